@@ -32,8 +32,8 @@ WAITING_MAX = 64
 
 #: What is made of the rows of a search in the broker's own thread.
 Found = Callable[[list[Row], Batch], Json]
-#: Instead, where there is no index to search: what failed is in the log.
-Otherwise = Callable[[Batch], None]
+#: Instead, where there is no index to search, for whatever reason.
+Otherwise = Callable[[Batch, RelayError], None]
 
 
 class LedgerOps:
@@ -59,6 +59,7 @@ class LedgerOps:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="search")
         self._waiting = 0
+        self._catching_up = False
         self._written = self._indexed = -1  # rows, as the ledger's connection counts them
         self._timer: asyncio.TimerHandle | None = None
 
@@ -68,13 +69,22 @@ class LedgerOps:
             written = db.total_changes
         if written == self._written != self._indexed:
             self._indexed = written
-            self._thread.submit(self._catch_up)
+            self._begin_to_catch_up()
         self._written = written
         self._timer = self._loop.call_later(CATCH_UP_EVERY, self.start)
 
+    def _begin_to_catch_up(self) -> None:
+        if not self._catching_up:
+            self._catching_up = True
+            self._thread.submit(self._catch_up)
+
     def _catch_up(self) -> None:
-        with suppress(RelayError):  # whoever searches is told
-            self._index.catch_up()
+        # Whoever searches is told of an error; what waits goes first; the broker may have ended.
+        with suppress(RelayError, RuntimeError):
+            if self._index.catch_up()[1]:
+                self._thread.submit(self._catch_up)
+                return
+        self._catching_up = False
 
     def close(self) -> None:
         """End what runs; the index goes on from there another time."""
@@ -100,9 +110,11 @@ class LedgerOps:
         self._run(request, batch, partial(self._index.search, wanted, limit), found, otherwise)
 
     def reindex(self, request: ClientRequest, batch: Batch) -> None:
-        """Make the index of both ledgers anew."""
+        """Begin the index of both ledgers anew, or go on with it."""
         self._directory.check_person(request, "make the search index anew")
-        self._run(request, batch, self._index.make_anew, lambda number, _: {"indexed": number})
+        begin = request.fields.get("begin") is True
+        call = self._index.make_anew if begin else self._index.catch_up
+        self._run(request, batch, call, lambda done, _: {"indexed": done[0], "more": done[1]})
 
     def compact(self, request: ClientRequest, batch: Batch) -> Json:
         """One step of compacting the agent ledger; without ``really``, what it would do."""
@@ -174,7 +186,8 @@ class LedgerOps:
         except RelayError as error:
             if otherwise is not None:
                 self._log(f"searched without the index: {error.message}")
-                otherwise(batch)
+                self._begin_to_catch_up()
+                otherwise(batch, error)
             else:
                 batch.answers.append((request.client, refusal(request.n, error)))
         except Exception:

@@ -10,7 +10,7 @@ from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.ops_ledger import LedgerOps
-from relay.core.errors import NotFound, UsageError
+from relay.core.errors import NotFound, RelayError, UsageError
 from relay.ledger import answer_rows, event_rows, queries
 from relay.ledger.queries import Filter
 from relay.ledger.schema import Row
@@ -95,10 +95,16 @@ class QueryOps:
             since_ms=since,
             grep=texts["grep"] or None,
         )
-        scan = partial(self._begin_scan, request, wanted=wanted, fields={})
-        if wanted.grep is None or not can_find(wanted.grep):
-            scan(batch)
+        if wanted.grep is None:
+            self._begin_scan(request, batch, wanted, {})
             return
+        if not can_find(wanted.grep):
+            self._begin_scan(request, batch, wanted, {"only": "it has fewer than 3 characters"})
+            return
+
+        def scan(batch: Batch, why: RelayError) -> None:
+            self._begin_scan(request, batch, wanted, {"only": why.message})
+
         limit = _limit(request, 1000)
         found = partial(self._found, wanted.grep, limit)
         self._both.search(request, batch, wanted, limit + 1, found, otherwise=scan)

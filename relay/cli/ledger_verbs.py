@@ -6,7 +6,7 @@ import json
 import sys
 
 from relay.broker.client import connect
-from relay.cli import output, table
+from relay.cli import output, progress, table
 from relay.cli.parser import Parser, count, moment, wait_seconds
 from relay.cli.verbs import verb
 from relay.core.errors import UsageError
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from relay.broker.client import BrokerClient
     from relay.cli.output import Json
 
-#: Seconds that an index may take to be made.
-_REINDEX_WITHIN = 3600.0
+#: Seconds that one step of making the index may take.
+_STEP_WITHIN = 300.0
 #: Rows of a query unless --limit says otherwise.
 _ROWS = 1000
 #: The tables of the agent ledger; the others are the event ledger's.
@@ -136,8 +136,14 @@ def export_verb(options: Any) -> int:
 
 def reindex_verb(options: Any) -> int:
     """``relay ledger reindex``."""
-    with connect(Home.from_env()) as client:
-        number = client.request("reindex", deadline=_REINDEX_WITHIN)["indexed"]
+    number, begin = 0, True
+    step: Json = {"more": True}
+    with connect(Home.from_env()) as client, progress.on_stderr(data_on_stdout=False) as bar:
+        while step["more"]:
+            step = client.request("reindex", begin=begin, deadline=_STEP_WITHIN)
+            begin = False
+            number += step["indexed"]
+            bar.show(number, None, f"{number} texts")
     if options.json:
         output.as_json({"indexed": number})
     else:

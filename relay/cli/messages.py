@@ -196,6 +196,8 @@ def history_verb(options: Any) -> int:
             deadline=300.0,
         )
     table.messages(answer, options.json, "no messages")
+    if answer.get("only") and not options.json:
+        output.note(f"what turns of personas said was not searched: {answer['only']}")
     return 0
 
 

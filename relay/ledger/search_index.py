@@ -15,9 +15,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 
 from relay.core import sqlite
-from relay.core.errors import DamagedFile, Timeout
+from relay.core.errors import DamagedFile, StorageError, Timeout
 from relay.core.files import unlink_if_there
 from relay.ledger.queries import Filter
 from relay.ledger.schema import COLUMNS, Row, message_row
@@ -26,6 +27,10 @@ from relay.ledger.schema import COLUMNS, Row, message_row
 SHORTEST = 3
 #: Rows that are indexed in one transaction.
 SLICE = 4096
+#: So many such transactions at a time, so that searches take their turn in between.
+SLICES = 8
+#: An index that lacks more rows than this is not waited for.
+BEHIND_MAX = 50_000
 #: Rows from which is learned which three characters are common.
 SAMPLE = 500
 #: How many of a text's trigrams are looked for, the rarest: more only cost time.
@@ -81,7 +86,9 @@ class SearchIndex:
     def search(self, wanted: Filter, limit: int) -> list[Row]:
         """The newest ``limit`` rows of both ledgers with ``wanted.grep`` in them, newest first."""
         with self._reading() as db:
-            self._catch_up(db)
+            if self._behind(db) > BEHIND_MAX:
+                raise StorageError("the search index is being made", hint="try again in a minute")
+            self._catch_up(db, None)
             self._deadline = time.monotonic() + PATIENCE
             text = wanted.grep or ""
             match = self._match(db, text)
@@ -93,13 +100,14 @@ class SearchIndex:
         rows.sort(key=lambda row: (row["created_ms"], row["id"]), reverse=True)
         return rows[:limit]
 
-    def catch_up(self) -> int:
-        """Index what is new; how many rows that was."""
+    def catch_up(self) -> tuple[int, bool]:
+        """Index some of what is new: how many texts that was, and whether there is more."""
         with self._reading() as db:
-            return self._catch_up(db)
+            number = self._catch_up(db, SLICES)
+            return number, self._behind(db) > 0
 
-    def make_anew(self) -> int:
-        """Throw the index away and make it again; how many rows are in it."""
+    def make_anew(self) -> tuple[int, bool]:
+        """Throw the index away and begin it again, as ``catch_up`` goes on."""
         self._open()  # a file of somebody else's stays
         self._throw_away()
         return self.catch_up()
@@ -169,9 +177,21 @@ class SearchIndex:
 
     # -- what is indexed
 
-    def _catch_up(self, db: sqlite3.Connection) -> int:
+    def _behind(self, db: sqlite3.Connection) -> int:
+        """How many rows are not indexed yet, about."""
+        return sum(
+            db.execute(
+                f"SELECT max(0, ifnull(max(seq), 0) - (SELECT seq FROM reached WHERE part=?))"
+                f" FROM ledger.{table}",
+                (part,),
+            ).fetchone()[0]
+            for part, (table, _) in _PARTS.items()
+        )
+
+    def _catch_up(self, db: sqlite3.Connection, slices: int | None) -> int:
+        """Index so many slices of each ledger, or all of it; how many texts that was."""
         number = 0
-        for part, (table, column) in _PARTS.items():
+        for part, (table, _) in _PARTS.items():
             seq, id_ = db.execute("SELECT seq, id FROM reached WHERE part=?", (part,)).fetchone()
             there = db.execute(f"SELECT id FROM ledger.{table} WHERE seq=?", (seq,)).fetchone()
             if seq and (there is None or there[0] != id_):
@@ -179,12 +199,15 @@ class SearchIndex:
                     db.execute(f"INSERT INTO {part} ({part}) VALUES ('delete-all')")
                     db.execute("UPDATE reached SET seq=0, id='' WHERE part=?", (part,))
                 seq = 0
-            number += self._index(db, part, table, column, seq)
+            number += self._index(db, part, seq, slices)
         return number
 
-    def _index(self, db: sqlite3.Connection, part: str, table: str, column: str, seq: int) -> int:
+    def _index(self, db: sqlite3.Connection, part: str, seq: int, slices: int | None) -> int:
+        table, column = _PARTS[part]
         number = 0
-        while not self._ends:
+        for _ in count() if slices is None else range(slices):
+            if self._ends:
+                break
             last = db.execute(
                 "SELECT max(seq), id FROM"
                 f" (SELECT seq, id FROM ledger.{table} WHERE seq>? ORDER BY seq LIMIT {SLICE})",

@@ -58,12 +58,13 @@ Ops (``?`` marks what may be left out):
 ``history``   agent?, thread?, since_ms?, grep?, limit?, kind? -> rows (the newest,
               oldest first), more. ``kind`` ``*`` is every event, without one: messages.
               With ``grep``, what turns of personas said too: each row then has ``ledger``
-              (events, agents) and ``snippet``.
+              (events, agents) and ``snippet``. ``only`` says why it is the events alone.
 ``compact``   before_ms, keep? (20), after? (0), really? -> turns, characters, after (null: that
               was all). One step: of turns of the agent ledger that ended before then, but for the
               newest ``keep`` of each session, only the beginning of what was said stays. Without
               ``really`` it is only counted. Not for agents.
-``reindex``   -> indexed (rows): the index that ``grep`` uses is made anew. Not for agents.
+``reindex``   begin? -> indexed (texts), more: one step of making the index that ``grep`` uses anew.
+              Not for agents.
 ``wait``      id, timeout, answer? -> done, deliveries, answers? [{from, text, state, reason,
               inferred, model, turn}]: once all deliveries are final; with ``answer``, once each
               is answered, or nobody will answer it any more

@@ -11,6 +11,7 @@ import pytest
 from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.ledger import search_index
 from tests.broker.support import register
 
 pytestmark = pytest.mark.usefixtures("served")
@@ -53,13 +54,30 @@ def test_without_an_index_it_searches_the_messages_as_ever(
 ) -> None:
     say(client, "a needle here")
     Path(home.search).mkdir()
-    [row] = client.request("history", grep="needle")["rows"]
+    answer = client.request("history", grep="needle")
+    [row] = answer["rows"]
+    assert "search.db" in answer["only"]
     assert (row["ledger"], row["snippet"]) == ("events", "a [needle] here")
     assert "searched without the index" in Path(home.broker_log).read_text()
 
 
+def test_an_index_that_is_far_behind_is_not_waited_for(
+    home: Home, client: BrokerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_index, "SLICE", 2)
+    monkeypatch.setattr(search_index, "BEHIND_MAX", 20)
+    say(client, *(f"needle {number}" for number in range(40)))
+    answer = client.request("history", grep="needle")
+    assert len(answer["rows"]) == 40 and answer["only"] == "the search index is being made"
+    # It catches up meanwhile, some at a time.
+    while "only" in answer:
+        answer = client.request("history", grep="needle")
+    assert len(answer["rows"]) == 40
+
+
 def test_only_the_person_makes_the_index_anew(home: Home, client: BrokerClient) -> None:
     say(client, "one", "two")
-    assert client.request("reindex")["indexed"] == 2
+    answer = client.request("reindex", begin=True)
+    assert (answer["indexed"], answer["more"]) == (2, False)
     with register(home, "Bob") as agent, pytest.raises(RelayError, match="only"):
         agent.request("reindex", auth={"run": "run-1", "token": "secret"})
