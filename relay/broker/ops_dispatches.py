@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relay.broker.answers import AnswerDeliveries
 from relay.broker.batch import Batch, ClientRequest
 from relay.broker.directory import Directory
 from relay.broker.turn_engine import TurnEngine
@@ -19,7 +20,7 @@ from relay.core.errors import NotFound, UsageError
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import BODY_MAX, QueueMode
 from relay.core.visible import is_visible
-from relay.ledger import dispatch_rows
+from relay.ledger import answer_rows, dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow, DispatchState
 from relay.ledger.schema import Row
 from relay.ledger.store import Ledger
@@ -34,7 +35,14 @@ _LABEL_MAX = 256
 class DispatchOps:
     """Checks who asks, and hands on to the turn engine."""
 
-    def __init__(self, ledger: Ledger, directory: Directory, turns: TurnEngine) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        directory: Directory,
+        turns: TurnEngine,
+        answers: AnswerDeliveries,
+    ) -> None:
+        self._answers = answers
         self._ledger = ledger
         self._directory = directory
         self._turns = turns
@@ -112,13 +120,13 @@ class DispatchOps:
         limit = fields.get("limit", ROWS_MAX)
         if type(limit) is not int or not 0 < limit <= ROWS_MAX:
             raise UsageError(f"a limit is a number up to {ROWS_MAX}")
-        found = dispatch_rows.listed(
-            self._ledger, limit, dead=bool(fields.get("dead")), part=str(fields.get("which") or "")
-        )
-        return {"rows": [_shown(one) for one in found]}
+        dead, part = bool(fields.get("dead")), str(fields.get("which") or "")
+        found = dispatch_rows.listed(self._ledger, limit, dead=dead, part=part)
+        answers = answer_rows.dead(self._ledger, limit, part) if dead else []
+        return {"rows": [*map(_shown, found), *answers]}
 
     def redispatch(self, request: ClientRequest, batch: Batch) -> Json:
-        """Try dead ones again, or drop them."""
+        """Try dead ones again, or drop them: dispatches, and answers that could not be sent."""
         self._directory.check_person(request, "decide on dead dispatches")
         which, drop = request.fields.get("which"), bool(request.fields.get("drop"))
         if which is None:
@@ -126,17 +134,21 @@ class DispatchOps:
         elif not isinstance(which, list) or not all(isinstance(one, str) and one for one in which):
             raise UsageError("which is a list of ids or personas")
         rows: dict[str, DispatchRow] = {}
+        answers: dict[str, Row] = {}
         for part in which:
             found = dispatch_rows.listed(self._ledger, ROWS_MAX, dead=True, part=part)
-            if not found and part:
-                raise NotFound(f"no dead dispatch has the id or the persona {part}", hint=_LISTED)
+            unsent = answer_rows.dead(self._ledger, ROWS_MAX, part)
+            if not found and not unsent and part:
+                raise NotFound(f"nothing dead has the id or the persona {part}", hint=_LISTED)
             rows |= {one.id: one for one in found}
+            answers |= {one["id"]: one for one in unsent}
+        answer_rows.decide(self._ledger, list(answers), batch.now_ms, drop=drop)
         if drop:
             dispatch_rows.close(self._ledger, rows, DispatchState.DROPPED, batch.now_ms)
         else:
             dispatch_rows.revive(self._ledger, rows, batch.now_ms)
-            batch.after.append(self._turns.look_again)
-        return {"rows": [_shown(one) for one in rows.values()]}
+            batch.after += [self._turns.look_again, self._answers.wake]
+        return {"rows": [*map(_shown, rows.values()), *answers.values()]}
 
 
 _LISTED = "relay broker dead lists them"
@@ -144,6 +156,7 @@ _LISTED = "relay broker dead lists them"
 
 def _shown(row: DispatchRow) -> Row:
     return {
+        "what": "dispatch",
         "id": row.id,
         "state": row.state.value,
         "reason": row.reason,

@@ -138,7 +138,7 @@ class BrokerServer:
             HeadlessTurns(home, ledger, committer, personas),
             DispatchEnds(ledger, directory, windows, self._held, self._answers.wake),
         )
-        self._dispatches = DispatchOps(ledger, directory, self._engine)
+        self._dispatches = DispatchOps(ledger, directory, self._engine, self._answers)
         self._evaluations = Evaluations(
             ledger,
             committer,

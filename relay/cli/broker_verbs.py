@@ -168,7 +168,7 @@ def list_verb(options: Any) -> int:
 
 def _state(row: Json) -> str:
     tried = f", try {row['tries'] + 1}" if row["tries"] and row["state"] != "dead" else ""
-    return f"{row['state']}{tried}"
+    return f"{row['state']}{tried}{' answer' if row['what'] == 'answer' else ''}"
 
 
 def _dispatch(row: Json) -> Json:
@@ -189,7 +189,8 @@ def again_verb(options: Any) -> int:
         output.as_json([_dispatch(row) for row in rows])
         return 0
     for row in rows:
-        done = "dropped" if options.drop else f"waits for {row['persona']} again"
+        whom = f"channel {row['channel']}" if row["what"] == "answer" else row["persona"]
+        done = "dropped" if options.drop else f"waits for {whom} again"
         output.data(f"{row['id'][-8:]}  {output.summary(row['body'])}: {done}")
     return 0
 

@@ -1,14 +1,15 @@
 """The rows of answers: what goes out on channels, and how far it is.
 
-``queued`` -> ``sending`` -> ``sent`` or ``dead``. One that is ``sending`` may have arrived when
-the broker is killed: it is due again at the end of its time, and its next try says that it is one.
+``queued`` -> ``sending`` -> ``sent`` or ``dead``; from there, by the person's word, ``queued``
+again or ``dropped``. One that is ``sending`` may have arrived when the broker is killed: it is due
+again at the end of its time, and its next try says that it is one.
 A file of its own: what answers are made of is relay.ledger.dispatch_rows.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +88,40 @@ def failed(ledger: Ledger, id_: str, reason: str, due_ms: int, now_ms: int) -> N
 def close(ledger: Ledger, id_: str, state: str, reason: str | None, now_ms: int) -> None:
     """It is ``sent`` or ``dead``."""
     _update(ledger, id_, "open=0, state=?, reason=?", state, reason, now_ms)
+
+
+def dead(ledger: Ledger, limit: int, part: str) -> list[dict[str, Any]]:
+    """The newest that are dead, oldest first, in the shape of a dead dispatch. ``part``: an id or
+    the end of one (from 4 characters on), or a persona."""
+    names = (
+        *("id", "state", "reason", "channel", "body", "tries", "turn", "created_ms", "updated_ms"),
+        *("persona", "session", "mode", "priority", "hook", "event", "from"),
+    )
+    where, values = "", []
+    if part:
+        where = " AND (d.persona = ? OR (length(?) > 3 AND substr(a.id, -length(?)) = ?))"
+        values = [part, *[part.upper()] * 3]
+    with ledger.guard() as db:
+        found = db.execute(
+            "SELECT a.id, a.state, a.reason, a.channel, substr(a.content, 1, 200), a.attempts,"
+            " a.turn, a.created_ms, a.updated_ms, d.persona, d.session, d.mode, d.priority,"
+            " d.hook_id, e.id, e.agent FROM answers a JOIN dispatches d ON d.id = a.dispatch"
+            f" JOIN events e ON e.seq = d.event WHERE a.state='dead'{where}"
+            " ORDER BY a.created_ms DESC LIMIT ?",
+            (*values, limit),
+        ).fetchall()
+    return [{"what": "answer", **dict(zip(names, one, strict=True))} for one in reversed(found)]
+
+
+def decide(ledger: Ledger, ids: Sequence[str], now_ms: int, *, drop: bool) -> None:
+    """Dead ones are tried again, with tries counted anew, or ``dropped``."""
+    what = "state='dropped'" if drop else "state='queued', open=1, attempts=0, reason=NULL"
+    ledger.begin()
+    with ledger.guard() as db:
+        db.executemany(
+            f"UPDATE answers SET {what}, due_ms=?, updated_ms=? WHERE id=? AND state='dead'",
+            [(now_ms, now_ms, id_) for id_ in ids],
+        )
 
 
 def _update(ledger: Ledger, id_: str, what: str, *values: object) -> None:

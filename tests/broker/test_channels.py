@@ -106,10 +106,18 @@ def test_an_answer_goes_out_by_the_adapter_of_its_channel(
     with broker_thread(home), connect(home) as client:
         wait_until(lambda: not rows(home, "SELECT 1 FROM answers WHERE open"))
         told = "\n".join(row["body"] for row in client.request("inbox")["rows"])
+        dead = client.request("dispatches", dead=True, which="atlas")["rows"]
+        [fax] = [one for one in dead if one["channel"] == "fax"]
+        assert (len(dead), fax["what"], fax["body"]) == (2, "answer", "hello?")
+        monkeypatch.setattr(answers, "TRIES_MAX", 2)
+        client.request("redispatch", which=[fax["id"]])
+        tried = "SELECT state, attempts FROM answers WHERE channel='fax'"
+        wait_until(lambda: rows(home, tried) == [("queued", 1)])
+        client.request("redispatch", which=["atlas"], drop=True)
     [sent] = lines(tmp_path / "sent")
     assert sent.startswith("['ann', ") and sent.endswith(", 0, 'hello Ann']")
     states = rows(home, "SELECT channel, state FROM answers ORDER BY channel")
-    assert states == [("chat", "sent"), ("fax", "dead"), ("mail", "dead")]
+    assert states == [("chat", "sent"), ("fax", "queued"), ("mail", "dropped")]
     assert "ZeroDivisionError" in told and "no channel adapter sends over fax" in told
 
 
