@@ -36,6 +36,10 @@ class HeadlessOutput:
         """The calls so far, in order."""
         return tuple(self._calls.values())
 
+    def tells_of(self, id_: str) -> bool:
+        """Whether this call was told of."""
+        return id_ in self._calls
+
     def line(self, line: str, now_ms: int) -> list[tuple[str, ToolCall]]:
         """Take a line; returns the calls that have ended with it, by their ids."""
         if len(self.text) < TEXT_MAX:

@@ -184,6 +184,14 @@ def ungated(
     return [f"tool calls do not reach {names}, and nothing is blocked: {why}"]
 
 
+def why_ungated(kind: str, launch: Mapping[str, Any]) -> str:
+    """Why this agent's tool calls cannot be refused by relay; "" where they can."""
+    if HookEventName.BEFORE_TOOL.value in launch.get("gates", ()):
+        return ""
+    why = _why(kind, launch, "ungated")
+    return f"{why}; a persona's agent has them put in when it starts"
+
+
 def untold(kind: str, launch: Mapping[str, Any], has: Callable[[HookEventName], bool]) -> list[str]:
     """Name the configuration's hooks for turns and notices that never run here, and why.
 

@@ -45,7 +45,8 @@ TOOLS: dict[str, tuple[str, ...]] = {
         *("CronCreate", "CronDelete", "ScheduleWakeup", "RemoteTrigger", "cron_create"),
         *("cron_delete", "loop_wakeup", "update_goal", "create_goal"),
     ),
-    "memory": ("save_memory", "memory"),
+    "memory": ("save_memory",),
+    "message": (),
     "ask": ("AskUserQuestion", "ask_user", "ask_user_question", "question", "request_user_input"),
     "plan": (
         *("TodoWrite", "TodoRead", "TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TaskStop"),

@@ -25,6 +25,7 @@ from typing import Any
 from relay.agents import launch
 from relay.agents.headless import HeadlessForm
 from relay.agents.headless_output import READERS, HeadlessOutput
+from relay.agents.hook_codec import AgentHookCall, text_of
 from relay.agents.known_agents import make_hook_codec
 from relay.agents.profile import find_profile
 from relay.agents.tool_names import limits, refusal
@@ -36,7 +37,7 @@ from relay.core.files import make_private_folder
 from relay.core.ids import RUN_TOKEN
 from relay.core.paths import Home
 from relay.core.processes import become_monitor, mark
-from relay.protocol.turns import ALIVE_EVERY, ToolCall, TurnEnded, TurnRequest, TurnState
+from relay.protocol.turns import ALIVE_EVERY, CALLS_MAX, ToolCall, TurnEnded, TurnRequest, TurnState
 from relay.session.hook_server import HookServer
 from relay.session.session_events import EventQueue
 from relay.session.tool_hooks import NoHooks, ToolHookEndpoint
@@ -71,6 +72,7 @@ class HeadlessTurn:
         )
         self._form = self._spec.headless or self._profile.headless or HeadlessForm()
         self._asked: set[str] = set()  # calls that have passed the gate
+        self._refused: dict[str, ToolCall] = {}
         self._escaped = ""  # what was used and should not have been
         self._server: HookServer | None = None
 
@@ -195,10 +197,18 @@ class HeadlessTurn:
         more = {"RELAY_PORT": str(run.port), "RELAY_TOKEN": self._token}
         return plan.argv, {**env, **more, **plan.env}
 
-    def _refusal(self, name: str, params: object, id_: str) -> str:
+    def _refusal(self, call: AgentHookCall) -> str:
+        name, params = text_of(call.fields, "tool_name"), call.fields.get("tool_input")
         why = refusal(self._request.permissions, name, params)
+        id_ = text_of(call.fields, "tool_use_id")
         if not why:
             self._asked.add(id_ or name)
+        elif len(self._refused) < CALLS_MAX:
+            now = _now_ms()
+            told = json_text.dumps(params)
+            self._refused[id_ or str(len(self._refused))] = ToolCall(
+                name, told, why, "refused", now, now
+            )
         return why
 
     def _check(self, id_: str, call: ToolCall, process: HeadlessProcess) -> None:
@@ -243,8 +253,12 @@ class HeadlessTurn:
             tokens_in=output.tokens_in,
             tokens_out=output.tokens_out,
             ended_ms=_now_ms(),
-            tool_calls=output.tool_calls,
+            tool_calls=(*output.tool_calls, *self._unsaid(output)),
         )
+
+    def _unsaid(self, output: HeadlessOutput) -> list[ToolCall]:
+        """The refused calls of which the program says nothing."""
+        return [call for id_, call in self._refused.items() if not output.tells_of(id_)]
 
 
 def _spec(request: TurnRequest) -> PersonaSpec:

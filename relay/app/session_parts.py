@@ -38,6 +38,7 @@ from relay.memory.session_addon import MemoryAddOn, Recall, about
 from relay.memory.session_store import MemoryGate, chosen
 from relay.protocol.nested_wrap import NestedOutput
 from relay.screen.line_source import make_source
+from relay.session.acknowledgement import Checkpointed
 from relay.session.actions import SessionActions
 from relay.session.agent_tty import open_agent_tty
 from relay.session.background import Tasks
@@ -50,10 +51,11 @@ from relay.session.hook_server import HookServer
 from relay.session.hook_setup import SessionConfig, SessionHooks
 from relay.session.native_channel import AgentRecords, ChannelSelector
 from relay.session.pager_watch import PagerWatch
+from relay.session.permission_gate import gate_of_run
 from relay.session.prompt_watch import PromptWatch
 from relay.session.pump_link import PumpLink
 from relay.session.run_info import RunInfo, texts_max
-from relay.session.session import Checkpointed, Session
+from relay.session.session import Session
 from relay.session.session_commands import PersonNote
 from relay.session.session_events import (
     EventQueue,
@@ -67,7 +69,7 @@ from relay.session.steering import Steering
 from relay.session.tool_hooks import ToolHookEndpoint
 from relay.session.turn_report import TurnReports
 from relay.session.turn_stopper import TurnStopper
-from relay.session.typing_channel import TypingChannel
+from relay.session.typing_channel import TypingChannel, takes_utf8
 from relay.session.typing_policy import Guards
 
 if TYPE_CHECKING:
@@ -302,7 +304,7 @@ class SessionParts:
         kept: dict[str, Checkpointed] = {"memory": memories, "prompt": self._prompt}
         if self._adapter is not None:
             kept["native"] = self._adapter
-        kept["turns"] = self._turns
+        kept |= {"turns": self._turns, "gate": self._turns.gate}
         session = Session(
             run,
             self._registry,
@@ -330,7 +332,8 @@ class SessionParts:
         if self._adapter is not None and (injection := self._adapter.injection) is not None:
             steering = Steering(deliveries, injection, reports, tasks, self._clock)
         codec = make_hook_codec(self._kind)
-        self._endpoint = ToolHookEndpoint(codec, hooks.engine, queue, steering) if codec else None
+        hooked, gate = (hooks.engine, queue, steering), self._turns.gate.refuses
+        self._endpoint = ToolHookEndpoint(codec, *hooked, gate=gate) if codec else None
         services = Services(
             pump=self._link,
             broker=broker,
@@ -367,7 +370,8 @@ class SessionParts:
         stopper = TurnStopper(self._link, self._screen, *watched, self._queue, self._clock)
         steers = adapter is not None and (adapter.steers or adapter.injection is not None)
         told = (channels.at_prompt, self._guards.quiet_for)
-        turns = self._turns = TurnReports(self._sources, _now_ms, *told)
+        gate = gate_of_run(self._kind, self._launch, self._checkpoint.state)
+        turns = self._turns = TurnReports(self._sources, _now_ms, *told, gate)
         turns.restore(self._checkpoint.state.get("turns"), self._clock())
         return DeliveryQueue(
             channels,

@@ -127,6 +127,8 @@ def known(home: Home, cwd: str, explicit: str | None = None) -> Known:
         if one.state == TRUSTED:
             patterns += found.patterns if found is not None else []
             events += found.events if found is not None else every_event()
+            if found is not None and (found.routes or found.personas):
+                events.append(_GUARD)  # a turn of the agent's may have limits
             if found is not None and _routes_tool_calls(found):
                 events.append(_TOLD)
         elif found is None or _GUARD in found.events:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 #: Bodies beyond this are refused with an error, never cut. In bytes of UTF-8.
 BODY_MAX = 1024 * 1024
@@ -82,6 +83,9 @@ class Message:
     attempt: int = 0  # earlier tries that may have landed
     nonce: str = ""
     attributes: dict[str, str] = field(default_factory=dict)
+    #: What the turn that it begins may use (relay.core.dispatch.PermissionSet, as JSON); None where
+    #: it was not dispatched. No sender can set it.
+    permissions: dict[str, Any] | None = None
 
     @property
     def wants_turn(self) -> bool:

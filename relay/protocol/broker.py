@@ -268,4 +268,5 @@ def message_from(row: Json) -> Message:
         attempt=row.get("attempt") or 0,
         nonce=str(row.get("nonce") or ""),
         attributes=row.get("attributes") or {},
+        permissions=row.get("permissions"),
     )

@@ -10,6 +10,7 @@ not read: it keeps the output and, when it cannot keep more, slows the agent dow
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, Protocol
 
 from relay.protocol import frames
 from relay.session.session_commands import (
@@ -26,6 +27,12 @@ ACK_SECONDS = 0.1
 #: How long the pump is not read while nothing of what waits goes on, and after how long it is told
 #: of what did: it gives a session up that makes no progress for five seconds.
 PAUSE_MAX = 1.0
+
+
+class Checkpointed(Protocol):
+    """A service with a state that a next session needs."""
+
+    def state(self) -> Any: ...
 
 
 class AckTracker:

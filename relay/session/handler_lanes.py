@@ -44,7 +44,14 @@ DRAWN_CLOSING = "\\>>> of its own (with the backslash), a blank line before and 
 class HandlerLanes:
     """Brings each find to its handlers."""
 
-    def __init__(self, registry: Registry, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        new_id: Callable[[], str],
+        refuses: Callable[[str, str], str] = lambda namespace, target: "",
+    ) -> None:
+        """``refuses`` says why the running turn may not do ``@namespace:target``; "": it may."""
+        self._refuses = refuses
         self._registry = registry
         self._new_id = new_id
         self._lanes: dict[str, deque[Detection]] = {}  # the first of each lane is being run
@@ -67,6 +74,8 @@ class HandlerLanes:
         found = heard.found
         if not isinstance(found, Match):
             yield AgentNotice(refusal(self._registry, heard))
+        elif why := self._refuses(found.namespace, found.target):
+            yield AgentNotice(not_done(found, why))
         elif self._is_own(found):
             yield ReportEvent("match", found.body, match_meta(found), match_event_id(heard))
             yield CallBuiltin(heard)

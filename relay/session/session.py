@@ -8,7 +8,7 @@ checkpoint that each acknowledgement carries.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from relay.agents.base import AgentAdapter
 from relay.core.bounded import RecentSet
@@ -21,7 +21,7 @@ from relay.hooks.registry import Registry
 from relay.protocol import frames
 from relay.session import session_commands as commands
 from relay.session import session_events as events
-from relay.session.acknowledgement import AckTracker
+from relay.session.acknowledgement import AckTracker, Checkpointed
 from relay.session.builtin import await_seconds
 from relay.session.detector import AgentSaid, Detection, Heard, NearMiss
 from relay.session.handler_lanes import HandlerLanes, not_injected
@@ -38,12 +38,6 @@ from relay.session.typing_policy import Guards
 #: Ids of messages that came from the broker; offered again they are not delivered again.
 KNOWN_MAX = 10_000
 _UNDELIVERED = (State.FAILED, State.CANCELLED)
-
-
-class Checkpointed(Protocol):
-    """A service with a state that a next session needs."""
-
-    def state(self) -> Any: ...
 
 
 class Session:
@@ -75,7 +69,7 @@ class Session:
         #: What the agent said and got lately, for handlers.
         self.output = recent_output()
         self.messages = recent_messages()
-        self.handlers = HandlerLanes(registry, new_id)
+        self.handlers = HandlerLanes(registry, new_id, turns.gate.refuses_words)
         self.lifecycle = Lifecycle(registry, new_id, idle_seconds=run.idle_seconds)
         self.outbox = Outbox()
         self.hangup = HangupTimer(run.end_seconds)

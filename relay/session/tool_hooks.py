@@ -65,8 +65,8 @@ class NoHooks:
         return Aggregated()
 
 
-#: Why a tool call is refused before any hook is asked, or "": of its name, its input and its id.
-Gate = Callable[[str, object, str], str]
+#: Why a tool call is refused before any hook is asked; "" where it is not.
+Gate = Callable[[AgentHookCall], str]
 
 
 class ToolHookEndpoint:
@@ -103,11 +103,9 @@ class ToolHookEndpoint:
                 return {}
             if call.event in _PHASES:
                 self._events.post(ReportEvent("tool_call", *_tool_call(call)))
-            if self._gate is not None and call.event is HookEventName.BEFORE_TOOL:
-                told = map(call.fields.get, ("tool_name", "tool_input", "tool_use_id"))
-                name, params, id_ = told
-                if why := self._gate(str(name or ""), params, str(id_ or "")):
-                    return self._codec.answer(call, _denied(why))
+            gate = self._gate if call.event is HookEventName.BEFORE_TOOL else None
+            if gate is not None and (why := gate(call)):
+                return self._codec.answer(call, _denied(why))
             asked = self._engine.has(call.event)
             if call.waits:
                 return await self._answered(call, asked)

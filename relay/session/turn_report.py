@@ -22,7 +22,8 @@ from relay.core.source_events import StateChange
 from relay.core.state import from_json, to_json
 from relay.directive.envelope import marker_of
 from relay.protocol.turns import TurnEnded, TurnState
-from relay.session.session_commands import DeliverMessage, DriverCommand, ReportTurn
+from relay.session.permission_gate import PermissionGate
+from relay.session.session_commands import DeliverMessage, DriverCommand, ReportDelivery, ReportTurn
 
 #: Messages whose turns are awaited; the oldest is given up for a further one.
 OWED_MAX = 1000
@@ -86,9 +87,12 @@ class TurnReports:
         now_ms: Callable[[], int],
         at_prompt: Callable[[float], bool],
         quiet_for: Callable[[float], float],
+        gate: PermissionGate | None = None,
     ) -> None:
         """``at_prompt`` tells of a program whose screen alone is heard whether it can take another
         message, ``quiet_for`` for how many seconds it has written nothing."""
+        #: What the turn may use, which ends with it.
+        self.gate = gate or PermissionGate("nothing asks about them")
         self._sources = sources
         self._now_ms = now_ms
         self._at_prompt = at_prompt
@@ -108,6 +112,9 @@ class TurnReports:
 
     def arrived(self, message: Message) -> Iterator[DriverCommand]:
         """A message has come: it goes to the agent, where it need not wait for a checkpoint."""
+        if why := self.gate.arrived(message):
+            yield ReportDelivery(message, State.FAILED, why)
+            return
         if message.wants_turn:
             self._saved.owed.put(message.id, marker_of(message))
         elif not self._held:
@@ -129,6 +136,7 @@ class TurnReports:
 
     def delivered(self, id_: str, state: State, now: float) -> Iterator[DriverCommand]:
         """A delivery has got this far."""
+        self.gate.delivered(id_, state)
         if id_ not in self._saved.owed:
             return
         if state in (State.FAILED, State.CANCELLED):
@@ -184,6 +192,7 @@ class TurnReports:
     def state_changed(self, change: StateChange, now: float) -> None:
         """The agent does something else now."""
         self._state = state = change.state
+        self.gate.state_changed(state)
         if not self._saved.seen:
             return
         if state in (AgentState.BUSY, AgentState.BLOCKED):
@@ -258,6 +267,7 @@ class TurnReports:
     def _report(self, now: float) -> Iterator[DriverCommand]:
         saved = self._saved
         ids, saved.seen = list(saved.seen), {}
+        self.gate.ended(ids)
         text = "\n".join(saved.lines).strip("\n")
         if saved.left_out:
             text = f"[the first {saved.left_out} lines are left out]\n{text}"
