@@ -69,7 +69,7 @@ from relay.session.steering import Steering
 from relay.session.tool_hooks import ToolHookEndpoint
 from relay.session.turn_report import TurnReports
 from relay.session.turn_stopper import TurnStopper
-from relay.session.typing_channel import TypingChannel, takes_utf8
+from relay.session.typing_channel import TypingChannel
 from relay.session.typing_policy import Guards
 
 if TYPE_CHECKING:
@@ -200,13 +200,13 @@ class SessionParts:
 
     async def _answer_hook(self, event: dict[str, Any]) -> dict[str, Any]:
         self.driver.take(HookReported(event))
-        if self._endpoint is None:
+        if self._gate is None:
             self._wake.set()
             return {}
         # The agent waits: its records are read afterwards, or when that takes long.
         later = asyncio.get_running_loop().call_later(_HELD_UP, self._wake.set)
         try:
-            return await self._endpoint.answer(event)
+            return await self._gate.answer(event)
         finally:
             later.cancel()
             self._wake.set()
@@ -331,9 +331,8 @@ class SessionParts:
         steering = None
         if self._adapter is not None and (injection := self._adapter.injection) is not None:
             steering = Steering(deliveries, injection, reports, tasks, self._clock)
-        codec = make_hook_codec(self._kind)
-        hooked, gate = (hooks.engine, queue, steering), self._turns.gate.refuses
-        self._endpoint = ToolHookEndpoint(codec, *hooked, gate=gate) if codec else None
+        codec, gate = make_hook_codec(self._kind), self._turns.gate.refuses
+        self._gate = ToolHookEndpoint(codec, hooks.engine, queue, steering, gate) if codec else None
         services = Services(
             pump=self._link,
             broker=broker,
@@ -369,9 +368,9 @@ class SessionParts:
         watched = (self._guards, adapter, self._profile)
         stopper = TurnStopper(self._link, self._screen, *watched, self._queue, self._clock)
         steers = adapter is not None and (adapter.steers or adapter.injection is not None)
-        told = (channels.at_prompt, self._guards.quiet_for)
         gate = gate_of_run(self._kind, self._launch, self._checkpoint.state)
-        turns = self._turns = TurnReports(self._sources, _now_ms, *told, gate)
+        told = (channels.at_prompt, self._guards.quiet_for, gate)
+        turns = self._turns = TurnReports(self._sources, _now_ms, *told)
         turns.restore(self._checkpoint.state.get("turns"), self._clock())
         return DeliveryQueue(
             channels,

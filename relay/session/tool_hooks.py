@@ -81,8 +81,8 @@ class ToolHookEndpoint:
         engine: Engine,
         events: EventQueue,
         steering: Steering | None = None,
-        *,
         gate: Gate | None = None,
+        *,
         deadline: float = DEADLINE,
     ) -> None:
         self._gate = gate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from relay.agents.base import Blocked
@@ -381,9 +381,3 @@ class TypingChannel:
     @staticmethod
     def _typed(wrapped: Envelope) -> bytes:
         return "".join(line + "\n" for line in wrapped.lines).encode("utf-8", "replace")
-
-
-def takes_utf8(env: Mapping[str, str]) -> bool:
-    """Whether programs with this environment take what is typed as UTF-8."""
-    locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
-    return "utf" in locale.lower() or sys.platform == "darwin"
