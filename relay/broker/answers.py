@@ -136,9 +136,11 @@ class AnswerDeliveries:
 
     def _tell(self, row: AnswerRow, batch: Batch) -> None:
         """The answer becomes a message from the persona to who asked, in this commit."""
-        to = row.delivery.get("peer") or row.sender
-        if not row.content.strip():
-            answer_rows.close(self._ledger, row.id, "sent", "it is empty", batch.now_ms)
+        to = self._asker(row)
+        why = "" if row.content.strip() else "it is empty"
+        why = why or ("the persona asked itself" if to.lower() == row.persona.lower() else "")
+        if why:
+            answer_rows.close(self._ledger, row.id, "sent", why, batch.now_ms)
             return
         try:
             if len(row.content.encode()) > BODY_MAX:
@@ -163,6 +165,13 @@ class AnswerDeliveries:
         self._held.admit_followed(message, row.hops + 1, batch)
         self._windows.collect(message, batch)
         answer_rows.close(self._ledger, row.id, "sent", None, batch.now_ms)
+
+    def _asker(self, row: AnswerRow) -> str:
+        """Who in relay gets the answer: where nobody in relay has asked, the person does."""
+        if row.delivery.get("peer"):
+            return str(row.delivery["peer"])
+        ours = row.event_channel == RELAY_CHANNEL and row.sender.lower() != RELAY_CHANNEL
+        return row.sender if ours else self._directory.owner
 
     # -- other channels
 

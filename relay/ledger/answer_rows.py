@@ -34,6 +34,7 @@ class AnswerRow:
     sender: str
     thread: str | None
     source_id: str | None
+    event_channel: str
 
     @property
     def place(self) -> str:
@@ -44,7 +45,8 @@ class AnswerRow:
 
 _COLUMNS = (
     "a.id, a.channel, a.delivery_json, a.content, a.attempts, a.due_ms, a.created_ms, d.persona,"
-    " d.hops, e.id, e.agent, e.thread, e.source_id"
+    " d.hops, e.id, e.agent, e.thread, e.source_id,"
+    " e.channel"
 )
 
 

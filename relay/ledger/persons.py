@@ -101,11 +101,13 @@ def with_address(ledger: Ledger, channel: str, address: str) -> Person | None:
 
 
 def everybody(ledger: Ledger, limit: int) -> list[Person]:
-    """All persons who are not merged into others: the newest ``limit``, by name."""
+    """All persons who are not merged into others, by name: at most ``limit``, of those whom only
+    a channel has brought the newest."""
     with ledger.guard() as db:
         rows = db.execute(
-            f"SELECT {_COLUMNS} FROM persons p WHERE merged_into IS NULL ORDER BY id DESC LIMIT ?",
-            (limit,),
+            f"SELECT {_COLUMNS} FROM persons p WHERE merged_into IS NULL"
+            " ORDER BY type IN (?,?,?), id DESC LIMIT ?",
+            (*_BROUGHT, limit),
         ).fetchall()
     return sorted(_persons(ledger, rows), key=lambda one: one.name.lower())
 

@@ -60,19 +60,15 @@ class ChannelInlet:
         self._home = home
         self._ask = ask
         self._loop = loop
-        self._room = threading.BoundedSemaphore(EVENTS_MAX)
+        self._room = asyncio.Semaphore(EVENTS_MAX)
 
     async def put(self, event: Mapping[str, Any] | Event) -> Json:
         """Store an event; once it is on the disk {"id", "duplicate"}. Raises RelayError."""
         outside = await asyncio.to_thread(self._outside, event)
-        while not self._room.acquire(blocking=False):
-            await asyncio.sleep(0.01)
-        try:
+        async with self._room:
             asked = self._ask({"op": "event", "outside": outside})
             future = asyncio.run_coroutine_threadsafe(_awaited(asked), self._loop)
             answer = await asyncio.wrap_future(future)
-        finally:
-            self._room.release()
         return {"id": answer["id"], "duplicate": answer["duplicate"]}
 
     def _outside(self, event: Mapping[str, Any] | Event) -> Json:

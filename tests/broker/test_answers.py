@@ -79,6 +79,8 @@ def test_an_answer_reaches_who_asked_and_only_once(home: Home) -> None:
     ledger = Ledger(home.ledger)
     answered(ledger, "forty-two", " ")
     answered(ledger, "to Bob", sender="Bob", hops=3)
+    answered(ledger, "to myself", sender="atlas")
+    answered(ledger, "nobody here asked", sender="relay")
     ledger.close()
     for _ in range(2):  # the second broker finds nothing left to do
         with broker_thread(home):
@@ -88,7 +90,8 @@ def test_an_answer_reaches_who_asked_and_only_once(home: Home) -> None:
             with connect(home) as client:
                 rows = client.request("inbox")["rows"]
                 assert [(row["from"], row["body"], row["thread"]) for row in rows] == [
-                    ("atlas", "forty-two", "t")
+                    ("atlas", "forty-two", "t"),
+                    ("atlas", "nobody here asked", "t"),
                 ]
 
 

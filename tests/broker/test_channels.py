@@ -179,6 +179,23 @@ def any(event):
         assert client.request("status")["channels"] == {"names": ["stuck", "chat"], "problem": ""}
 
 
+def test_a_broker_with_channels_stays_when_nobody_is_there(
+    home: Home, configure: Configure
+) -> None:
+    configure(
+        """
+import asyncio
+@relay.adapter("clock")
+async def clock():
+    for number in range(12):
+        await asyncio.sleep(0.05)
+        yield {"source_id": str(number)}
+"""
+    )
+    with broker_thread(home, idle=0.1):
+        wait_until(lambda: len(rows(home, "SELECT 1 FROM events")) == 12)
+
+
 def test_only_the_persons_own_configuration_connects_channels(
     home: Home, configure: Configure, tmp_path: Path
 ) -> None:
