@@ -37,6 +37,8 @@ TEXT_LEAST = 4096
 SETTLE, SETTLE_SHOWN, SETTLE_MUTE = 0.5, 1.0, 2.0
 #: Seconds after words, or after the message, in which an agent that tells of its turns begins one.
 LATE, NEVER = 2.0, 30.0
+#: Seconds that a message may take from its delivery until it is seen.
+ARRIVES = 10.0
 #: Seconds of silence at the prompt after which a turn of a program that tells nothing is over:
 #: with words of its own since the message, and without.
 SILENCE, MUTE = 2.0, 10.0
@@ -106,6 +108,7 @@ class TurnReports:
         self._failed = ""  # … why the model did not answer
         self._stopped = ""  # … for which message it is being stopped
         self._look_at: float | None = None
+        self._sent_at: float | None = None  # when a message went over that is not seen yet
         self._untold: list[Json] = []  # reports of a session before this one
 
     # -- messages ---------------------------------------------------------------------------------
@@ -129,7 +132,9 @@ class TurnReports:
 
     def proven(self, text: str, now: float) -> Iterator[DriverCommand]:
         """``text`` has reached the agent: messages in it are in the turn that runs."""
-        if self._over_at is not None and not any(m in text for m in self._saved.seen.values()):
+        saved = self._saved
+        silent = self._over_at is not None or (not saved.began and self._heard_at is not None)
+        if silent and not any(marker in text for marker in saved.seen.values()):
             yield from self._report(now)  # it begins the next turn
         for id_ in [id_ for id_, marker in self._saved.owed.items() if marker in text]:
             yield from self._seen(id_, now)
@@ -139,6 +144,7 @@ class TurnReports:
         self.gate.delivered(id_, state)
         if id_ not in self._saved.owed:
             return
+        self._sent_at = now if state in (State.DELIVERING, State.SUBMITTED) else None
         if state in (State.FAILED, State.CANCELLED):
             del self._saved.owed[id_]
         elif state is State.SEEN or (state is State.SUBMITTED and self._sources.screen_only):
@@ -147,7 +153,7 @@ class TurnReports:
             self._begin(now)  # its answer may be there before its delivery is accounted for
 
     def _seen(self, id_: str, now: float) -> Iterator[DriverCommand]:
-        marker = self._saved.owed.pop(id_)
+        marker, self._sent_at = self._saved.owed.pop(id_), None
         if self._over_at is not None or self._state is AgentState.GONE:
             yield from self._report(now)  # the next turn has begun
         if not self._saved.seen:
@@ -209,10 +215,13 @@ class TurnReports:
     def settling(self, now: float) -> bool:
         """Whether words of a turn may still come that is not seen to run: nothing may begin the
         next one. Not for long, where that cannot be told."""
+        if self._state in (AgentState.BUSY, AgentState.BLOCKED):
+            return False
+        if self._sent_at is not None and now < self._sent_at + ARRIVES:
+            return True
         if not self._saved.seen:
             return False
-        runs = self._saved.began and self._state in (AgentState.BUSY, AgentState.BLOCKED)
-        return not runs and (self._over_at is not None or now < self._begun_at + NEVER)
+        return self._over_at is not None or now < self._begun_at + NEVER
 
     def gone(self, now: float) -> Iterator[DriverCommand]:
         """The agent has ended: of the turn that ran there is no more."""

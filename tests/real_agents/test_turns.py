@@ -56,7 +56,8 @@ def test_a_message_stops_the_turn_and_goes_first(
         told = relay("send", "Ann", "MARK-STOP do this.", "--mode=interrupt", "--answer=30")
         assert told == "I stopped.\n"
         wait_delivery(later, "seen")
-        newest = [re.findall("MARK-[A-Z]+", request.last_text)[-1] for request in model.requests]
+        told_last = [re.findall("MARK-[A-Z]+", one.last_text)[-1:] for one in model.requests]
+        newest = [marks[0] for marks in told_last if marks]
         assert newest == ["MARK-LONG", "MARK-STOP", "MARK-LATER"]
         assert model.requests[0].aborted
         [stopped] = client.request("wait", id=asked["id"], timeout=0, answer=True)["answers"]

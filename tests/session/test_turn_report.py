@@ -96,14 +96,21 @@ def test_the_next_turn_ends_one_whose_last_words_may_still_come() -> None:
     list(turns.proven(marker_of(ASKED), 1.0))
     turns.said(["one"], 1.0)
     turns.state_changed(IDLE, 2.0)
-    [report] = told(turns.proven(marker_of(OTHER), 2.1))
+    assert not told(turns.proven(marker_of(ASKED), 2.1))  # read once more
+    [report] = told(turns.proven("what the person says", 2.1))
     assert (report["ids"], report["text"]) == ([ASKED.id], "one")
+    turns.state_changed(IDLE, 2.2)
+    list(turns.proven(marker_of(OTHER), 2.3))
+    turns.said(["two"], 2.4)  # so short that it was not seen to run
+    [report] = told(turns.proven("what the person says", 2.5))
+    assert (report["ids"], report["text"]) == ([OTHER.id], "two")
 
 
 def test_a_turn_whose_beginning_was_not_told_is_waited_for() -> None:
     turns = reports()
     asked(turns)
     turns.state_changed(IDLE, 0.0)
+    assert not told(turns.delivered(ASKED.id, State.SUBMITTED, 0.5)) and turns.settling(0.9)
     list(turns.proven(marker_of(ASKED), 1.0))
     assert turns.deadline() == 1.0 + module.NEVER
     turns.said(["one"], 2.0)
