@@ -107,6 +107,16 @@ class BrokerReports:
             self._events.post(PersonNote(f"a delivery could not be recorded: {error.message}"))
         return True
 
+    async def look_up(self, ids: list[str], name: str) -> None:
+        """What an earlier session has reported last of these deliveries to the agent ``name``."""
+        for id_ in ids:
+            with contextlib.suppress(RelayError):
+                ask = partial(self._broker.request, "wait", id=id_, timeout=0)
+                found = await self._until_answered(ask)
+                for row in found["deliveries"]:
+                    if row["to"].lower() == name.lower() and State(row["state"]).final:
+                        self._events.post(DeliveryReported(id_, State(row["state"])))
+
     async def turn(self, fields: dict[str, Any]) -> None:
         """How a turn ended, told until the broker has it."""
         try:
@@ -114,7 +124,9 @@ class BrokerReports:
                 lambda: self._broker.request("turn", **fields), "the answer to a message waits"
             )
         except RelayError as error:
-            self._events.post(PersonNote(f"an answer could not be recorded: {error.message}"))
+            if error.code != "fenced":  # else another try has begun meanwhile
+                told = f"an answer could not be recorded: {error.message}"
+                self._events.post(PersonNote(told))
         self._events.post(TurnReported(fields["ids"]))
 
     async def claim_match(self, heard: Detection) -> bool:

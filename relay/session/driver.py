@@ -202,6 +202,8 @@ class SessionDriver:
                 services.tasks.spawn(report)
             case commands.ReportEvent():
                 services.reports.event(command)
+            case commands.LookUpDeliveries():
+                services.tasks.spawn(services.reports.look_up(command.ids, command.name))
             case commands.ReportTurn():
                 services.tasks.spawn(services.reports.turn(command.fields))
             case commands.DeliverMessage():

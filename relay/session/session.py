@@ -337,6 +337,7 @@ class Session:
         self._keys_dealt_with = checkpoint.get("pressed", 0)
         yield from self.handlers.restore(checkpoint.get("unfinished", []))
         yield from self.outbox.restore(checkpoint.get("pending", []))
+        yield from self.turns.look_up(self._run.name)
 
     def _started(self, now: float) -> Iterator[DriverCommand]:
         """Start delivering, and fire the session-start hooks unless an earlier session has."""

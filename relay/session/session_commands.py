@@ -80,6 +80,14 @@ class ReportDelivery(DriverCommand):
 
 
 @dataclass(frozen=True, slots=True)
+class LookUpDeliveries(DriverCommand):
+    """Ask the broker how far these deliveries to the agent are; DeliveryReported events follow."""
+
+    ids: list[str]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReportTurn(DriverCommand):
     """Tell the broker how a turn ended (its op ``turn``); a TurnReported follows."""
 

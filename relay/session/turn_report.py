@@ -23,7 +23,13 @@ from relay.core.state import from_json, to_json
 from relay.directive.envelope import marker_of
 from relay.protocol.turns import TurnEnded, TurnState
 from relay.session.permission_gate import PermissionGate
-from relay.session.session_commands import DeliverMessage, DriverCommand, ReportDelivery, ReportTurn
+from relay.session.session_commands import (
+    DeliverMessage,
+    DriverCommand,
+    LookUpDeliveries,
+    ReportDelivery,
+    ReportTurn,
+)
 
 #: Messages whose turns are awaited; the oldest is given up for a further one.
 OWED_MAX = 1000
@@ -136,7 +142,9 @@ class TurnReports:
         silent = self._over_at is not None or (not saved.began and self._heard_at is not None)
         if silent and not any(marker in text for marker in saved.seen.values()):
             yield from self._report(now)  # it begins the next turn
-        for id_ in [id_ for id_, marker in self._saved.owed.items() if marker in text]:
+        for id_ in [id_ for id_, marker in saved.owed.items() if marker in text]:
+            if not saved.seen:
+                saved.started_ms = 0  # what was said before it answers something else
             yield from self._seen(id_, now)
 
     def delivered(self, id_: str, state: State, now: float) -> Iterator[DriverCommand]:
@@ -157,7 +165,7 @@ class TurnReports:
         if self._over_at is not None or self._state is AgentState.GONE:
             yield from self._report(now)  # the next turn has begun
         if not self._saved.seen:
-            if not self._sources.screen_only or not self._saved.started_ms:
+            if not self._saved.started_ms:
                 self._begin(now)
             self._saved.began = self._state in (AgentState.BUSY, AgentState.BLOCKED)
         self._saved.seen[id_] = marker
@@ -275,9 +283,9 @@ class TurnReports:
 
     def _report(self, now: float) -> Iterator[DriverCommand]:
         saved = self._saved
+        text = "\n".join(self._own_lines()).strip("\n")
         ids, saved.seen = list(saved.seen), {}
         self.gate.ended(ids)
-        text = "\n".join(saved.lines).strip("\n")
         if saved.left_out:
             text = f"[the first {saved.left_out} lines are left out]\n{text}"
         state, reason = TurnState.COMPLETED, None
@@ -303,6 +311,15 @@ class TurnReports:
             saved.pending.append(fields)
             yield ReportTurn(fields)
 
+    def _own_lines(self) -> list[str]:
+        """The words without the echo of what was typed, which the screen of a program shows, and
+        which the next session cannot tell from them after a kill."""
+        lines, markers = self._saved.lines, self._saved.seen.values()
+        if not self._sources.screen_only:
+            return lines
+        echoed = [n for n, line in enumerate(lines, 1) if any(one in line for one in markers)]
+        return lines[echoed[-1] :] if echoed else lines
+
     def told(self, ids: list[str]) -> None:
         """The broker has this report, or will never take it."""
         self._saved.pending = [one for one in self._saved.pending if one["ids"] != ids]
@@ -322,3 +339,10 @@ class TurnReports:
         self._begun_at = now
         self._heard_at = now if self._saved.lines else None
         self._untold = list(self._saved.pending)
+        if self._saved.owed and not self._saved.started_ms:
+            self._saved.started_ms = self._now_ms()  # what is heard now may answer one of them
+
+    def look_up(self, name: str) -> Iterator[DriverCommand]:
+        """Of messages on their way to the agent ``name`` an earlier session may have known more."""
+        if self._saved.owed:
+            yield LookUpDeliveries(list(self._saved.owed), name)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
+import subprocess
 import termios
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
+from relay.core.paths import Home
 from tests.e2e.wrapped import (
     ECHO,
     RELAY,
@@ -43,6 +47,17 @@ KEEP = (
     "    m = re.search(r'number (\\d+)', line)\n"
     "    if m: out.write(m[1] + '\\n')\n"
 )
+
+
+#: Answers each line after a moment.
+ANSWER = (
+    "import sys, time\n"
+    "for line in sys.stdin:\n"
+    "    print('I work.', flush=True)\n"
+    "    time.sleep(1)\n"
+    "    print('I am done.', flush=True)\n"
+)
+NAMES = ("Early", "Working", "Done", "Left")
 
 
 def numbers(path: Path) -> list[int]:
@@ -84,6 +99,35 @@ def test_the_broker_is_killed_while_messages_flow(tmp_path: Path) -> None:
             alice.type("go 10\n")
             kill_broker()
         all_there(kept, 40)
+
+
+def test_an_answer_is_told_once_whatever_is_killed_before_it() -> None:
+    with ExitStack() as stack:
+        agents = {n: stack.enter_context(wrapped(python(ANSWER), name=n)) for n in NAMES}
+        wait_registered(*NAMES)
+        ask = [*RELAY, "send", "--answer=60"]
+        asked = {
+            name: subprocess.Popen([*ask, name, "what?"], stdout=subprocess.PIPE, text=True)
+            for name in NAMES
+        }
+        for process in asked.values():
+            stack.callback(process.kill)
+        kill_session(agents["Early"])
+        agents["Working"].wait_for("I work")
+        kill_session(agents["Working"])
+        agents["Done"].wait_for("I am done")
+        kill_session(agents["Done"])
+        kill_broker()
+        found = {name: process.communicate(timeout=60)[0] for name, process in asked.items()}
+        assert found == dict.fromkeys(NAMES, "I work.\nI am done.\n")
+        kill_session(agents["Done"])  # which has told it
+        relay("send", "Done", "and now?", "--answer=60")
+        # Not a second time, neither in another turn.
+        with closing(sqlite3.connect(Home.from_env().ledger)) as ledger:
+            answered = ledger.execute(
+                "SELECT persona FROM agent_turns t JOIN agent_sessions s ON s.id = t.session"
+            ).fetchall()
+        assert sorted(row[0] for row in answered) == sorted([*NAMES, "Done"])
 
 
 def test_the_agent_notices_nothing(tmp_path: Path) -> None:

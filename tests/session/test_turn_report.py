@@ -151,7 +151,7 @@ def test_a_program_that_tells_nothing_is_done_after_silence_at_its_prompt() -> N
     asked(turns)
     turns.state_changed(IDLE, 0.0)
     assert not told(turns.delivered(ASKED.id, State.DELIVERING, 1.0))
-    turns.said(["answer"], 1.5)
+    turns.said([f"Relay message {marker_of(ASKED)} as it was typed", "answer"], 1.5)
     assert not told(turns.delivered(ASKED.id, State.SUBMITTED, 1.6))
     program.last_output, program.prompt = 1.5, False
     assert not told(turns.tick(1.5 + module.SILENCE + 1))
