@@ -9,11 +9,11 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import Route, Routing
-from relay.core.dispatch import RELAY_CHANNEL
+from relay.core.dispatch import RELAY_CHANNEL, PersonType
 from relay.core.errors import RelayError
 from relay.core.ids import derived_ulid
 from relay.core.message import QueueMode
-from relay.ledger import agent_ledger, dispatch_rows
+from relay.ledger import agent_ledger, dispatch_rows, persons
 from relay.ledger.agent_ledger import TurnPrompt
 from relay.ledger.dispatch_rows import DispatchRow, DispatchState
 from relay.ledger.store import Ledger
@@ -23,6 +23,8 @@ from relay.protocol.turns import TurnEnded, TurnState
 TRIES_MAX = 3
 #: The thread in which senders are told what became of what they asked.
 THREAD = "dispatches"
+#: Who is told on other channels; a stranger, or a program, might answer for ever.
+_TOLD = (PersonType.OWNER, PersonType.KNOWN)
 #: Characters of what was asked that a notice repeats.
 _SHOWN = 200
 
@@ -79,6 +81,20 @@ class DispatchEnds:
         else:
             self.bury(rows, reason, batch, turn=turn)
 
+    def check_held(self, row: DispatchRow, batch: Batch) -> None:
+        """Raises RelayError where a process must not take this up: it has gone on for too long
+        without a person."""
+        if row.origin != "person":
+            why = self._held.why_held(row.sender_shown, row.persona, row.hops, batch)
+            if why is not None:
+                raise RelayError(why, code="loop")
+
+    def revive(self, rows: Sequence[DispatchRow], now_ms: int) -> None:
+        """The person wants dead ones tried again."""
+        dispatch_rows.revive(self._ledger, [one.id for one in rows], now_ms)
+        for one in rows:
+            self._held.reopen(one.sender_shown, one.persona)
+
     def failed(self, rows: Sequence[DispatchRow], reason: str, batch: Batch) -> None:
         """A try has failed: the next one follows, or none is left."""
         last = [one for one in rows if one.tries + 1 >= TRIES_MAX]
@@ -99,19 +115,24 @@ class DispatchEnds:
         for one in rows:
             self._tell(one, f"is not answered: {reason}", batch)
 
+    def _type_of(self, row: DispatchRow) -> PersonType:
+        return persons.sender_type(self._ledger, row.channel, row.sender, row.origin)
+
     def _tell(self, row: DispatchRow, what: str, batch: Batch) -> None:
-        """Tell its sender where that is somebody here, else the person whose broker this is."""
+        """Tell its sender: here as a message, elsewhere as an answer if it is somebody whom the
+        person knows. What is not from here the person is told, too."""
+        member = self._directory.get(row.sender) if row.channel == RELAY_CHANNEL else None
         text = " ".join(row.body.split())
         text = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-        member = self._directory.get(row.sender) if row.channel == RELAY_CHANNEL else None
-        if member is None:
-            member = self._directory.get(self._directory.owner)
-            text = f"{text}” of {row.sender} ({row.channel}) to"
-        else:
-            text = f"{text}” to"
+        if row.channel != RELAY_CHANNEL and self._type_of(row) in _TOLD:
+            told = f"“{text}” {what}."
+            dispatch_rows.add_answers(self._ledger, [row], None, told, batch.now_ms)
+            batch.after.append(self._answered)
+        whose = "" if member is not None else f" of {row.sender_shown}"
+        member = member or self._directory.get(self._directory.owner)
         if member is None:
             return
-        body = f"“{text} {row.persona} {what}."
+        body = f"“{text}”{whose} to {row.persona} {what}."
         if member.person:
             body += f" relay broker retry {row.id[-8:]} tries it again."
         message = Accepted(

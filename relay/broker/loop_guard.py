@@ -221,6 +221,18 @@ class HeldMessages:
         admitted = tuple(self._admitted(message, one, message.sender, batch) for one in routes)
         message.routing = replace(message.routing, routes=admitted)
 
+    def why_held(self, sender: str, to: str, hops: int, batch: Batch) -> str | None:
+        """Why a persona that is no agent here must not take this up before the person says so;
+        None where it may, which then counts."""
+        reason = self._guard.check(sender, to, hops, batch.now_ms)
+        if reason is None:
+            batch.on_failure.append(partial(self._guard.uncount, sender, to, batch.now_ms))
+        return reason
+
+    def reopen(self, one: str, other: str) -> None:
+        """The person lets these two go on."""
+        self._guard.reopen(one, other)
+
     def _admitted(self, message: Accepted, one: Route, counts: str, batch: Batch) -> Route:
         to = self._directory.get(one.to)
         if one.state is not State.QUEUED or to is None or to.person:

@@ -11,7 +11,8 @@ late, and changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -90,7 +91,9 @@ class TurnEngine:
         self._ends = ends
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[tuple[str, str], Lane] = {}
-        self._for_room: dict[Lane, None] = {}  # until another headless turn has ended
+        self._for_room: OrderedDict[Lane, None] = (
+            OrderedDict()
+        )  # until another headless turn has ended
         self._seq = 0  # of the newest dispatch that was looked at
         self._waking = self._closing = False
 
@@ -126,6 +129,7 @@ class TurnEngine:
 
     def _look_for_new(self, batch: Batch) -> None:
         self._waking = False
+        batch.on_failure.append(partial(self._later, self.look_again))
         found, self._seq = dispatch_rows.lanes_after(self._ledger, self._seq)
         for persona, session in found:
             self._look(self._lane(persona, session))
@@ -134,6 +138,11 @@ class TurnEngine:
         """What is queued may go on, or goes to another session now."""
         self._seq = 0
         self.wake()
+
+    def revive(self, rows: Rows, batch: Batch) -> None:
+        """The person wants dead ones tried again."""
+        self._ends.revive(rows, batch.now_ms)
+        batch.after.append(self.look_again)
 
     @property
     def busy(self) -> bool:
@@ -149,10 +158,15 @@ class TurnEngine:
             lane.looking = True
             self._committer.submit_job(partial(self._step, lane))
 
+    def _later(self, call: Callable[[], None]) -> None:
+        """After a commit that failed."""
+        self._loop.call_later(_AGAIN_AFTER, call)
+
     # -- one step
 
     def _step(self, lane: Lane, batch: Batch) -> None:
         lane.looking = False
+        batch.on_failure.append(partial(self._later, partial(self._look, lane)))
         if lane.timer is not None:
             lane.timer.cancel()
             lane.timer = None
@@ -205,6 +219,8 @@ class TurnEngine:
             self._for_room[lane] = None
             return
         try:
+            for one in rows:
+                self._ends.check_held(one, batch)
             run = self._headless.begin(
                 lane.label, rows, summarised, spec, partial(self._run_ended, lane), batch
             )
@@ -243,8 +259,7 @@ class TurnEngine:
         return self._personas.find(row.persona, row.config)
 
     def _deadline(self, row: DispatchRow) -> float:
-        spec = self._spec(row)
-        return DEADLINE if spec is None else spec.deadline
+        return DEADLINE if (spec := self._spec(row)) is None else spec.deadline
 
     # -- what is in hand
 
@@ -260,7 +275,6 @@ class TurnEngine:
     def _came_back(self, lane: Lane, rows: Rows) -> None:
         """It could not be stored that these have begun."""
         self._settled(lane, rows)
-        self._loop.call_later(_AGAIN_AFTER, self._look, lane)
 
     def _settled(self, lane: Lane, rows: Rows) -> None:
         """These are in nobody's hands any more."""
@@ -268,9 +282,7 @@ class TurnEngine:
         if running is not None:
             running.ids.difference_update(one.id for one in rows)
             if not running.ids:
-                if running.timer is not None:
-                    running.timer.cancel()
-                lane.running = None
+                lane.running = None  # and a timer of its finds nothing late
 
     def _done(self, rows: Rows, batch: Batch) -> None:
         """Once the batch is committed their lanes go on."""
@@ -280,6 +292,8 @@ class TurnEngine:
                 lane = self._lane(one.persona, one.session)
                 self._settled(lane, [one])
                 self._look(lane)
+            if self._for_room and self._headless.has_room:
+                self._look(self._for_room.popitem(last=False)[0])
 
         batch.after.append(go_on)
 
@@ -321,27 +335,16 @@ class TurnEngine:
         if part:
             self._ends.turn_ended(lane.label, run.request.turn, part, ended, run.started_ms, batch)
         if ended.again:
-            pause = min(2.0 ** max(one.tries for one in rows or part), _PAUSE_MAX)
+            pause = min(2.0 ** max((one.tries for one in part), default=0), _PAUSE_MAX)
             lane.not_before_ms = batch.now_ms + int(pause * 1000)
         self._done(rows, batch)
-        batch.after.append(self._room)
-
-        def again() -> None:
-            self._loop.call_later(_AGAIN_AFTER, self._run_ended, lane, run, ended)
-
-        batch.on_failure.append(again)
+        again = partial(self._run_ended, lane, run, ended)
+        batch.on_failure.append(partial(self._later, again))
 
     def _still(self, ids: set[str], owner: str) -> list[DispatchRow]:
         """Those of these dispatches that ``owner`` still has."""
         rows = dispatch_rows.rows_of(self._ledger, sorted(ids))
         return [one for one in rows if (one.state, one.lease_owner) == (_RUNNING, owner)]
-
-    def _room(self) -> None:
-        """A headless turn has ended: whoever waited longest may begin."""
-        if self._for_room and self._headless.has_room:
-            lane = next(iter(self._for_room))
-            del self._for_room[lane]
-            self._look(lane)
 
     def delivery_ended(self, id_: str, reason: str | None, batch: Batch) -> None:
         """A message to an agent has failed, or somebody has withdrawn it."""
@@ -353,15 +356,19 @@ class TurnEngine:
         self._gone(member.name, batch)
 
     def _gone(self, persona: str, batch: Batch) -> None:
+        look = partial(self._committer.submit_job, self._cut_off)
+        batch.on_failure.append(partial(self._later, look))
         rows = dispatch_rows.running(self._ledger, persona)
         rows = [one for one in rows if one.lease_owner == AGENT]
         cut_off = self._wrapped.cut_off(rows)
         if cut_off:
             self._ends.failed(cut_off, f"{persona} ended before it had answered", batch)
             self._done(cut_off, batch)
-        waits = next((one for one in rows if one not in cut_off), None)
-        spec = None if waits is None else self._spec(waits)
-        if spec is not None and spec.mode != HEADLESS:
+        waits = [one for one in rows if one not in cut_off]
+        spec = self._spec(waits[0]) if waits else None
+        if spec is not None and spec.mode == HEADLESS:
+            self._done(self._wrapped.withdraw(waits, batch), batch)
+        elif spec is not None:
             batch.after.append(partial(self._personas.start_detached, spec))
 
     # -- deadlines

@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 
 from relay.broker.batch import Accepted, Batch
+from relay.broker.delivery_states import advance, can_cancel
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.loop_guard import HeldMessages
@@ -55,6 +56,10 @@ class WrappedTurns:
             raise RelayError(f"{member.name} is a person, and no persona")
         origins = {one.origin for one in rows}
         origin = OUTSIDE if OUTSIDE in origins else last.origin if len(origins) == 1 else "agent"
+        sender = last.sender_shown
+        if sender.lower() == persona.lower():
+            # A route function has sent it back to who it is from: these are the person's words.
+            origin = sender = "relay"
         meta = {
             "attributes": {**REPORTED, **(BY_HOOK if origin == "relay" else {})},
             "dispatches": [one.id for one in rows],
@@ -65,12 +70,12 @@ class WrappedTurns:
             id=rows[0].next_turn,
             given=True,
             kind="message",
-            sender=last.sender_shown,
+            sender=sender,
             origin=origin,
             body=_text(rows, summarised),
             mode=mode.value,
             meta=json.dumps(meta),
-            routing=route([persona], last.sender_shown, self._directory.members, strict=False),
+            routing=route([persona], sender, self._directory.members, strict=False),
             hops=max(one.hops for one in rows),
         )
         if origin != "person":
@@ -91,6 +96,23 @@ class WrappedTurns:
             if (found := self._ledger.delivery(one.message or "", one.persona)) is None
             or found[2].state is State.SEEN
         ]
+
+    def withdraw(self, rows: Sequence[DispatchRow], batch: Batch) -> list[DispatchRow]:
+        """Take back what no agent has been given yet, for somebody else. Returns that."""
+        taken = []
+        for row in rows:
+            found = self._ledger.delivery(row.message or "", row.persona)
+            if found is not None and not found[2].state.final and can_cancel(found[2]):
+                reason = f"{row.persona} is not there, and another process takes the turn"
+                new = advance(found[2], State.CANCELLED, batch.now_ms, reason=reason)
+                self._ledger.begin()
+                self._ledger.update_delivery(found[0], row.persona, new)
+                taken.append(row)
+            elif found is not None and found[2].state is State.CANCELLED:
+                taken.append(row)  # with another of the same message
+        ids = [one.id for one in taken]
+        dispatch_rows.requeue(self._ledger, ids, None, batch.now_ms, failed=False)
+        return taken
 
     def late(
         self, rows: Sequence[DispatchRow], deadline: float, now_ms: int
@@ -115,7 +137,7 @@ def asked(rows: Sequence[DispatchRow]) -> list[AskedMessage]:
     """What these dispatches ask."""
     return [
         AskedMessage(
-            *(one.event_id, one.sender_shown, one.channel, one.body),
+            *(one.event_id, one.sender_shown, one.channel, one.body or f"({one.kind})"),
             *(one.context.get("system_prompt"), one.context.get("extracted")),
         )
         for one in rows

@@ -70,6 +70,7 @@ class DispatchRow:
     origin: str
     channel: str
     peer_kind: str | None
+    kind: str
     body: str
     content_type: str
 
@@ -91,7 +92,7 @@ _COLUMNS = (
     "d.seq, d.id, d.hook_id, d.persona, d.session, d.mode, d.priority, d.created_ms, d.hops,"
     " d.config, d.permissions_json, d.context_json, d.delivery_json, d.state, d.reason, d.attempts,"
     " d.fence, d.lease_owner, d.updated_ms, d.turn, d.message, e.seq, e.id, e.agent, e.origin,"
-    " e.channel, e.peer_kind, ifnull(e.body,''), ifnull(e.content_type,'text')"
+    " e.channel, e.peer_kind, e.kind, ifnull(e.body,''), ifnull(e.content_type,'text')"
 )
 _FROM = "FROM dispatches d JOIN events e ON e.seq = d.event"
 

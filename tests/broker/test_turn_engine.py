@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,15 @@ from relay.broker.client import BrokerClient, connect
 from relay.broker.dispatch_ends import TRIES_MAX
 from relay.broker.known_personas import Personas
 from relay.broker.turn_context import AGAIN
+from relay.core.dispatch import Event, HookResult, HookRouting, PeerKind, PersonType, dispatch_of
+from relay.core.ids import new_ulid
 from relay.core.paths import Home
-from relay.ledger import agent_ledger
+from relay.core.processes import read_process
+from relay.ledger import agent_ledger, event_rows
+from relay.ledger.dispatch_rows import add_dispatches
+from relay.ledger.event_rows import OutsideEvent
 from relay.ledger.store import Ledger
-from tests.broker.support import Json, register, stop_broker
+from tests.broker.support import Json, broker_thread, register, stop_broker
 from tests.support import wait_until
 
 
@@ -242,10 +247,9 @@ else:
 """
 
 
-@dataclass
 class Spec:
-    mode: str = "headless"
-    deadline: float = 600.0
+    mode = "headless"
+    deadline = 600.0
 
     def to_json(self) -> Json:
         return {"command": ["true"]}
@@ -324,3 +328,138 @@ def test_steer_goes_into_the_run_and_interrupt_ends_it(
         (_, told), (_, now), (_, queued) = inbox(client)[2:]
         assert "“wait more” to atlas was interrupted" in told
         assert (now, queued) == ("done: now", "done: queued")
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [("deadline", "no end of the turn within 0.2 s"), ("LEASE", "it was silent for 0.3 s")],
+    ids=["deadline", "lease"],
+)
+def test_a_process_that_hangs_is_killed(
+    requests: Callable[[], list[Json]],
+    home: Home,
+    served: None,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    reason: str,
+) -> None:
+    monkeypatch.setattr(headless_turns, "_GRACE", 0.0)
+    monkeypatch.setattr(Spec, "deadline", 0.2)
+    if limit == "LEASE":
+        monkeypatch.setattr(Spec, "deadline", 600.0)
+        monkeypatch.setattr(headless_turns, "LEASE", 0.3)
+        monkeypatch.setattr(turn_engine, "_PAUSE_MAX", 0.0)
+    with connect(home) as client:
+        dispatch(client, "wait for ever")
+        wait_until(lambda: inbox(client), what="the notice")
+        assert reason in inbox(client)[0][1]
+        tries = 1 if limit == "deadline" else TRIES_MAX
+        assert len(requests()) == tries
+        wait_until(lambda: not alive(requests()), what="the processes to end")
+
+
+def alive(asked: list[Json]) -> list[int]:
+    """The processes of these turns that are there still."""
+    return [one["pid"] for one in asked if read_process(one["pid"])]
+
+
+def test_a_broker_that_ends_in_the_middle_of_it_is_followed_by_one_that_begins_it_again(
+    requests: Callable[[], list[Json]], home: Home
+) -> None:
+    with broker_thread(home), connect(home) as client:
+        dispatch(client, "wait")
+        wait_until(lambda: len(requests()) == 1, what="the turn")
+        stop_broker(home)
+    wait_until(lambda: not alive(requests()), what="the process to end")
+    with broker_thread(home), connect(home) as client:
+        wait_until(lambda: len(requests()) == 2, what="the second try")
+        [row] = client.request("dispatches")["rows"]
+        assert (row["tries"], requests()[1]["attempt"]) == (0, 1)  # nobody has failed
+
+
+def test_what_waits_for_an_agent_that_goes_is_taken_by_the_headless_persona(
+    requests: Callable[[], list[Json]], home: Home, atlas: Persona
+) -> None:
+    with connect(home) as client:
+        dispatch(client, "first")
+        first = atlas.next()
+        dispatch(client, "second", session="other")
+        assert requests() == []
+        atlas.leave()
+        wait_until(lambda: len(inbox(client)) == 2, what="both answers")
+        assert sorted(one["attempt"] for one in requests()) == [1, 1]
+        assert first["body"] == "first"
+
+
+# -- dispatches as route functions make them
+
+
+def stored(
+    home: Home,
+    text: str,
+    *,
+    sender: str = "Bob",
+    channel: str = "relay",
+    session: str = "main",
+    type_: PersonType = PersonType.UNKNOWN,
+    hops: int = 0,
+) -> None:
+    """A dispatch of an event, in the ledger of a broker that is not there yet."""
+    home.create()
+    with closing(Ledger(home.ledger)) as ledger:
+        ledger.begin()
+        seq = ledger.next_seq()
+        event = Event(new_ulid(seq), channel, "message", sender, text, seq)
+        if channel == "relay":
+            row = (seq, event.id, "message", sender, "agent", None, None, text, None, 1)
+            ledger.add([row], [])
+        else:
+            outside = OutsideEvent(channel, None, None, PeerKind.DM, None, None, "text", 1, type_)
+            event_rows.add(ledger, (seq, event.id, "message", sender, None, text, None, 1), outside)
+        result = HookResult(True, HookRouting("atlas", session))
+        made = [dispatch_of(event, "user/x", result, 0)]
+        add_dispatches(ledger, seq, made, config="user", hops=hops, now_ms=1)
+        ledger.commit()
+
+
+def test_a_dead_dispatch_is_told_to_the_agent_or_to_who_is_known_elsewhere_and_of_strangers_to_you(
+    requests: Callable[[], list[Json]], home: Home
+) -> None:
+    stored(home, "fail: an agent's", session="a")
+    stored(home, "fail: a friend's", sender="mom@x.org", channel="mail", type_=PersonType.KNOWN)
+    stored(home, "fail: a stranger's", sender="spam@x.org", channel="mail", session="b")
+    with broker_thread(home), register(home, "Bob", "run-9") as bob, connect(home) as client:
+        push = bob.next_push(20)
+        assert push is not None and push["from_kind"] == "relay"
+        assert push["body"] == "“fail: an agent's” to atlas is not answered: it cannot."
+        wait_until(lambda: len(inbox(client)) == 2, what="the notices")
+        told = [text for _, text in sorted(inbox(client))]
+        assert "“fail: a friend's” of mail:mom@x.org to atlas is not answered" in told[0]
+        assert "“fail: a stranger's” of mail:spam@x.org to atlas is not answered" in told[1]
+        stop_broker(home)
+    with closing(sqlite3.connect(home.ledger)) as db:
+        [[channel, text]] = db.execute("SELECT channel, content FROM answers").fetchall()
+    assert (channel, text) == ("mail", "“fail: a friend's” is not answered: it cannot.")
+
+
+def test_what_goes_on_without_a_person_is_held_for_it(
+    requests: Callable[[], list[Json]], home: Home
+) -> None:
+    stored(home, "round and round", hops=21)
+    with broker_thread(home), connect(home) as client:
+        wait_until(lambda: states(client, dead=True), what="its death")
+        [row] = client.request("dispatches", dead=True)["rows"]
+        assert "followed from one another without a person" in row["reason"]
+        client.request("redispatch", which=["atlas"])
+        wait_until(lambda: len(requests()) == 1, what="the turn")
+
+
+def test_an_agent_that_is_asked_by_itself_reads_words_of_its_person(home: Home) -> None:
+    stored(home, "look at this", sender="atlas")
+    with broker_thread(home):
+        atlas = Persona(home)
+        message = atlas.next()
+        assert (message["from"], message["from_kind"]) == ("relay", "relay")
+        atlas.answer(message["id"])
+        atlas.nothing()
+        atlas.client.close()
