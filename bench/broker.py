@@ -1,6 +1,7 @@
 """How fast the broker accepts messages, beside what the disk and the socket alone can do.
 
     python bench/broker.py [--json] [--rounds N] [--count N]
+    python bench/broker.py --search [--json] [--rounds N]
 
 Each round measures, one after the other, on the same file system:
 
@@ -13,6 +14,9 @@ Each round measures, one after the other, on the same file system:
 
 Ids go on from round to round, as those of real messages do. The figure that counts is the ratio
 of the medians; goal: accepted / raw at least 0.35.
+
+``--search`` measures instead how long ``relay history --grep`` waits for its broker with a million
+stored messages, and with 10 000: the same words, in turns. Goal: the median at most 3 times it.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ import argparse
 import itertools
 import json
 import os
+import random
+import re
 import socket
 import sqlite3
 import statistics
@@ -30,17 +36,23 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from relay.broker.client import BrokerClient, connect
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
+from relay.ledger.store import Ledger
 from relay.protocol.broker import encode
 
 IN_FLIGHT = 64
 BODY = "x" * 512
 GOAL = 0.35
+#: Messages of the two ledgers that are searched, rows of an answer, words that are asked for.
+SMALL, LARGE, ROWS, WORDS = 10_000, 1_000_000, 20, 60
+SEARCH_GOAL = 3.0
 #: The time in the next id: an id of an earlier round would land among those in the middle.
 _MS = itertools.count(int(time.time() * 1000))
 
@@ -178,13 +190,77 @@ def measure(rounds: int, count: int) -> dict[str, list[float]]:
     return figures
 
 
+# -- search
+
+
+def search(rounds: int) -> dict[str, object]:
+    """Milliseconds of a search in the small ledger and in the large one, medians of all words."""
+    chance = random.Random(1)
+    docs = Path(__file__).resolve().parent.parent / "docs"
+    text = "".join(page.read_text() for page in sorted(docs.glob("*.md")))
+    known = Counter(re.findall(r"[a-z_]{2,}", text.lower()))
+    words, weights = list(known), list(itertools.accumulate(known.values()))
+    bodies = [" ".join(chance.choices(words, cum_weights=weights, k=16)) for _ in range(50_000)]
+    wanted = [chance.choice([one for one in words if len(one) >= 5]) for _ in range(WORDS)]
+    waited: dict[int, list[float]] = {SMALL: [], LARGE: []}
+    built = {}
+    with tempfile.TemporaryDirectory(prefix="relay-bench-") as folder, ExitStack() as stack:
+        clients = {}
+        for count in waited:
+            home = Home(os.path.join(folder, str(count)))
+            _stored(home, bodies, count)
+            client = clients[count] = stack.enter_context(connect(home))
+            stack.callback(client.request, "stop")
+            begin, step = time.perf_counter(), {"more": True}
+            while step["more"]:
+                step = client.request("reindex", deadline=600.0)
+            built[count] = round(time.perf_counter() - begin, 1)
+        for _ in range(rounds):
+            for word in wanted:
+                for count, client in clients.items():
+                    begin = time.perf_counter()
+                    client.request("history", grep=word, limit=ROWS)
+                    waited[count].append((time.perf_counter() - begin) * 1000)
+    small, large = (round(statistics.median(waited[count]), 2) for count in (SMALL, LARGE))
+    return {
+        "milliseconds": {str(SMALL): small, str(LARGE): large},
+        "p95": round(statistics.quantiles(waited[LARGE], n=20)[-1], 2),
+        "large_to_small": round(large / small, 2),
+        "goal": SEARCH_GOAL,
+        "seconds_to_index": {str(count): seconds for count, seconds in built.items()},
+    }
+
+
+def _stored(home: Home, bodies: list[str], count: int) -> None:
+    """A ledger with so many messages, each a little different, of a broker that has ended."""
+    home.create()
+    ledger = Ledger(home.ledger)
+    for _ in range(0, count, 10_000):
+        ledger.begin()
+        rows = [(ledger.next_seq(), next(_MS)) for _ in range(10_000)]
+        ledger.add_plain(
+            [
+                (n, new_ulid(ms), "Al", "agent", f"{bodies[n % len(bodies)]} {n}", ms)
+                for n, ms in rows
+            ],
+            [(n, "Bob", n, ms, 0) for n, ms in rows],
+        )
+        ledger.commit()
+    ledger.close()
+
+
 def main() -> int:
     """Print the medians and their ratios."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--count", type=int, default=12_800)
+    parser.add_argument("--search", action="store_true")
     options = parser.parse_args()
+    if options.search:
+        found = search(options.rounds)
+        print(json.dumps(found, indent=2) if options.json else found)
+        return 0
     figures = measure(options.rounds, options.count)
     medians = {name: round(statistics.median(values)) for name, values in figures.items()}
     ratios = [a / r for a, r in zip(figures["accepted"], figures["raw"], strict=True)]

@@ -168,7 +168,12 @@ class LedgerOps:
             with suppress(RuntimeError):  # the broker has ended meanwhile
                 self._loop.call_soon_threadsafe(self._committer.submit_job, job)
 
-        self._thread.submit(call).add_done_callback(ended)
+        try:
+            future = self._thread.submit(call)
+        except RuntimeError:  # the broker ends
+            future = Future()
+            future.set_exception(RelayError("the broker stops", hint="try again", code="busy"))
+        future.add_done_callback(ended)
 
     def _answer(
         self,
