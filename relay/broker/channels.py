@@ -47,7 +47,7 @@ class Channels:
         self._timer = self._loop.call_later(LOOK_EVERY, self.start)
         config = self._config()
         for worker in self._workers.running():
-            if worker.config.key == USER and worker.config != self._configs.by_key(USER):
+            if worker.config.key == USER and not self._is_current(worker):
                 self._workers.end(worker)
         try:
             if config is not None:
@@ -79,7 +79,12 @@ class Channels:
 
     def keeps(self, worker: ConfigWorker) -> bool:
         """Whether ``worker`` runs channels, and is not to be ended for being idle."""
-        return self.connected and worker.config == self._config()
+        return self.connected and worker.config.key == USER and self._is_current(worker)
+
+    def _is_current(self, worker: ConfigWorker) -> bool:
+        """Whether it runs the person's own configuration as it is trusted now."""
+        config = self._configs.by_key(USER)
+        return config is not None and config.sha256 == worker.config.sha256
 
     def _config(self) -> TrustedConfig | None:
         """The person's own configuration, where it connects channels or nobody knows yet."""

@@ -12,11 +12,11 @@ from typing import Any
 from relay.broker.batch import Batch, ClientRequest
 from relay.broker.directory import Directory
 from relay.broker.turn_engine import TurnEngine
-from relay.core.dispatch import RELAY_CHANNEL, PersonType
+from relay.core.dispatch import MAIN_SESSION, RELAY_CHANNEL, PersonType
 from relay.core.errors import UsageError
 from relay.core.visible import is_visible
 from relay.ledger import persons
-from relay.ledger.persona_sessions import alias_sessions
+from relay.ledger.persona_sessions import alias_label, alias_sessions
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
@@ -78,6 +78,11 @@ class PersonOps:
         names = [one.name, *(address for _, address in one.addresses)]
         why = f"{one.name} is {into.name}"
         alias_sessions(self._ledger, names, into.name, why, batch.now_ms)
+        for channel, address in one.addresses:
+            theirs = [known for where, known in into.addresses if where == channel]
+            label = f"{channel}:dm:{theirs[0] if theirs else into.name}"
+            label = MAIN_SESSION if into.type is PersonType.OWNER else label
+            alias_label(self._ledger, f"{channel}:dm:{address}", label, why, batch.now_ms)
         batch.after.append(self._turns.look_again)
         return {"person": asdict(persons.find(self._ledger, into.id))}
 

@@ -19,7 +19,7 @@ from relay.core.message import QueueMode
 
 #: The channel of what is said and done in relay itself.
 RELAY_CHANNEL = "relay"
-#: The persona, and the session of direct messages, where a route function names none.
+#: The persona, and the owner's and agents' session, where a route function names none.
 DEFAULT_PERSONA, MAIN_SESSION = "default", "main"
 
 Json = dict[str, Any]
@@ -249,15 +249,17 @@ class Event:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Event:
         """Read what ``to_json`` made."""
-        kinds = {"sender_type": PersonType(value["sender_type"])} if "sender_type" in value else {}
-        return cls(**{**value, **kinds, "peer_kind": PeerKind(value.get("peer_kind", "dm"))})
+        who, kind = PersonType(value.get("sender_type", "unknown")), value.get("peer_kind", "dm")
+        return cls(**{**value, "sender_type": who, "peer_kind": PeerKind(kind)})
 
     @property
     def session_key(self) -> str:
-        """The session that it belongs to by default: one of all direct messages, one a group."""
-        if self.peer_kind is PeerKind.DM:
-            return MAIN_SESSION
-        return f"{self.channel}:group:{self.peer or ''}"
+        """Its session by default: a group's, the main one here and of the owner, else its sender's
+        own, who is to hear nothing of what others have said."""
+        if self.peer_kind is PeerKind.GROUP:
+            return f"{self.channel}:group:{self.peer or ''}"
+        ours = self.channel == RELAY_CHANNEL or self.sender_type is PersonType.OWNER
+        return MAIN_SESSION if ours else f"{self.channel}:dm:{self.sender}"
 
     @property
     def default_permissions(self) -> PermissionSet:
@@ -321,10 +323,8 @@ def merged(dispatches: Sequence[BrokerDispatch]) -> list[BrokerDispatch]:
     """
     found: dict[tuple[str, str], BrokerDispatch] = {}
     for one in dispatches:
-        key = (one.persona, one.session)
-        first = found.get(key)
-        if first is None:
-            found[key] = one
+        first = found.setdefault(key := (one.persona, one.session), one)
+        if first is one:
             continue
         prompts = dict.fromkeys(filter(None, (first.system_prompt, one.system_prompt)))
         found[key] = replace(

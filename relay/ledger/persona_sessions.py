@@ -55,6 +55,18 @@ def add_alias(
     return True
 
 
+def alias_label(ledger: Ledger, old: str, new: str, reason: str, now_ms: int) -> None:
+    """What comes for this session of any persona goes to that one from now on."""
+    with ledger.guard() as db:
+        known = db.execute(
+            "SELECT persona FROM agent_sessions WHERE persona NOT NULL AND label=?"
+            " UNION SELECT persona FROM dispatches WHERE session=?",
+            (old, old),
+        ).fetchall()
+    for (persona,) in known:
+        add_alias(ledger, persona, old, new, reason, now_ms)
+
+
 def alias_sessions(
     ledger: Ledger, old_names: Sequence[str], new_name: str, reason: str, now_ms: int
 ) -> int:

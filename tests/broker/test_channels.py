@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from relay.broker import answers, channels
+from relay.broker import answers, channels, trusted_configs
 from relay.broker.client import connect
 from relay.config.trust import untrust, user_config
+from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from relay.ledger.content_files import store
 from relay.ledger.store import Ledger
@@ -124,7 +125,8 @@ def test_an_answer_goes_out_by_the_adapter_of_its_channel(
 def test_channels_end_with_trust_and_come_back_after_a_kill(
     home: Home, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channels, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(channels, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(trusted_configs, "FRESH", 0.0)
     configure(
         f"""
 import os, time
@@ -141,8 +143,13 @@ def chat():
         first = int(wait_until(lambda: lines(pids))[0])
         os.kill(first, signal.SIGKILL)
         second = int(wait_until(lambda: lines(pids)[1:])[0])
+        with connect(home) as client:
+            for number in range(20):  # while the broker looks, again and again
+                asked = {"channel": "mail", "source_id": str(number)}
+                client.request("event", outside=asked)
+        assert len(lines(pids)) == 2 and not _ended(second)
         untrust(home, user_config())
-        wait_until(lambda: not Path(f"/proc/{second}").exists() or _ended(second))
+        wait_until(lambda: _ended(second))
     assert len(lines(pids)) == 2
 
 
@@ -273,3 +280,28 @@ def family(event):
     assert extracted["mood"] == "good"
     found = rows(home, "SELECT e.id FROM dispatches d JOIN events e ON e.seq = d.event")
     assert stranger["id"] not in [one[0] for one in found]
+
+
+def test_a_stranger_gets_a_conversation_of_his_own_until_he_is_known_to_be_you(
+    home: Home, served: None, configure: Configure
+) -> None:
+    configure("@relay.route\ndef all(event): return HookResult(True, HookRouting('atlas'))")
+    event = {"channel": "mail", "sender": "me@x", "content": "hi"}
+    found = "SELECT session, permissions_json FROM dispatches ORDER BY seq"
+    with connect(home) as client:
+        client.request("event", outside={**event, "source_id": "1"})
+        client.request("event", outside={**event, "sender": "ann", "source_id": "2"})
+        client.request("event", kind="note", body="mine")
+        wait_until(lambda: len(rows(home, found)) == 3)
+        client.request("person_merge", one="mail:me@x", into=owner_name())
+        client.request("event", outside={**event, "source_id": "3"})
+        wait_until(lambda: len(rows(home, found)) == 4)
+    said = [(session, json.loads(given)["level"]) for session, given in rows(home, found)]
+    assert said == [
+        ("mail:dm:me@x", "minimal"),
+        ("mail:dm:ann", "minimal"),
+        ("main", "full"),
+        ("main", "full"),
+    ]
+    aliases = rows(home, "SELECT persona, alias, label FROM session_aliases")
+    assert aliases == [("atlas", "mail:dm:me@x", "main")]

@@ -79,7 +79,7 @@ def test_what_fires_becomes_dispatches_and_all_that_was_said_is_kept(
     )
     assert made == [
         ("user/family", "atlas", "family:mom", "followup", 10, id_, 1, "user", minimal),
-        ("user/other", "default", "main", "followup", 0, id_, 1, "user", minimal),
+        ("user/other", "default", "mail:dm:mom@x", "followup", 0, id_, 1, "user", minimal),
     ]
 
 
