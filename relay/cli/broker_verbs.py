@@ -7,6 +7,7 @@ import time
 from relay.broker.client import connect
 from relay.broker.start import may_start
 from relay.cli import output, table
+from relay.cli.broker_service import install_verb
 from relay.cli.parser import Parser
 from relay.cli.status import broker_status, print_broker
 from relay.cli.verbs import verb
@@ -35,7 +36,7 @@ def add(verbs: Parser) -> None:
         "  relay broker queue          what personas have to do\n"
         "  relay broker dead           what none could do, and why\n"
         "  relay broker retry 4QXK7Z2M try it again",
-    ).add_subparsers(metavar="run|status|stop|queue|dead|retry|drop|dispatch")
+    ).add_subparsers(metavar="run|status|stop|queue|dead|retry|drop|dispatch|install")
     run = group.add_parser("run", help="serve, in the foreground")
     run.set_defaults(run=run_verb)
     status = group.add_parser("status", help="whether it runs, and since when")
@@ -54,6 +55,9 @@ def add(verbs: Parser) -> None:
         parser.add_argument("which", nargs="*", metavar="ID|PERSONA", help="as dead lists them")
         parser.add_argument("--all", action="store_true", help="all that was given up")
         parser.set_defaults(run=again_verb, drop=dropped)
+    service = group.add_parser("install", help="make it a service of yours that stays")
+    service.add_argument("--yes", action="store_true", help="do not ask")
+    service.set_defaults(run=install_verb)
     made = group.add_parser("dispatch", help="ask a persona something yourself")
     made.add_argument("persona", metavar="PERSONA")
     made.add_argument("text", metavar="TEXT", help="what is asked; - reads it from stdin")

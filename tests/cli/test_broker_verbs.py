@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import plistlib
+from pathlib import Path
 
+import pytest
+
+from relay.cli.broker_service import launchd, systemd
 from relay.core.paths import Home
 from tests.broker.support import register
 from tests.cli.conftest import Run
@@ -37,3 +42,31 @@ def test_what_is_dropped_is_gone_from_the_list_and_nonsense_is_refused(relay: Ru
     refused = relay("broker", "retry", "zzzz")
     assert refused.returncode == 3 and "nothing dead" in refused.stderr
     assert relay("broker", "dispatch", "not a name", "x").returncode == 2
+
+
+def test_a_service_is_shown_and_written_once_it_is_agreed_to(
+    relay: Run, broker_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    unit = tmp_path / "systemd/user/relay-broker.service"
+    monkeypatch.setattr("sys.platform", "linux")
+    shown = relay("broker", "install")
+    assert f'"--home" "{broker_home.root}"' in shown.stdout
+    assert shown.returncode == 2 and not unit.exists()
+    assert relay("broker", "install", "--yes").returncode == 0
+    assert unit.read_text() in relay("broker", "install", "--yes").stdout + shown.stdout
+
+
+def test_a_launchd_agent_is_a_property_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path, text, _ = launchd(Home("/r h"))
+    found = plistlib.loads(text.encode())
+    assert path == f"{tmp_path}/Library/LaunchAgents/{found['Label']}.plist"
+    assert found["ProgramArguments"][-2:] == ["--home", "/r h"] and found["KeepAlive"]
+
+
+def test_words_are_quoted_as_systemd_reads_them() -> None:
+    text = systemd(Home('/50% "x" $y \\'))[1]
+    assert '"--home" "/50%% \\"x\\" $$y \\\\"\n' in text
