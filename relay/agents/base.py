@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from relay.agents.injection_proof import InjectionProof
@@ -38,6 +38,11 @@ def markers_in(text: str) -> list[str]:
 def remembered(text: str) -> str:
     """What is kept of an accepted text: its beginning, and the markers of all envelopes in it."""
     return " ".join([text[:HEAD], *markers_in(text[HEAD - 100 :])])
+
+
+def broken_off(events: list[SourceEvent]) -> list[SourceEvent]:
+    """The same of a turn that was broken off."""
+    return [replace(one, broken=True) if isinstance(one, StateChange) else one for one in events]
 
 
 class ChannelClosed(RelayError):
@@ -133,6 +138,8 @@ class SourceState:
     state: AgentState = AgentState.STARTING
     #: The source cannot tell what the agent says.
     failed: bool = False
+    #: The model that spoke last, as the agent calls it; empty where it does not say.
+    model: str = ""
 
 
 class StructuredSource:

@@ -47,12 +47,14 @@ class End:
 class StateChange:
     """The agent is now idle, busy, blocked (a dialog waits for the person) …
 
-    ``retry``: seconds after which a limited agent is worth another try.
+    ``retry``: seconds after which a limited agent is worth another try. ``broken``: its turn was
+    broken off, mostly by the person.
     """
 
     state: AgentState
     reason: str = ""
     retry: float | None = None
+    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)

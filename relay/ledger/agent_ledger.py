@@ -152,7 +152,8 @@ def answers_to(ledger: Ledger, message: str) -> list[Row]:
     """What came of the message with this id, from each that has answered it."""
     with ledger.guard() as db:
         rows = db.execute(
-            "SELECT s.persona, t.id, t.state, t.reason, t.inferred, t.model, ifnull((SELECT content"
+            "SELECT s.persona, t.id, t.state, t.reason, t.inferred, t.model, t.tool_call_count,"
+            " ifnull((SELECT content"
             " FROM agent_messages a WHERE a.turn=t.id AND a.role='assistant'"
             " ORDER BY number DESC LIMIT 1), '') FROM events e"
             " JOIN agent_messages m ON m.event=e.seq AND m.role='user'"
@@ -160,6 +161,6 @@ def answers_to(ledger: Ledger, message: str) -> list[Row]:
             " WHERE e.id=? ORDER BY m.seq",
             (message,),
         ).fetchall()
-    names = ("from", "turn", "state", "reason", "inferred", "model", "text")
+    names = ("from", "turn", "state", "reason", "inferred", "model", "tool_calls", "text")
     found = [dict(zip(names, row, strict=True)) for row in rows]
     return [{**one, "inferred": bool(one["inferred"])} for one in found]

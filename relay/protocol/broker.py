@@ -66,8 +66,8 @@ Ops (``?`` marks what may be left out):
 ``reindex``   begin? -> indexed (texts), more: one step of making the index that ``grep`` uses anew.
               Not for agents.
 ``wait``      id, timeout, answer? -> done, deliveries, answers? [{from, text, state, reason,
-              inferred, model, turn}]: once all deliveries are final; with ``answer``, once each
-              is answered, or nobody will answer it any more
+              inferred, model, turn, tool_calls (how many)}]: once all deliveries are final; with
+              ``answer``, once each is answered, or nobody will answer it any more
 ``turn``      ids (messages that were answered in it), started_ms, and the fields of TurnEnded
               -> duplicate. Of the registered agent; the same turn told again changes nothing.
 ``cancel``    id (as for ``show``), auth? -> id, withdrawn (how many), deliveries. An agent's own.

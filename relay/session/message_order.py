@@ -95,7 +95,7 @@ def fitting(group: Sequence[Message]) -> list[Message]:
 
 def _share(message: Message) -> str:
     """Who may share a turn: those whose words count alike."""
-    return message.sender_kind
+    return f"{message.sender_kind}/{message.permissions}"
 
 
 def _ms(seconds: float) -> int:

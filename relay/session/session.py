@@ -128,7 +128,11 @@ class Session:
             case events.ReceiptArrived(fields) if fields["state"] in _UNDELIVERED:
                 why = fields.get("reason") or "unknown"
                 yield commands.AgentNotice(f"not delivered to {fields['to']}: {why}")
-            case commands.SessionAsked() | commands.AddOnRequested() | commands.ReportEvent():
+            case commands.SessionAsked() | commands.AddOnRequested():
+                yield event
+            case commands.ReportEvent():
+                if event.kind == "tool_call":
+                    self.turns.used(event.meta)
                 yield event
             case events.BrokerReturned():
                 self._reported = None

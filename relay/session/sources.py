@@ -116,6 +116,11 @@ class SourceSelector:
         return self._structured is None or self._structured.infers_turns
 
     @property
+    def model(self) -> str:
+        """The model that spoke last, as the agent calls it; empty where it does not say."""
+        return "" if self._structured is None else self._structured.saved.model
+
+    @property
     def agent_state(self) -> AgentState:
         """What the structured source knows of the agent; idle where there is none."""
         return self._structured.agent_state if self._structured else AgentState.IDLE

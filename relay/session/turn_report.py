@@ -11,8 +11,9 @@ again, and the broker knows of each message whether its turn was told.
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ from relay.core.message import AgentState, Message, State
 from relay.core.source_events import StateChange
 from relay.core.state import from_json, to_json
 from relay.directive.envelope import marker_of
-from relay.protocol.turns import TurnEnded, TurnState
+from relay.protocol.turns import ToolCall, TurnEnded, TurnState
 from relay.session.permission_gate import PermissionGate
 from relay.session.session_commands import (
     DeliverMessage,
@@ -51,6 +52,10 @@ SILENCE, MUTE = 2.0, 10.0
 #: So often a program that tells nothing is looked at meanwhile.
 LOOK = 0.5
 
+#: Tool calls of one turn that are told, the first ones, and characters of the input and the result
+#: of each.
+TOOL_CALLS_MAX, TOOL_TEXT_MAX = 100, 1000
+
 Json = dict[str, Any]
 
 
@@ -65,6 +70,8 @@ class TurnCheckpoint:
     #: The turn has certainly begun.
     began: bool = False
     lines: list[str] = field(default_factory=list)
+    #: Tools that were used.
+    calls: list[Json] = field(default_factory=list)
     size: int = 0
     left_out: int = 0
     started_ms: int = 0
@@ -83,6 +90,11 @@ class TurnSource(Protocol):
     @property
     def infers_turns(self) -> bool:
         """Whether the end of a turn is inferred from what the screen shows."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """The model that spoke last; empty where nobody says."""
         ...
 
 
@@ -113,6 +125,7 @@ class TurnReports:
         self._over_at: float | None = None  # … when it was said to be over
         self._failed = ""  # … why the model did not answer
         self._stopped = ""  # … for which message it is being stopped
+        self._broken = False  # … it was broken off
         self._look_at: float | None = None
         self._sent_at: float | None = None  # when a message went over that is not seen yet
         self._untold: list[Json] = []  # reports of a session before this one
@@ -174,9 +187,10 @@ class TurnReports:
 
     def _begin(self, now: float) -> None:
         self._saved.lines, self._saved.size, self._saved.left_out = [], 0, 0
+        self._saved.calls = []
         self._saved.started_ms, self._begun_at = self._now_ms(), now
         self._heard_at = self._over_at = self._look_at = None
-        self._failed = self._stopped = ""
+        self._failed, self._stopped, self._broken = "", "", False
 
     # -- what the agent does ----------------------------------------------------------------------
 
@@ -203,6 +217,30 @@ class TurnReports:
         used = sum(len(one["text"]) for one in self._saved.pending)
         return max(TEXT_LEAST, min(TEXT_MAX, PENDING_MAX - used))
 
+    def used(self, call: Mapping[str, Any]) -> None:
+        """The agent is about to use a tool, or has used it (``phase``), as its own hook tells."""
+        calls, id_ = self._saved.calls, call.get("id")
+        if not self._saved.started_ms:
+            return
+        known = [one for one in calls if one["id"] == id_] if id_ else []
+        if not known:
+            if len(calls) == TOOL_CALLS_MAX:
+                return
+            params = _json_of(call.get("input"))
+            name = str(call.get("tool") or "")
+            known = [{"id": id_, "name": name, "params": params, "started_ms": self._now_ms()}]
+            calls += known
+        if call.get("phase") == "after":
+            result = _json_of(call.get("response"))
+            known[-1].update(result=result, completed_ms=self._now_ms())
+
+    def _calls(self) -> Iterator[ToolCall]:
+        for one in self._saved.calls:
+            done = one.get("completed_ms")
+            state = "completed" if done else "begun"
+            result = one.get("result")
+            yield ToolCall(one["name"], one["params"], result, state, one["started_ms"], done)
+
     def state_changed(self, change: StateChange, now: float) -> None:
         """The agent does something else now."""
         self._state = state = change.state
@@ -214,7 +252,7 @@ class TurnReports:
         elif state is AgentState.LIMITED:
             self._failed, self._over_at = change.reason or "its model does not answer", now
         elif state is AgentState.IDLE and self._saved.began:
-            self._over_at = now
+            self._over_at, self._broken = now, change.broken
 
     def stopped(self, id_: str) -> None:
         """The agent was told to stop its turn, for the message with this id."""
@@ -294,13 +332,17 @@ class TurnReports:
         elif self._stopped and self._over_at is not None:
             state = TurnState.INTERRUPTED
             reason = f"it was stopped for another message ({self._stopped})"
+        elif self._broken:
+            state, reason = TurnState.INTERRUPTED, "it was broken off at the agent"
         elif self._state is AgentState.GONE:
             state, reason = TurnState.INTERRUPTED, "the agent ended before its turn was over"
         ended = TurnEnded(
             state,
             text,
             reason,
-            again=state is not TurnState.COMPLETED and not self._stopped,
+            again=state is not TurnState.COMPLETED and not (self._stopped or self._broken),
+            model=self._sources.model or None,
+            tool_calls=tuple(self._calls()),
             inferred=self._sources.infers_turns or not (saved.began or self._failed),
             ended_ms=self._now_ms(),
         )
@@ -346,3 +388,10 @@ class TurnReports:
         """Of messages on their way to the agent ``name`` an earlier session may have known more."""
         if self._saved.owed:
             yield LookUpDeliveries(list(self._saved.owed), name)
+
+
+def _json_of(value: object) -> str | None:
+    text = None if value is None else json.dumps(value, ensure_ascii=False, default=str)
+    if text is None or len(text) <= TOOL_TEXT_MAX:
+        return text
+    return json.dumps(text[: TOOL_TEXT_MAX - 20] + " [cut]", ensure_ascii=False)

@@ -151,6 +151,7 @@ def test_a_session_refuses_what_it_cannot_hold() -> None:
 def test_the_report_of_a_turn_lifts_its_limits() -> None:
     class Heard:
         screen_only = infers_turns = False
+        model = ""
 
     held = gate(LIMITED)
     turns = TurnReports(Heard(), lambda: 0, lambda now: True, lambda now: now, held)

@@ -24,6 +24,7 @@ class Heard:
 
     screen_only: bool = False
     infers_turns: bool = False
+    model: str = "opus"
 
 
 class Program:
@@ -81,7 +82,7 @@ def test_a_turn_has_its_messages_and_the_words_since_the_first_of_them() -> None
     [report] = told(turns.tick(5.2 + module.SETTLE))
     assert report == {
         **{"ids": [ASKED.id, OTHER.id], "text": "one\ntwo\nthree\nlate", "state": "completed"},
-        **{"again": False, "inferred": False, "tool_calls": ()},
+        **{"again": False, "inferred": False, "model": "opus", "tool_calls": ()},
         **{"started_ms": 7, "ended_ms": 7},
     }
     assert not turns.empty and turns.deadline() is None
@@ -199,3 +200,43 @@ def test_of_many_words_the_last_are_kept() -> None:
     head, *lines = report["text"].splitlines()
     assert head == f"[the first {200 - len(lines)} lines are left out]"
     assert lines[-1].startswith("199 ") and len(report["text"]) < module.TEXT_MAX + 100
+
+
+def test_the_tools_of_the_turn_are_told_shortened_and_not_all() -> None:
+    turns = reports()
+    asked(turns)
+    turns.state_changed(BUSY, 1.0)
+    before = {"phase": "before", "tool": "Bash", "id": "a", "input": {"command": "ls"}}
+    turns.used(before)  # of another turn
+    list(turns.proven(marker_of(ASKED), 1.0))
+    turns.used(before)
+    turns.used({"phase": "after", "tool": "Bash", "id": "a", "response": "x" * 5000})
+    for _ in range(module.TOOL_CALLS_MAX):
+        turns.used({"phase": "after", "tool": "Read", "input": {"path": "/"}})
+    turns.used({"phase": "before", "tool": "Late", "id": "b"})
+    [report] = told(turns.gone(2.0))
+    first, second, *rest = report["tool_calls"]
+    assert (first["name"], first["params"], first["state"]) == (
+        *("Bash", '{"command": "ls"}'),
+        "completed",
+    )
+    assert first["result"].endswith(' [cut]"') and len(first["result"]) < 1100
+    assert (second["name"], second["state"]) == ("Read", "completed")
+    assert len(rest) == module.TOOL_CALLS_MAX - 2
+
+
+def test_a_turn_that_the_person_breaks_off_is_not_tried_again() -> None:
+    turns = reports()
+    asked(turns, ASKED, OTHER)
+    turns.state_changed(BUSY, 1.0)
+    list(turns.proven(marker_of(ASKED), 1.0))
+    turns.state_changed(StateChange(AgentState.IDLE, broken=True), 2.0)
+    [report] = told(turns.tick(2.0 + module.SETTLE_MUTE))
+    assert (report["state"], report["again"]) == ("interrupted", False)
+    turns.state_changed(BUSY, 5.0)
+    list(turns.proven(marker_of(OTHER), 5.0))
+    turns.stopped("01K")
+    turns.state_changed(IDLE, 6.0)
+    [report] = told(turns.tick(6.0 + module.SETTLE_MUTE))
+    assert (report["state"], report["again"]) == ("interrupted", False)
+    assert "another message (01K)" in report["reason"]

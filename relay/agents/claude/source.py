@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.agents.base import SourceState, StructuredSource, remembered
+from relay.agents.base import SourceState, StructuredSource, broken_off, remembered
 from relay.agents.claude.message_pairing import Messages, MessagesState
 from relay.agents.claude.transcript import TranscriptRecord, Whereabouts, call_key, parse
 from relay.agents.profile import Profile
@@ -230,6 +230,7 @@ class ClaudeSource(StructuredSource):
     def _record(self, record: TranscriptRecord, now: float) -> list[SourceEvent]:
         self._watch_hooks(now)
         if record.kind in ("said", "break"):
+            self.saved.model = record.model or self.saved.model
             events = self._messages.transcript(record, now)
             return events if self.saved.hooks_came else self._change(AgentState.BUSY) + events
         if record.kind == "prompt":
@@ -248,8 +249,8 @@ class ClaudeSource(StructuredSource):
         if record.kind == "result":
             return self._result(self.saved.calls.pop(record.uuid, ""))
         if record.kind == "interrupted":
-            broken_off = self._messages.interrupted(record.message_id)
-            return broken_off + self._turn_over(record.prompt_id or self.saved.prompt)
+            events = self._messages.interrupted(record.message_id)
+            return events + broken_off(self._turn_over(record.prompt_id or self.saved.prompt))
         return self._turn_over(self.saved.prompt) if not self.saved.hooks_came else []
 
     def _result(self, key: str) -> list[SourceEvent]:

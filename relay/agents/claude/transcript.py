@@ -9,13 +9,13 @@ import hashlib
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from relay.agents.json_lines import object_in, seconds_of, text_in
 
 Kind = Literal[
-    "said",  # a text block of the assistant's; text, uuid, message_id
+    "said",  # a text block of the assistant's; text, uuid, message_id, model
     "break",  # a block of another kind than text begins; message_id
     "prompt",  # text that reached the model as a user turn or within one; text, prompt_id
     "queued",  # text that was accepted and waits; text
@@ -39,6 +39,7 @@ class TranscriptRecord:
     message_id: str = ""
     prompt_id: str = ""
     uuid: str = ""
+    model: str = ""
 
 
 def parse(line: str) -> list[TranscriptRecord]:
@@ -74,10 +75,9 @@ def _assistant(raw: dict[str, Any], time: float) -> list[TranscriptRecord]:
     records = []
     for number, block in enumerate(blocks):
         if isinstance(block, dict) and block.get("type") == "text":
-            text, own = text_in(block.get("text"), "text"), f"{uuid}.{number}"
-            records.append(
-                TranscriptRecord("said", time, text=text, message_id=message_id, uuid=own)
-            )
+            said = TranscriptRecord("said", time, text_in(block.get("text"), "text"), message_id)
+            model = str(message.get("model") or "")
+            records.append(replace(said, uuid=f"{uuid}.{number}", model=model))
             continue
         records.append(TranscriptRecord("break", time, message_id=message_id))
         if isinstance(block, dict) and block.get("type") == "tool_use":

@@ -23,6 +23,7 @@ Kind = Literal[
     "over",  # a turn has ended; key, and where it failed error and text (what Codex says of it)
     "aborted",  # the person (or a new message) broke the turn off; key
     "result",  # a tool has run, or was refused
+    "model",  # with which model the next turn is answered; text
     "limits",  # what is known of usage limits; resets (epoch seconds, 0 when nothing is reached)
 ]
 
@@ -56,6 +57,8 @@ def parse(line: str) -> list[RolloutRecord]:
         return _event(payload, time)
     if raw.get("type") == "response_item":
         return _item(payload, time)
+    if raw.get("type") == "turn_context" and isinstance(payload.get("model"), str):
+        return [RolloutRecord("model", time, text=payload["model"])]
     return []
 
 

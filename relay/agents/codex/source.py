@@ -15,6 +15,7 @@ from relay.agents.base import (
     LIMIT_RETRY,
     SourceState,
     StructuredSource,
+    broken_off,
     markers_in,
     remembered,
 )
@@ -187,6 +188,9 @@ class CodexSource(StructuredSource):
             return self._begun(record.key)
         if record.kind in ("over", "aborted"):
             return self._over(record)
+        if record.kind == "model":
+            self.saved.model = record.text
+            return []
         if record.kind == "limits":
             self.saved.resets = record.resets
             return []
@@ -216,6 +220,8 @@ class CodexSource(StructuredSource):
         self.saved.interrupted = record.kind == "aborted"
         if self.saved.open:
             return []
+        if self.saved.interrupted:
+            return broken_off(self._change(AgentState.IDLE))
         if not record.error or record.error in _THIS_TURN_ONLY:
             return self._change(AgentState.IDLE)
         known = _LIMITS.get(record.error)

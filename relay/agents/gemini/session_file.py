@@ -44,6 +44,7 @@ class SessionRecord:
     time: float
     text: str = ""
     level: str = ""
+    model: str = ""
 
 
 def parse(line: str) -> SessionRecord | None:
@@ -56,7 +57,7 @@ def parse(line: str) -> SessionRecord | None:
     if kind == "gemini":
         # What it has for the model's words that are not words (history, binary data) is a list.
         if isinstance(content, str) and content.strip():
-            return SessionRecord("said", id_, time, content)
+            return SessionRecord("said", id_, time, content, model=str(raw.get("model") or ""))
         return SessionRecord("call", id_, time)
     if kind == "user":
         return _user(id_, time, content)

@@ -134,6 +134,7 @@ class GeminiSource(StructuredSource):
         if record.id in self.saved.said:
             return []
         self.saved.said.add(record.id)
+        self.saved.model = record.model or self.saved.model
         lines = [Line(record.id, text.rstrip("\r")) for text in record.text.split("\n")]
         return [*self._answers(), *lines, End(record.id)]
 

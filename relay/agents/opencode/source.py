@@ -241,6 +241,8 @@ class OpencodeSource(StructuredSource):
             self.saved.conversations.current = session
             self._remember_manner(info)
         live = own and role == "assistant" and not info.get("summary")
+        if live:
+            self.saved.model = word(info.get("modelID")) or self.saved.model
         return ConversationMessage(session, role, live, word(info.get("parentID")))
 
     def _miss(self, session: str) -> None:
