@@ -36,9 +36,10 @@ class HeadlessOutput:
         """The calls so far, in order."""
         return tuple(self._calls.values())
 
-    def tells_of(self, id_: str) -> bool:
-        """Whether this call was told of."""
-        return id_ in self._calls
+    def tells_of(self, id_: str, name: str) -> bool:
+        """Whether this call that was refused was told of, be it under an id of the program's."""
+        failed = (one.name for one in self._calls.values() if one.state == "failed")
+        return id_ in self._calls or name in failed
 
     def line(self, line: str, now_ms: int) -> list[tuple[str, ToolCall]]:
         """Take a line; returns the calls that have ended with it, by their ids."""
@@ -78,12 +79,10 @@ class RecordedOutput(HeadlessOutput):
     def _record(self, record: Json, now_ms: int) -> list[tuple[str, ToolCall]]:
         raise NotImplementedError
 
-    def _counted(
-        self, usage: object, into: str = "input_tokens", out: str = "output_tokens"
-    ) -> None:
+    def _counted(self, usage: object) -> None:
         if isinstance(usage, dict):
-            self.tokens_in = _whole(usage.get(into), self.tokens_in)
-            self.tokens_out = _whole(usage.get(out), self.tokens_out)
+            self.tokens_in = _whole(usage.get("input_tokens"), self.tokens_in)
+            self.tokens_out = _whole(usage.get("output_tokens"), self.tokens_out)
 
 
 class ClaudeOutput(RecordedOutput):
@@ -214,7 +213,10 @@ class OpencodeOutput(RecordedOutput):
             said = _said(part.get("text")) or ""
             self.text = f"{self.text}\n{said}".strip()[:TEXT_MAX]
         elif kind == "step_finish":
-            self._counted(part.get("tokens"), "input", "output")
+            tokens = part.get("tokens")
+            if isinstance(tokens, dict):  # each step counts for itself
+                self.tokens_in = (self.tokens_in or 0) + (_whole(tokens.get("input"), 0) or 0)
+                self.tokens_out = (self.tokens_out or 0) + (_whole(tokens.get("output"), 0) or 0)
             self.complete = part.get("reason") == "stop"
         elif kind == "tool_use":
             self.text = ""

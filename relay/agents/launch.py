@@ -19,7 +19,7 @@ class Run:
 
     __slots__ = (
         *("name", "run_id", "token", "port", "socket", "folder", "primer", "namespaces", "hooks"),
-        *("terminal", "profiles", "gate_only"),
+        *("terminal", "profiles", "gate_only", "without"),
     )
 
     def __init__(
@@ -37,6 +37,7 @@ class Run:
         terminal: bool = True,
         profiles: str = "",
         gate_only: bool = False,
+        without: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self.run_id = run_id
@@ -62,6 +63,8 @@ class Run:
         self.profiles = profiles
         #: It answers once and ends (relay.app.headless_turn): nothing goes in but the gate.
         self.gate_only = gate_only
+        #: Tools that no gate is asked about, and that the agent is started without.
+        self.without = without
 
 
 class Launch:

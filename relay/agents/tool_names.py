@@ -20,6 +20,7 @@ TOOLS: dict[str, tuple[str, ...]] = {
         *("Bash", "BashOutput", "KillShell", "KillBash", "PowerShell", "Monitor"),
         *("exec_command", "write_stdin", "shell", "shell_command", "local_shell", "unified_exec"),
         *("js_repl", "run_shell_command", "monitor", "bash", "execute"),
+        *("list_background_processes", "read_background_output"),
     ),
     "read": (
         *("Read", "NotebookRead", "read_file", "read_many_files", "read", "view_image"),
@@ -47,18 +48,22 @@ TOOLS: dict[str, tuple[str, ...]] = {
     ),
     "memory": ("save_memory",),
     "message": (),
+    "tools": ("ToolSearch", "tool_search", "DeferredToolPlaceholder"),
     "ask": ("AskUserQuestion", "ask_user", "ask_user_question", "question", "request_user_input"),
     "plan": (
         *("TodoWrite", "TodoRead", "TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TaskStop"),
         *("todo_write", "todowrite", "todoread", "write_todos", "update_plan", "update_topic"),
-        *("EnterPlanMode", "ExitPlanMode", "enter_plan_mode", "exit_plan_mode", "ToolSearch"),
-        *("tool_search", "CronList", "cron_list", "ListAgents", "list_agents", "get_goal"),
+        *("EnterPlanMode", "ExitPlanMode", "enter_plan_mode", "exit_plan_mode"),
+        *("CronList", "cron_list", "ListAgents", "list_agents", "get_goal"),
         *("ReportFindings", "report_findings", "plan_exit", "plan_enter", "task_stop"),
     ),
 }
 #: Work that outlasts its turn, and so would go on when the turn's limits are gone: ``*`` does not
 #: allow it, only its own name.
 OUTLASTS = "schedule"
+#: What loads the descriptions of tools, and does nothing else: without it what is allowed could not
+#: be used. Allowed unless it is denied.
+LOOK_UP = "tools"
 #: Arguments that ask for that.
 _BACKGROUND = ("run_in_background", "is_background", "background")
 #: Tools that call another tool, which they name in one of these arguments.
@@ -68,8 +73,9 @@ _CANONICAL = {
     **{name.casefold(): ours for ours, names in TOOLS.items() for name in names},
     **{ours: ours for ours in TOOLS},
 }
-#: Agents' tools that are called far from here, so that no gate is asked about them.
-HOSTED = {"codex": ("web_search",)}
+#: Tools about which no gate is asked: those that run where the model is, and what Codex types into
+#: a command that runs already.
+UNASKED = {"codex": ("web_search", "write_stdin")}
 
 
 def canonical(name: str) -> str | None:
@@ -128,6 +134,8 @@ def _allows(permissions: PermissionSet, name: str) -> bool:
             return False
     if ours == OUTLASTS:
         return _names(permissions, OUTLASTS)
+    if ours == LOOK_UP:
+        return True
     strict = [ours] if ours else [one for one in _spellings(name) if canonical(one) is None]
     patterns = {_CANONICAL.get(one.casefold(), one) for one in permissions.allowed}
     return any(fnmatchcase(one, pattern) for one in strict for pattern in patterns)

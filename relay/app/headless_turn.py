@@ -28,7 +28,7 @@ from relay.agents.headless_output import READERS, HeadlessOutput
 from relay.agents.hook_codec import AgentHookCall, text_of
 from relay.agents.known_agents import make_hook_codec
 from relay.agents.profile import find_profile
-from relay.agents.tool_names import limits, refusal
+from relay.agents.tool_names import UNASKED, limits, refusal
 from relay.app.headless_process import HeadlessProcess, environment
 from relay.config.personas import PersonaSpec, parse_persona
 from relay.core import json_text
@@ -186,6 +186,9 @@ class HeadlessTurn:
             terminal=False,
             profiles=self._home.profiles,
             gate_only=True,
+            without=tuple(
+                one for one in UNASKED.get(kind, ()) if refusal(self._request.permissions, one)
+            ),
         )
         # A planner looks at the settings of the folder in which the program will run.
         os.chdir(self._spec.cwd or env["HOME"])
@@ -258,7 +261,7 @@ class HeadlessTurn:
 
     def _unsaid(self, output: HeadlessOutput) -> list[ToolCall]:
         """The refused calls of which the program says nothing."""
-        return [call for id_, call in self._refused.items() if not output.tells_of(id_)]
+        return [call for id_, call in self._refused.items() if not output.tells_of(id_, call.name)]
 
 
 def _spec(request: TurnRequest) -> PersonaSpec:

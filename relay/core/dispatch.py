@@ -68,6 +68,15 @@ class PermissionSet:
     deny: tuple[str, ...] = ()
     credentials: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        # As people write it in a route function: PermissionSet("restricted", allow=["web_*"]).
+        level = _member(PermissionLevel, self.level, "permissions.level")
+        object.__setattr__(self, "level", level)
+        for name in ("allow", "deny", "credentials"):
+            given = getattr(self, name)
+            if given is not None:
+                object.__setattr__(self, name, _texts(given, f"permissions.{name}"))
+
     @property
     def allowed(self) -> tuple[str, ...]:
         """The globs that count: those given, else those of the level."""
@@ -106,10 +115,6 @@ class PermissionSet:
             _texts(tools.get("deny") or (), "permissions.tools.deny"),
             _texts(given.get("credentials") or (), "permissions.credentials"),
         )
-
-
-FULL = PermissionSet(PermissionLevel.FULL)
-MINIMAL = PermissionSet(PermissionLevel.MINIMAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,3 +403,7 @@ def _given(record: Any) -> Json:
         for name, value in found.items()
         if value is not None
     }
+
+
+FULL = PermissionSet(PermissionLevel.FULL)
+MINIMAL = PermissionSet(PermissionLevel.MINIMAL)

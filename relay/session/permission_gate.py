@@ -41,12 +41,15 @@ class GateCheckpoint:
 
 
 class PermissionGate:
-    """Says of each tool call whether the turn may make it. ``ungated``: why the agent's calls do
-    not come here; then what has limits is not for it. ``hosted``: tools that it uses unasked."""
+    """Says of each tool call whether the turn may make it.
 
-    def __init__(self, ungated: str, hosted: Sequence[str] = ()) -> None:
+    ``ungated``: why the agent's calls do not come here; then what has limits is not for it.
+    ``unasked``: tools that it uses without asking.
+    """
+
+    def __init__(self, ungated: str, unasked: Sequence[str] = ()) -> None:
         self._ungated = ungated
-        self._hosted = hosted
+        self._unasked = unasked
         self._saved = GateCheckpoint()
         self._subagents: BoundedDict[str, list[PermissionSet]] = BoundedDict(SUBAGENTS_MAX)
         self._state = AgentState.STARTING
@@ -62,7 +65,7 @@ class PermissionGate:
             return ""
         if self._ungated:
             return f"this agent cannot be held to what the turn may use: {self._ungated}"
-        if found := [one for one in self._hosted if refusal(permissions, one)]:
+        if found := [one for one in self._unasked if refusal(permissions, one)]:
             return f"this agent uses {', '.join(found)} without asking, which the turn may not use"
         if message.id not in self._saved.limited and len(self._saved.limited) >= LIMITED_MAX:
             return "too many turns with limits wait already"
@@ -148,7 +151,7 @@ def gate_of_run(
     kind: str, launch: Mapping[str, Any], checkpoint: Mapping[str, Any]
 ) -> PermissionGate:
     """The gate of a run of this kind of agent, that was started as ``launch`` says."""
-    gate = PermissionGate(why_ungated(kind, launch), launch.get("hosted") or ())
+    gate = PermissionGate(why_ungated(kind, launch), launch.get("unasked") or ())
     gate.restore(checkpoint.get("gate"))
     return gate
 

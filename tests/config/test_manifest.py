@@ -58,6 +58,19 @@ def test_patterns_and_events_of_a_trusted_file_are_known(home: Home, config: Pat
     assert told(home, config) == (namespaces, ("Idle", "BeforeTool"))
 
 
+@pytest.mark.parametrize(
+    "more",
+    ['config = {"personas": {"atlas": "claude"}}', "@relay.route()\ndef all(event): ..."],
+    ids=["personas", "routes"],
+)
+def test_where_turns_are_dispatched_agents_get_the_gate(
+    more: str, home: Home, config: Path
+) -> None:
+    config.write_text(f"{CONFIG}{more}\n")
+    trusted(home, config)
+    assert "BeforeTool" in known(home, str(config.parent)).hooks
+
+
 def test_hook_files_may_hold_any_event(home: Home, config: Path) -> None:
     config.write_text("config = {'hook_files': ['a.json']}\n")
     trusted(home, config)

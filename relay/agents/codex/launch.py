@@ -47,6 +47,8 @@ PROMPTED = "UserPromptSubmit"
 PATIENCE = GATE_TIMEOUT - ANSWER_TIMEOUT - 2
 #: What the model is told of a tool that could not be asked about.
 UNASKED = "relay has hooks for tool calls and could not ask them, so this was not run"
+#: What turns off its search of the web, which runs where the model is.
+_SEARCH = "web_search"
 #: How Codex names the layer of its configuration that ``-c`` makes.
 _LAYER = "/<session-flags>/config.toml"
 #: A larger settings file is not read. In bytes.
@@ -89,7 +91,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         data |= planned_hooks(run, reason, reason)
         return Launch(list(argv), {}, "codex", data)
     options, _ = _parse(argv[1:])
-    data = {"heard": True, "hooks": True, "program": argv[0]}
+    data = {"heard": True, "hooks": True, "program": argv[0], "unasked": _unasked(options)}
     chosen: list[str] = [] if any(name == "--no-daemon" for name, _ in options) else ["--no-daemon"]
     try:
         added, kept = hook_flags(run, argv[1:])
@@ -123,7 +125,17 @@ def _gated_only(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         except ValueError as error:
             reason = f"the hooks on the command line cannot be extended ({error})"
     data = planned_hooks(run, reason, reason)
+    if "web_search" in run.without and "exec" in kept:  # the last one that is given counts
+        place = kept.index("exec") + 1
+        kept = [*kept[:place], "-c", f'{_SEARCH}="disabled"', *kept[place:]]
     return Launch([argv[0], *added, *kept], {}, "codex", data)
+
+
+def _unasked(options: list[tuple[str, str]]) -> list[str]:
+    """The tools that this Codex may use and no hook is asked about."""
+    said = [value for name, value in options if name in ("-c", "--config")]
+    off = any(one.replace('"', "").replace(" ", "") == f"{_SEARCH}=disabled" for one in said)
+    return ["write_stdin"] if off else ["web_search", "write_stdin"]
 
 
 def _why_no_gates(options: list[tuple[str, str]], env: dict[str, str], run: Run) -> str:

@@ -73,7 +73,11 @@ def test_hooks_are_put_in_and_trusted(codex: str) -> None:
     chosen = plan([codex, "resume", "--last"], {}, run())
     assert chosen.profile == "codex"
     context = {"file": "context.json", "event": "UserPromptSubmit"}
-    assert chosen.data == {"heard": True, "hooks": True, "program": codex, "context": context}
+    unasked = ["web_search", "write_stdin"]
+    assert chosen.data == {
+        **{"heard": True, "hooks": True, "program": codex, "context": context},
+        "unasked": unasked,
+    }
     assert chosen.argv[:2] == [codex, "--no-daemon"]
     assert chosen.argv[-2:] == ["resume", "--last"]
     settings = config(chosen.argv)

@@ -1,0 +1,91 @@
+"""Real agents as personas: asked headless, held to their permissions, going on where they were."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.broker.client import BrokerClient
+from relay.core.dispatch import FULL, MINIMAL, PermissionLevel, PermissionSet
+from relay.core.paths import Home
+from tests.agents.gemini.documented import documented_hooks
+from tests.app.test_headless_turn import end, request
+from tests.real_agents.conftest import Binary
+from tests.real_agents.gated import gated
+from tests.real_agents.model import Say, ScriptedModel, Shell
+from tests.real_agents.recipe import Options
+from tests.real_agents.recipes import AGENTS
+from tests.support import wait_until
+
+#: What lets each of them run commands, or search, without asking.
+CONSENT = {
+    "claude": [],
+    "codex": [],
+    "gemini": ["--approval-mode", "yolo", "--skip-trust"],
+    "qwen": ["--approval-mode", "yolo"],
+    "opencode": [],
+}
+DEADLINE = 180.0  # seconds
+
+
+@pytest.mark.parametrize("agent", sorted(CONSENT))
+def test_a_headless_turn_is_held_and_the_next_one_goes_on(
+    agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+) -> None:
+    binary = binary_of(agent)
+    recipe = AGENTS[agent].recipe(binary, tmp_path / "Ann", model.url, Options(asks=False))
+    if agent == "gemini":  # as docs/agents/gemini.md says; only root needs nothing of its own
+        settings = json.loads(recipe.settings_file.read_text())
+        recipe.settings_file.write_text(json.dumps({**settings, **documented_hooks()}))
+    model.when("^(?!.*again).*make it", Say("I will."), Shell("touch first"), times=1)
+    model.when("again", Shell("touch second"), times=1)
+    model.when_tool(Say("It is done."))
+    persona = {"command": [str(binary), *CONSENT[agent]], "cwd": str(recipe.cwd), "env": recipe.env}
+
+    def turn(prompt: str, permissions: PermissionSet, **more: Any) -> dict[str, Any]:
+        given = {"persona": persona, "deadline": DEADLINE, **more}
+        return end(request(tmp_path / "home", prompt, permissions=permissions, **given))
+
+    told = turn("please make it", MINIMAL, system_prompt="MARK-SYSTEM be brief")
+    assert (told["state"], told["text"]) == ("completed", "It is done."), told
+    assert not (recipe.cwd / "first").exists()
+    assert [one["state"] != "completed" for one in told["tool_calls"]] == [True]
+    read = json.dumps(model.requests[-1].body)
+    assert "this turn may not use" in read and "MARK-SYSTEM" in read
+    if agent == "codex":  # its search runs where the model is: it is started without
+        told = turn("hello", PermissionSet(PermissionLevel.RESTRICTED, ("read",)))
+        assert '"web_search"' not in json.dumps(model.requests[-1].body["tools"])
+
+    more = {"external_id": told["external_id"], "resumed_prompt": "once again"}
+    told = turn("MARK-WHOLE again", FULL, **more)
+    assert (told["state"], told["text"]) == ("completed", "It is done."), told
+    assert (recipe.cwd / "second").exists()
+    assert [one["state"] for one in told["tool_calls"]] == ["completed"]
+    read = json.dumps(model.requests[-1].body)
+    assert "MARK-WHOLE" not in read and ("make it" in read or agent == "codex")
+
+
+@pytest.mark.parametrize("agent", ["claude", "gemini", "qwen", "opencode"])
+def test_a_wrapped_turn_is_held_to_its_permissions(
+    agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel, stop_broker: None
+) -> None:
+    with gated(agent, binary_of(agent), tmp_path, model, own=agent == "gemini") as ann:
+        model.when("a stranger asks", Shell("touch asked"), times=1)
+        asked: dict[str, Any] = {
+            "persona": "Ann",
+            "body": "a stranger asks",
+            "permissions": MINIMAL.to_json(),
+        }
+        with closing(BrokerClient(Home(os.environ["RELAY_HOME"]))) as client:
+            client.request("dispatch", **asked)
+        refused = "this turn may not use"
+        wait_until(lambda: refused in json.dumps([one.body for one in model.requests]), 90)
+        ann.rest()
+        assert not (ann.recipe.cwd / "asked").exists()
+        ann.call("observe")
+        assert ann.ran("observe")
