@@ -68,15 +68,6 @@ class PermissionSet:
     deny: tuple[str, ...] = ()
     credentials: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        # As people write it in a route function: PermissionSet("restricted", allow=["web_*"]).
-        level = _member(PermissionLevel, self.level, "permissions.level")
-        object.__setattr__(self, "level", level)
-        for name in ("allow", "deny", "credentials"):
-            given = getattr(self, name)
-            if given is not None:
-                object.__setattr__(self, name, _texts(given, f"permissions.{name}"))
-
     @property
     def allowed(self) -> tuple[str, ...]:
         """The globs that count: those given, else those of the level."""
@@ -101,7 +92,7 @@ class PermissionSet:
     def to_json(self) -> Json:
         """As it is stored, and as a program may write it."""
         tools: Json = {"allow": list(self.allowed), "deny": list(self.deny)}
-        return {"level": self.level.value, "tools": tools, "credentials": list(self.credentials)}
+        return {"level": str(self.level), "tools": tools, "credentials": list(self.credentials)}
 
     @classmethod
     def from_json(cls, value: object) -> PermissionSet:
@@ -115,6 +106,9 @@ class PermissionSet:
             _texts(tools.get("deny") or (), "permissions.tools.deny"),
             _texts(given.get("credentials") or (), "permissions.credentials"),
         )
+
+
+FULL, MINIMAL = PermissionSet(PermissionLevel.FULL), PermissionSet(PermissionLevel.MINIMAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +386,7 @@ def _member(kind: type[StrEnum], value: Any, what: str) -> Any:
 
 
 def _part(kind: Any, value: object) -> Any:
+    value = value.to_json() if isinstance(value, PermissionSet) else value  # level may be a word
     return value if value is None or isinstance(value, kind) else kind.from_json(value)
 
 
@@ -403,7 +398,3 @@ def _given(record: Any) -> Json:
         for name, value in found.items()
         if value is not None
     }
-
-
-FULL = PermissionSet(PermissionLevel.FULL)
-MINIMAL = PermissionSet(PermissionLevel.MINIMAL)
