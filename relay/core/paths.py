@@ -88,7 +88,7 @@ class Home:
         made = (self.root, self.names, self.logs, self.run)
         there = [path for path in (*made, self.memory, self.content) if os.path.lexists(path)]
         folders = dict.fromkeys([*made, *there] if mend else there)
-        log = (self.ledger + "-wal", self.ledger + "-shm", self.search)
+        log = (*(self.ledger + end for end in ("-wal", "-shm", "-reached")), self.search)
         try:
             # The person may have put the whole of it elsewhere; nobody puts links into it.
             opened = [

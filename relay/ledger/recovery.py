@@ -13,13 +13,15 @@ from contextlib import closing, suppress
 
 from relay.core import sqlite
 from relay.core.errors import DamagedFile, FileLost, StorageError
-from relay.core.files import sync_folder, unlink_if_there
+from relay.core.files import open_private, sync_folder, unlink_if_there
 from relay.ledger.schema import SCHEMA
 
 #: How long is looked for single rows around what cannot be read. Seconds.
 PATIENCE = 4.0
 #: Beyond any number of an event, for a table whose last one cannot be read.
 _LAST = 1 << 40
+#: The end of the name of the file that says how far the ledger came.
+_MARK = "-reached"
 #: Rows that are written at a time.
 _ROWS = 4096
 #: All but those that are made of others.
@@ -35,12 +37,41 @@ _NOTHING: _Status = (0, 0, 0)
 
 
 class LedgerFile:
-    """The names of an open ledger: whether what is written can be found under them."""
+    """The names of an open ledger: whether what is written can be found under them.
+
+    Beside it stands how far it came, written after each commit: a log that was cut, or of which a
+    bit is not what it was, ends there for SQLite, which says nothing of it.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._main = self._log = _NOTHING
+        self._mark = open_private(path + _MARK, os.O_RDWR | os.O_CREAT)
         self.note()
+
+    def close(self) -> None:
+        """Look after it no more."""
+        mark, self._mark = self._mark, -1
+        if mark >= 0:
+            os.close(mark)
+
+    def missing(self, db: sqlite3.Connection) -> str:
+        """What to tell the person where events are missing that had been stored; else nothing."""
+        noted = os.pread(self._mark, 8, 0)
+        last = int(db.execute("SELECT ifnull(max(seq), 0) FROM events").fetchone()[0])
+        lost = int.from_bytes(noted, "little") - last
+        self.reached(last)
+        if lost <= 0 or last == 0:  # a ledger that is begun anew
+            return ""
+        return (
+            f"The last {lost} messages and events that the ledger {self._path} held are missing: it"
+            " was cut, a disk did not keep what it had confirmed, or an older copy was put there."
+        )
+
+    def reached(self, seq: int) -> None:
+        """Note that the ledger holds the events up to this number. Not synced: it is behind, not
+        ahead, after a power failure."""
+        os.pwrite(self._mark, seq.to_bytes(8, "little"), 0)
 
     def note(self) -> None:
         """What is there now has been written by the ledger."""
@@ -131,7 +162,8 @@ def recover(path: str) -> str:
         os.link(path, aside)
         with suppress(FileNotFoundError):
             os.rename(path + "-wal", aside + "-wal")
-        unlink_if_there(path + "-shm")
+        for name in ("-shm", _MARK):
+            unlink_if_there(path + name)
         os.replace(fresh, path)
         sync_folder(os.path.dirname(path))
     except (OSError, sqlite3.Error) as error:

@@ -96,6 +96,7 @@ class Ledger(Transactions):
 
     def __init__(self, path: str) -> None:
         self._seq: int | None = None
+        self._added = 0  # the number of the last event of this transaction
         self._numbers: dict[str, int] = {}
         self._newest: str | None = None
         self._senders: set[tuple[str | None, int]] = set()  # some of those that are noted
@@ -112,6 +113,9 @@ class Ledger(Transactions):
     def commit(self) -> None:
         """Put everything since ``begin`` on the disk, synchronously."""
         super().commit()
+        if self._added:
+            self._file.reached(self._added)
+            self._added = 0
         told, self._untold = self._untold, ""
         if told:
             self.tell(told)
@@ -119,6 +123,7 @@ class Ledger(Transactions):
     def rollback(self) -> None:
         """Forget everything since the last commit. Never raises."""
         self._seq = None
+        self._added = 0
         self._numbers.clear()
         self._senders.clear()
         super().rollback()
@@ -199,6 +204,7 @@ class Ledger(Transactions):
         self, events: Sequence[tuple[Any, ...]], senders: set[tuple[str | None, int]]
     ) -> None:
         """Keep what searches rely on: the newest id, and who spoke in which block."""
+        self._added = max([self._added, *(event[0] for event in events[-1:])])
         # Not undone by ``rollback``: too new an id only makes ``known`` look more often.
         newest = self._newest_id()
         self._newest = max([newest, *(event[1] for event in events)])

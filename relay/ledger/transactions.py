@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from relay.core import sqlite
+from relay.core.errors import StorageError
 from relay.ledger.recovery import LedgerFile, recover
 from relay.ledger.schema import SCHEMA
 
@@ -27,11 +28,22 @@ class Transactions:
 
     def _open(self) -> None:
         self._db = sqlite.connect(self.path, SCHEMA)
-        self._file = LedgerFile(self.path)
+        try:
+            self._file = LedgerFile(self.path)
+        except OSError as error:
+            self._db.close()
+            raise SCHEMA.error(error, self.path) from error
+        try:
+            with self.guard() as db:
+                self._untold = self._file.missing(db) or self._untold
+        except StorageError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close the file; what was not committed is gone."""
         self._db.close()
+        self._file.close()
 
     @contextmanager
     def guard(self) -> Iterator[sqlite3.Connection]:
@@ -67,7 +79,7 @@ class Transactions:
         """Put the file back where it was removed. Raises StorageError where it cannot be."""
         if not self._file.check():
             self._file.put_back(self._db)
-            self._db.close()
+            self.close()
             self._open()
             self._untold = f"The ledger {self.path} was removed. It has been put back, as it was."
 
@@ -89,7 +101,7 @@ class Transactions:
     def put_in_order(self) -> str:
         """Set the damaged file aside; go on with what can be read of it. Returns what to tell the
         person. Raises StorageError."""
-        self._db.close()
+        self.close()
         told = recover(self.path)
         self._open()
         return told

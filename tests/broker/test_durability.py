@@ -11,6 +11,7 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -292,3 +293,45 @@ def test_a_log_that_is_cut_beneath_the_broker_stops_nobody_for_long(home: Home, 
         for id_ in accepted:
             assert client.request("show", id=id_)["message"]
         assert len(accepted) >= 3
+
+
+def cut(log: Path) -> None:
+    os.truncate(log, log.stat().st_size * 3 // 4)
+
+
+def flip(log: Path) -> None:
+    """One bit, in the middle."""
+    with open(log, "r+b") as file:
+        file.seek(log.stat().st_size // 2)
+        [byte] = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize("damage", [cut, flip])
+def test_acknowledged_messages_that_the_log_lost_are_missed(
+    home: Home, damage: Callable[[Path], None]
+) -> None:
+    with connect(home) as client:
+        for number in range(100):
+            client.request("send", to="Bob", body=f"{number} " + "x" * 500, offline=True)
+    kill_broker(home)
+    damage(Path(home.ledger + "-wal"))
+    with connect(home) as client:
+        kept = len(client.request("history")["rows"])
+        client.request("send", to="Bob", body="on it goes", offline=True)
+        [told] = [text for text in persons_inbox(client) if "are missing" in text]
+        assert 0 < kept < 100 and told.startswith(f"The last {100 - kept} messages and events")
+    kill_broker(home)
+    with connect(home) as client:  # told once
+        assert len([text for text in persons_inbox(client) if "are missing" in text]) == 1
+
+
+def test_a_ledger_that_is_begun_anew_misses_nothing(home: Home) -> None:
+    with connect(home) as client:
+        client.request("send", to="Bob", body="old", offline=True)
+    stop_broker(home)
+    os.rename(home.ledger, home.ledger + ".old")
+    with connect(home) as client:
+        client.request("send", to="Bob", body="new", offline=True)
+        assert persons_inbox(client) == []
