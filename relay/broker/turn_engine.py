@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 from relay.broker.batch import Batch
 from relay.broker.committer import Committer
@@ -29,13 +30,12 @@ from relay.core.errors import RelayError
 from relay.core.message import QueueMode
 from relay.core.queue_modes import StartTurn, SteerTurn, StopTurn, next_step
 from relay.ledger import dispatch_rows
-from relay.ledger.dispatch_rows import DispatchRow, DispatchState
+from relay.ledger.dispatch_rows import DispatchRow
 from relay.ledger.persona_sessions import label_of, labels_of
 from relay.ledger.store import Ledger
 from relay.protocol.turns import TurnEnded
 
 Rows = Sequence[DispatchRow]
-_RUNNING = DispatchState.RUNNING
 #: How long a wrapped agent's turn may take where no persona of that name says it. Seconds.
 DEADLINE = 3600.0
 #: What is looked at of a lane's queue.
@@ -52,6 +52,7 @@ class RunningTurn:
 
     since_ms: int
     deadline: float
+    permissions: Mapping[str, Any]
     run: HeadlessRun | None = None
     ids: set[str] = field(default_factory=set)
     timer: asyncio.TimerHandle | None = None
@@ -189,8 +190,10 @@ class TurnEngine:
         if isinstance(step, StartTurn):
             self._start(lane, dispatch_rows.rows_of(self._ledger, step.ids), step.summarised, batch)
         elif isinstance(step, SteerTurn):
+            assert running is not None
             for row in dispatch_rows.rows_of(self._ledger, step.ids):
-                self._give(lane, row, batch)
+                if row.permissions == running.permissions:  # else it waits for its own turn
+                    self._give(lane, row, batch)
         elif isinstance(step, StopTurn):
             if running is not None and running.run is not None:
                 running.run.stop("something else goes first")
@@ -267,7 +270,7 @@ class TurnEngine:
         self, lane: Lane, rows: Rows, since_ms: int, deadline: float, run: HeadlessRun | None = None
     ) -> None:
         if lane.running is None:
-            lane.running = RunningTurn(since_ms, deadline, run)
+            lane.running = RunningTurn(since_ms, deadline, rows[0].permissions, run)
             if run is None:
                 self._watch(lane, lane.running, deadline)
         lane.running.ids.update(one.id for one in rows)
@@ -327,7 +330,7 @@ class TurnEngine:
         self._committer.submit_job(partial(self._close_run, lane, run, ended))
 
     def _close_run(self, lane: Lane, run: HeadlessRun, ended: TurnEnded, batch: Batch) -> None:
-        rows = self._still(run.had, HEADLESS)
+        rows = dispatch_rows.held_by(self._ledger, HEADLESS, run.had)
         part = [one for one in rows if run.took(one.id)]
         missed = [one.id for one in rows if one not in part]
         if missed:
@@ -340,11 +343,6 @@ class TurnEngine:
         self._done(rows, batch)
         again = partial(self._run_ended, lane, run, ended)
         batch.on_failure.append(partial(self._later, again))
-
-    def _still(self, ids: set[str], owner: str) -> list[DispatchRow]:
-        """Those of these dispatches that ``owner`` still has."""
-        rows = dispatch_rows.rows_of(self._ledger, sorted(ids))
-        return [one for one in rows if (one.state, one.lease_owner) == (_RUNNING, owner)]
 
     def delivery_ended(self, id_: str, reason: str | None, batch: Batch) -> None:
         """A message to an agent has failed, or somebody has withdrawn it."""
@@ -381,7 +379,7 @@ class TurnEngine:
         """Look whether what a wrapped agent has in hand is beyond its deadline."""
         if lane.running is not running:
             return
-        rows = self._still(running.ids, AGENT)
+        rows = dispatch_rows.held_by(self._ledger, AGENT, running.ids)
         late, rest = self._wrapped.late(rows, running.deadline, batch.now_ms)
         self._give_up(late, f"no end of the turn within {running.deadline:g} s", batch)
         if len(late) < len(rows):

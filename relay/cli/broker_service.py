@@ -35,7 +35,7 @@ def install_verb(options: Any) -> int:
     check_person(home, "install the broker as a service")
     path, text, start = launchd(home) if sys.platform == "darwin" else systemd(home)
     if _is_there(path, text):
-        output.note(f"{path} is there already\n  {start} starts it")
+        output.note(f"{path} is there already; {start} starts it")
         return 0
     output.data(f"# {path}")
     output.lines(text)
@@ -48,7 +48,7 @@ def install_verb(options: Any) -> int:
         write_atomically(path, text)
     except OSError as error:
         raise RelayError(f"cannot write {path}: {error.strerror}", code="failed") from error
-    output.note(f"written\n  {start} starts it, now and whenever you log in")
+    output.note(f"written; {start} starts it, now and whenever you log in")
     return 0
 
 

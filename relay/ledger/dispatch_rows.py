@@ -171,8 +171,9 @@ def queued(
     is to be done first on, without what it says."""
     with ledger.guard() as db:
         found = db.execute(
-            "SELECT d.id, d.mode, d.created_ms, d.priority, d.permissions_json, d.delivery_json,"
-            " json_extract(d.context_json, '$.system_prompt'), e.agent, e.peer_kind"
+            "SELECT d.id, d.mode, d.created_ms, d.priority, d.config, d.permissions_json,"
+            " d.delivery_json, json_extract(d.context_json, '$.system_prompt'), e.agent,"
+            " e.peer_kind"
             f" {_FROM} WHERE d.open AND d.persona=? AND d.session IN ({_marks(sessions)})"
             f" AND d.state='queued' AND d.mode IN ({_marks(modes)})"
             " ORDER BY d.priority DESC, d.seq LIMIT ?",
@@ -185,13 +186,18 @@ def queued(
 
 
 def _share(
-    permissions: str, delivery: str, prompt: str | None, sender: str, peer_kind: str | None
+    config: str,
+    permissions: str,
+    delivery: str,
+    prompt: str | None,
+    sender: str,
+    peer_kind: str | None,
 ) -> str:
-    """What those have in common that may share a turn: what is permitted, what the persona is
-    told, and where the answer goes. In a group that is the group, else the sender."""
+    """What those have in common that may share a turn: whose persona is meant, what is permitted,
+    what it is told, and where the answer goes. In a group that is the group, else the sender."""
     to = {key: one for key, one in json.loads(delivery).items() if key != "reply_to"}
     whose = "" if peer_kind == PeerKind.GROUP.value and to.get("peer") else sender.lower()
-    return json.dumps([permissions, sorted(to.items()), prompt, whose])
+    return json.dumps([config, permissions, sorted(to.items()), prompt, whose])
 
 
 def running(ledger: Ledger, persona: str | None = None) -> list[DispatchRow]:
@@ -228,6 +234,12 @@ def _with_files(ledger: Ledger, row: DispatchRow) -> str:
         for one in files_of(ledger, row.event)
     ]
     return "\n".join(filter(None, [row.body, *files]))
+
+
+def held_by(ledger: Ledger, owner: str, ids: Collection[str]) -> list[DispatchRow]:
+    """Those of these dispatches that run, and that ``owner`` has the lease of."""
+    found = rows_of(ledger, sorted(ids))
+    return [one for one in found if one.state is DispatchState.RUNNING and one.lease_owner == owner]
 
 
 def listed(ledger: Ledger, limit: int, *, dead: bool = False, part: str = "") -> list[DispatchRow]:
@@ -268,7 +280,8 @@ def counts(ledger: Ledger) -> dict[str, int]:
     with ledger.guard() as db:
         found = dict(
             db.execute(
-                "SELECT state, count(*) FROM dispatches WHERE open OR state='dead' GROUP BY state"
+                "SELECT state, count(*) FROM dispatches WHERE open GROUP BY state"
+                " UNION ALL SELECT 'dead', count(*) FROM dispatches WHERE state='dead'"
             ).fetchall()
         )
     return {one.value: found.get(one.value, 0) for one in shown}

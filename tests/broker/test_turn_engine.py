@@ -128,6 +128,27 @@ def test_what_is_collected_is_one_message_and_one_answer(home: Home, atlas: Pers
         wait_until(lambda: len(inbox(client)) == 2, what="two answers")
 
 
+def test_steer_and_interrupt_go_to_the_agent_at_once_and_share_a_turn_with_their_like(
+    home: Home, atlas: Persona
+) -> None:
+    with connect(home) as client:
+        dispatch(client, "begin")
+        first = atlas.next()
+        dispatch(client, "of a stranger", mode="steer", permissions={"level": "minimal"})
+        dispatch(client, "also this", mode="steer")
+        steered = atlas.next()
+        assert (steered["body"], steered["mode"]) == ("also this", "steer")
+        atlas.nothing()
+        dispatch(client, "stop", mode="interrupt")
+        stop = atlas.next()
+        assert (stop["body"], stop["mode"]) == ("stop", "interrupt")
+        atlas.answer(first["id"], steered["id"], text="done so far")
+        wait_until(lambda: inbox(client) == [("atlas", "done so far")], what="one answer")
+        atlas.answer(stop["id"], text="stopped")
+        stranger = atlas.next()
+        assert (stranger["body"], stranger["mode"]) == ("of a stranger", "followup")
+
+
 def test_an_agent_that_dies_in_mid_turn_is_followed_by_one_that_knows_and_a_late_end_by_nothing(
     home: Home, atlas: Persona
 ) -> None:
