@@ -18,7 +18,7 @@ from tests.support import wait_until
 
 TOKEN = "t" * 32
 CONFIG = """
-from relay import HookResult, HookRouting, Relay
+from relay import Relay
 from relay.integrations import webhook
 
 relay = Relay()
@@ -28,7 +28,12 @@ webhook.use(
 
 @relay.route(channels=["webhook"])
 def charges(event):
-    return HookResult(fire="charge" in event.content, routing=HookRouting(persona="atlas"))
+    # A program without hooks cannot be held to less.
+    return {{
+        "fire": "charge" in event.content,
+        "routing": {{"persona": "atlas"}},
+        "permissions": {{"level": "full"}},
+    }}
 """
 ASSISTANT = (
     "import re\n"
