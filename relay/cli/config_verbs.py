@@ -10,7 +10,7 @@ import os
 import shlex
 from typing import Any
 
-from relay.broker.client import check_person
+from relay.broker.client import check_person, connect
 from relay.cli import output
 from relay.cli.config_template import TEMPLATE
 from relay.cli.parser import Options, Parser
@@ -43,6 +43,7 @@ from relay.config.trust import (
     trusted_before,
     trusted_entry,
     untrust,
+    user_config,
 )
 from relay.config.trust_store import set_aside_notice
 from relay.core.errors import ConfigError, NotFound, RelayError, UsageError
@@ -149,6 +150,8 @@ def run_trust(args: Options) -> int:
         warnings += set_aside_notice(home)
         trust(home, file.path, file.sha256, programs, search, own_place())
         write_manifest(home, file.sha256, found)
+        if found.channel_adapters and file.path == user_config():
+            connect(home).close()  # a broker keeps them connected
     entry = trusted_entry(home, file.path)
     trusted = entry is not None and entry.sha256 == file.sha256
     found = found or _kept(home, file, trusted)
@@ -222,8 +225,7 @@ def run_show(args: Options) -> int:
     word = "none" if file is None else _trust_word(home, file)
     if file is not None and word != "yes":
         compile_config(file)
-    found, hooks = manifest_of(loaded), _hooks(loaded)
-    patterns = found.patterns
+    patterns, hooks = manifest_of(loaded).patterns, _hooks(loaded)
     if file is not None and word != "yes":
         patterns, hooks = [*patterns, UNKNOWN], [*hooks, UNKNOWN]
     record = _record(file, word, loaded, patterns, hooks)
@@ -239,8 +241,7 @@ def run_check(args: Options) -> int:
     home = Home.from_env()
     file = _file(args.path)
     executed = is_trusted(home, file.path, file.sha256)
-    patterns: list[str] = []
-    hooks: list[str] = []
+    patterns, hooks = list[str](), list[str]()
     if executed:
         try:
             loaded = load(file, home=home)

@@ -91,9 +91,9 @@ def test_a_webhook_is_answered_by_a_wrapped_program(
     with callback() as (address, got):
         path.write_text(CONFIG.format(port=port, token=TOKEN, callback=address))
         assert "webhook" in relay("trust", str(path))
+        wait_until(lambda: listens(port), 30, "the webhook")
         with wrapped(python(ASSISTANT), name="atlas") as atlas:
             wait_registered("atlas")
-            wait_until(lambda: listens(port), 30, "the webhook")
             stored = post(port, 120)
             assert post(port, 120) == {**stored, "duplicate": True}
             atlas.wait_for("I refund 120 at once")
