@@ -64,7 +64,7 @@ class LedgerOps:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look from time to time whether nothing happens."""
+        """Look from time to time whether nothing happens, and catch up then."""
         with self._ledger.guard() as db:
             written = db.total_changes
         if written == self._written != self._indexed:

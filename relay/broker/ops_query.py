@@ -58,8 +58,14 @@ class QueryOps:
         return {"name": member.name, "kind": kind, "rows": rows, "more": more}
 
     def show(self, request: ClientRequest, batch: Batch) -> Json:
-        """One message with all its deliveries."""
-        id_ = one_id(self._ledger, request.fields.get("id"))
+        """One message with all its deliveries; or what was said in a turn."""
+        try:
+            id_ = one_id(self._ledger, request.fields.get("id"))
+        except NotFound:
+            said = queries.said_in_a_turn(self._ledger, str(request.fields["id"]).upper())
+            if said is None:
+                raise
+            return {"message": said}
         message = queries.message(self._ledger, id_)
         if message is None:
             raise NotFound(f"there is no message {id_}", hint="relay history lists the ids")

@@ -220,6 +220,7 @@ def show_verb(options: Any) -> int:
         "deliveries": [_delivery(one) for one in row["deliveries"]],
         "dispatches": row.get("dispatches", []),
     }
+    shown |= {name: row[name] for name in ("turn", "session") if name in row}
     outside = row.get("outside")
     if outside is not None:
         shown |= {**outside, "occurred_at": output.iso(outside["occurred_ms"])}
@@ -227,8 +228,8 @@ def show_verb(options: Any) -> int:
     if options.json:
         output.as_json(shown)
         return 0
-    for name in ("id", "from", "via", "cause", "mode", "thread", "created_at"):
-        if shown[name] is not None:
+    for name in ("id", "from", "via", "cause", "mode", "thread", "session", "turn", "created_at"):
+        if shown.get(name) is not None:
             output.data(f"{name + ':':<12}{shown[name]}")
     for one in shown["deliveries"]:
         proof = f", proof: {one['proof']}" if one["proof"] else ""

@@ -183,6 +183,36 @@ def message(ledger: Ledger, id_: str) -> Row | None:
     return row
 
 
+def said_in_a_turn(ledger: Ledger, part: str) -> Row | None:
+    """What was said in a turn under the one id that is, begins or ends with ``part``; the end is
+    searched for among the newest 100 000."""
+    with ledger.guard() as db:
+        found = db.execute(
+            "SELECT m.id, m.turn, m.role, m.content, m.created_ms, ifnull(s.persona, s.source),"
+            " ifnull(s.label, ifnull(s.external_id, s.id))"
+            " FROM agent_messages m JOIN agent_sessions s ON s.id = m.session WHERE m.seq IN"
+            " (SELECT seq FROM agent_messages WHERE id >= ?1 AND id < ?1 || '~' UNION"
+            " SELECT seq FROM agent_messages WHERE substr(id, -length(?1)) = ?1"
+            " AND seq > (SELECT max(seq) FROM agent_messages) - 100000) LIMIT 2",
+            (part,),
+        ).fetchall()
+    if len(found) != 1:
+        return None
+    id_, turn, role, content, created_ms, persona, label = found[0]
+    return {
+        "id": id_,
+        "from": persona if role == "assistant" else role,
+        "from_kind": "agent" if role == "assistant" else role,
+        "body": content,
+        "mode": None,
+        "thread": None,
+        "created_ms": created_ms,
+        "deliveries": [],
+        "turn": turn,
+        "session": f"{persona}/{label}",
+    }
+
+
 def sender_of(ledger: Ledger, id_: str) -> str:
     """Who an event is from, in lower case; empty where there is none."""
     with ledger.guard() as db:

@@ -36,6 +36,9 @@ def test_history_finds_a_text_in_both_ledgers_and_shows_where(
     rows = json.loads(relay("history", "--grep", "answer 11", "--json").stdout)
     assert [(row["ledger"], row["from"]) for row in rows][0] == ("agents", "atlas")
     assert rows[1]["ledger"] == "events" and rows[1]["snippet"] == "it was [ANSWER 11], was it?"
+    shown = relay("show", rows[0]["id"][-8:])
+    assert "session:    atlas/000" in shown.stdout and "answer 11 yyy" in shown.stdout
+    assert json.loads(relay("show", rows[0]["id"], "--json").stdout)["turn"]
     # Two characters are looked for without the index, in what was said to each other.
     assert len(json.loads(relay("history", "--grep", "R 1", "--json").stdout)) == 4
     assert relay("history", "--grep", "zz").returncode == 0

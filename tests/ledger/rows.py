@@ -53,14 +53,22 @@ def fill(ledger: Ledger, count: int, words: str = "please look") -> list[str]:
                     " (id, session, turn, role, content, number, event, dispatch, created_ms)"
                     " VALUES (?,?,?,?,?,?,?,?,?)",
                     (
-                        *(f"{role[0]}{turn}", session, turn, role, text, number * 2 + place, seq),
+                        *(
+                            f"{turn[:-1]}{place}",
+                            session,
+                            turn,
+                            role,
+                            text,
+                            number * 2 + place,
+                            seq,
+                        ),
                         *(f"D{event[1:]}", now),
                     ),
                 )
             db.execute(
                 "INSERT INTO agent_tool_calls"
                 " VALUES (?,?,?,?,'read',0,'{\"path\": \"/etc/hosts\"}',?,'done',NULL,?,?)",
-                (f"T{turn[1:]}", session, turn, f"a{turn}", "z" * 300, now, now),
+                (f"T{turn[1:]}", session, turn, f"{turn[:-1]}1", "z" * 300, now, now),
             )
             db.execute(
                 "INSERT INTO answers (id, turn, dispatch, channel, delivery_json, content, open,"
