@@ -11,6 +11,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,8 @@ from relay.hooks.registry import Registry
 
 #: How long an interpreter may take to start and to end, in seconds.
 _START = 20.0
+#: Bytes of what is found.
+_ANSWER_MAX = 16 * 1024 * 1024
 #: The process that examines a file. Threads that the file started do not keep it.
 _EXAMINE = (
     "import os, sys; sys.path.append(sys.argv.pop(1));"
@@ -66,30 +69,28 @@ def examine(file: ConfigFile) -> Examined:
 def examined(file: ConfigFile) -> Examined:
     """``examine`` in a process of its own, which what the file does cannot reach out of."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    reading, writing = os.pipe()
-    with open(reading, encoding="utf-8", errors="replace") as answer:
+    # A file and no pipe: what has many routes says more than a pipe holds.
+    with tempfile.TemporaryFile() as answer:
         try:
-            with open(writing, "wb"):
-                started = subprocess.Popen(
-                    # -P: nothing in the folder where this happens to run may take a module's place.
-                    [sys.executable, "-P", "-c", _EXAMINE, root, file.path, str(writing)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL,
-                    pass_fds=[writing],
-                    env=for_own_process(project_root(os.path.dirname(file.path))),
-                )
+            started = subprocess.Popen(
+                # -P: nothing in the folder where this happens to run may take a module's place.
+                [sys.executable, "-P", "-c", _EXAMINE, root, file.path, str(answer.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[answer.fileno()],
+                env=for_own_process(project_root(os.path.dirname(file.path))),
+            )
             with started:
                 try:
                     started.communicate(file.data, timeout=LOAD_TIMEOUT + _START)
                 except subprocess.TimeoutExpired:
                     started.kill()
-        except OSError as error:
-            return _unexamined(f"{file.path} could not be run: {error.strerror}")
-        os.set_blocking(reading, False)  # what it left behind may still hold the pipe
-        try:
-            found = json.loads(answer.read() or "null")
+            answer.seek(0)
+            found = json.loads(answer.read(_ANSWER_MAX) or b"null")
             return Examined(**{**found, "manifest": Manifest(**found["manifest"])})
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+            if isinstance(error, OSError):
+                return _unexamined(f"{file.path} could not be run: {error.strerror}")
             return _unexamined(f"{file.path} ended the process in which it ran")
 
 
