@@ -253,8 +253,8 @@ class Evaluations:
         error = answer.exception()
         if error is None:
             try:
-                self._submit(queue, worker, seq, event, _said(answer.result()))
-            except (TypeError, ValueError):
+                self._submit(queue, worker, seq, event, _answer(answer.result()))
+            except (KeyError, TypeError, ValueError):
                 worker.kill()
                 self._died(queue, worker, seq, event, "the worker answered nonsense")
         else:
@@ -267,9 +267,8 @@ class Evaluations:
             queue.deaths[seq] = queue.deaths.get(seq, 0) + 1
             if queue.deaths[seq] >= DEATHS_MAX:
                 told = f"{how}, {DEATHS_MAX} times while this was evaluated"
-                self._submit(
-                    queue, worker, seq, event, [_Said("*", event.timestamp, 0, None, told)]
-                )
+                said = _Answer(event.timestamp, [_Said("*", 0, None, told)], {})
+                self._submit(queue, worker, seq, event, said)
                 return
         queue.out.discard(seq)
         if queue.out:
@@ -280,7 +279,7 @@ class Evaluations:
             self.offer(queue.key)
 
     def _submit(
-        self, queue: _Queue, worker: ConfigWorker, seq: int, event: Event, said: list[_Said]
+        self, queue: _Queue, worker: ConfigWorker, seq: int, event: Event, said: _Answer
     ) -> None:
         record = partial(self._record, queue, worker, seq, event, said)
         self._committer.submit_job(record)
@@ -291,7 +290,7 @@ class Evaluations:
         worker: ConfigWorker,
         seq: int,
         event: Event,
-        said: list[_Said],
+        said: _Answer,
         batch: Batch,
     ) -> None:
         """Store the evaluations and the dispatches of one event, in one commit."""
@@ -304,19 +303,20 @@ class Evaluations:
         again = partial(self._submit, queue, worker, seq, event, said)
         batch.on_failure.append(lambda: _ignore(self._loop.call_later(AGAIN_AFTER, again)))
         ready = worker.ready or {}
-        priorities = {one["name"]: one["priority"] for one in ready.get("routes", ())}
         rows, dispatches = [], []
-        for one in said:
-            row, result = self._row(config.key, one)
+        for one in said.said:
+            row, result = self._row(config.key, one, said.started_ms)
             rows.append(row)
             if result is None:
                 continue
             if result.disable_hook:
                 self._disable(row.hook_id, seq, event.id, batch)
             if result.fire:
-                priority = priorities.get(one.name, 0)
+                priority = worker.priorities.get(one.name, 0)
                 dispatches.append(dispatch_of(event, row.hook_id, result, priority))
-        evaluation_rows.add_evaluations(self._ledger, seq, rows)
+        evaluation_rows.add_evaluations(
+            self._ledger, config.key, seq, said.started_ms, rows, said.quiet
+        )
         if ready.get("merge") == "same_session":
             dispatches = merged(dispatches)
         if dispatches:
@@ -330,10 +330,12 @@ class Evaluations:
             )
             batch.after.append(self._dispatched)
 
-    def _row(self, key: str, one: _Said) -> tuple[EvaluationRow, HookResult | None]:
+    def _row(
+        self, key: str, one: _Said, started_ms: int
+    ) -> tuple[EvaluationRow, HookResult | None]:
         """The row of what one function said, and its result where that counts."""
         hook_id = f"{key}/{one.name}"
-        row = EvaluationRow(hook_id, one.started_ms, one.latency_us, False, error=one.error)
+        row = EvaluationRow(hook_id, started_ms, one.latency_us, False, error=one.error)
         if one.error is not None or one.result is None:
             return row, None
         if hook_id in self.disabled:
@@ -359,26 +361,35 @@ class Evaluations:
 
 
 class _Said(NamedTuple):
-    """What a worker said of one function."""
+    """What a worker said of one function. ``latency_us``: microseconds."""
 
     name: str
-    started_ms: int
     latency_us: int
     result: Json | None
     error: str | None
+
+
+class _Answer(NamedTuple):
+    """What a worker said of one event; ``quiet``: the functions that said nothing."""
+
+    started_ms: int
+    said: list[_Said]
+    quiet: dict[str, int]
 
 
 def _ignore(_: object) -> None:
     """What a call returned."""
 
 
-def _said(answer: Json) -> list[_Said]:
+def _answer(given: Json) -> _Answer:
     """Read it. Raises TypeError or ValueError: the code that runs there may write anything."""
-    found = []
-    for one in answer["evaluations"]:
-        said = _Said(*one)
-        texts = isinstance(said.name, str) and (said.error is None or isinstance(said.error, str))
-        if not texts or type(said.started_ms) is not int or type(said.latency_us) is not int:
+    found = _Answer(given["started_ms"], [_Said(*one) for one in given["said"]], given["quiet"])
+    for one in found.said:
+        texts = isinstance(one.name, str) and (one.error is None or isinstance(one.error, str))
+        if not texts or type(one.latency_us) is not int:
             raise ValueError("not an evaluation")
-        found.append(said)
+    if type(found.started_ms) is not int or type(found.quiet) is not dict:
+        raise ValueError("not an answer")
+    if any(type(one) is not int for one in found.quiet.values()):
+        raise ValueError("not a latency")
     return found

@@ -75,7 +75,8 @@ class TrustedConfigs:
         self._clock = clock
         self._checked = clock()
         self._found: BoundedDict[str | None, _Found] = BoundedDict(_FOLDERS_MAX)
-        self._keyed: dict[str, TrustedConfig | None] = {}
+        self._keyed: BoundedDict[str, _Found] = BoundedDict(_FOLDERS_MAX)
+        self._keyed_fresh: set[str] = set()
         self._fresh: set[str | None] = set()
         self._wanted: dict[tuple[str | None, str, str], tuple[str, ...]] = {}
 
@@ -100,7 +101,7 @@ class TrustedConfigs:
         """What was found may be no more so."""
         self._checked = self._clock()
         self._fresh.clear()
-        self._keyed.clear()
+        self._keyed_fresh.clear()
         self._wanted.clear()
 
     def applying(self, cwd: str | None) -> tuple[TrustedConfig, ...]:
@@ -132,12 +133,20 @@ class TrustedConfigs:
         """The one with this key, wherever it is; None when it may not run any more."""
         if self._clock() - self._checked > FRESH:
             self.look_again()
-        # One that was not there may be a moment later: an event may wait for it already.
-        if self._keyed.get(key) is None:
-            paths = [path for path in trusted_paths(self._home) if _key(path) == key]
-            found = found_at(self._home, paths[0]) if paths else None
-            self._keyed[key] = None if found is None else self._trusted(found)
-        return self._keyed[key]
+        known = self._keyed.get(key)
+        fresh = key in self._keyed_fresh
+        if known is not None and (fresh or self._state(known.paths) == known.state):
+            self._keyed_fresh.add(key)
+            return known.configs[0]
+        store = _stat(self._home.trust)
+        paths = tuple(path for path in trusted_paths(self._home) if _key(path) == key)[:1]
+        found = found_at(self._home, paths[0]) if paths else None
+        config = None if found is None else self._trusted(found)
+        # One that is not there may be a moment later: an event may wait for it already.
+        if config is not None and config.manifest is not None:
+            self._keyed[key] = _Found(paths, [store, *map(_stat, paths)], (config,))
+            self._keyed_fresh.add(key)
+        return config
 
     def all(self) -> list[TrustedConfig]:
         """Every configuration that was trusted and still is what it was."""

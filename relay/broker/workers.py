@@ -54,6 +54,8 @@ class ConfigWorker:
         self.config = config
         #: What it said when it had loaded its configuration; None until then.
         self.ready: Json | None = None
+        #: Of its route functions, by their names, as it said.
+        self.priorities: dict[str, int] = {}
         #: Why it cannot use its configuration.
         self.problem = ""
         self.used = self._heard = time.monotonic()
@@ -110,6 +112,7 @@ class ConfigWorker:
         self._heard = time.monotonic()
         if isinstance(said.get("ready"), dict):
             self.ready = said["ready"]
+            self.priorities = {one["name"]: one["priority"] for one in said["ready"]["routes"]}
             self._timer.cancel()
             self._look()
         elif "failed" in said:

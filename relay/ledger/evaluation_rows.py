@@ -69,9 +69,23 @@ def drop_due(ledger: Ledger, config: str) -> int:
         return db.execute("DELETE FROM evaluations_due WHERE config=?", (config,)).rowcount
 
 
-def add_evaluations(ledger: Ledger, event: int, rows: Sequence[EvaluationRow]) -> None:
-    """Append what was said of one event, within the open transaction."""
+def add_evaluations(
+    ledger: Ledger,
+    config: str,
+    event: int,
+    started_ms: int,
+    rows: Sequence[EvaluationRow],
+    quiet: Mapping[str, int],
+) -> None:
+    """Append what was said of one event, within the open transaction. ``quiet``: the names of the
+    route functions that said nothing, and how many microseconds they took for it."""
     with ledger.guard() as db:
+        if quiet:
+            db.execute(
+                "INSERT OR IGNORE INTO quiet_evaluations"
+                " (event, config, started_ms, latencies_json) VALUES (?,?,?,?)",
+                (event, config, started_ms, json.dumps(quiet, separators=(",", ":"))),
+            )
         db.executemany(
             "INSERT OR IGNORE INTO hook_evaluations VALUES (?,?,?,?,?,?,?)",
             (
@@ -124,10 +138,11 @@ def evaluations(
         where.append("h.error IS NOT NULL")
     elif not quiet:
         where.append("(h.fired OR h.error IS NOT NULL)")
+    table = "evaluations" if quiet and not failed else "hook_evaluations"
     with ledger.guard() as db:
         found = db.execute(
             "SELECT e.id, e.kind, e.channel, e.agent, h.hook_id, h.started_ms, h.latency_us,"
-            " h.fired, h.result_json, h.error FROM hook_evaluations h JOIN events e"
+            f" h.fired, h.result_json, h.error FROM {table} h JOIN events e"
             f" ON e.seq = h.event WHERE {' AND '.join(where) or 1}"
             " ORDER BY h.event DESC, h.hook_id LIMIT ?",
             (*texts.values(), limit),

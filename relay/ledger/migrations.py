@@ -19,10 +19,11 @@ from __future__ import annotations
 #: Version 9 is the broker's (docs/broker.md). An event of another channel than relay's is known by
 #: (channel, source_id). ``evaluations_due`` is written with its event, and goes with the commit
 #: that has its ``hook_evaluations`` and ``dispatches``: a broker that is killed in between
-#: evaluates again. ``dispatches`` is the queue too: ``open`` until a turn has answered it, or it is
-#: dead. ``fence`` counts leases: what a former holder reports is refused. ``answers`` is what goes
-#: out on channels. ``agent_*`` is the agent ledger: relay's own turns, and those of
-#: ``ingested_files``.
+#: evaluates again. What most route functions say of most events is nothing: that is one row of
+#: ``quiet_evaluations`` for all of them; the view ``evaluations`` has each apart. ``dispatches`` is
+#: the queue too: ``open`` until a turn has answered it, or it is dead. ``fence`` counts leases:
+#: what a former holder reports is refused. ``answers`` is what goes out on channels. ``agent_*`` is
+#: the agent ledger: relay's own turns, and those of ``ingested_files``.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE events (
@@ -203,6 +204,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             error TEXT,
             PRIMARY KEY (event, hook_id)
         ) WITHOUT ROWID""",
+        """CREATE TABLE quiet_evaluations (
+            seq INTEGER PRIMARY KEY,
+            event INTEGER NOT NULL REFERENCES events (seq),
+            config TEXT NOT NULL,
+            started_ms INTEGER NOT NULL,
+            latencies_json TEXT NOT NULL,
+            UNIQUE (event, config)
+        )""",
+        """CREATE VIEW evaluations AS
+            SELECT event, hook_id, started_ms, latency_us, fired, result_json, error
+                FROM hook_evaluations
+            UNION ALL SELECT q.event, q.config || '/' || j.key, q.started_ms, j.value, 0, NULL, NULL
+                FROM quiet_evaluations q, json_each(q.latencies_json) j""",
         """CREATE TABLE disabled_hooks (
             hook_id TEXT PRIMARY KEY,
             reason TEXT NOT NULL,

@@ -9,7 +9,8 @@ A worker runs the code of one trusted configuration. Its first line is ``ready``
 The broker asks, and each question is answered once, in whatever order::
 
     {"id": int, "do": "evaluate", "event": Event, "skip": [name]}
-        -> {"id", "evaluations": [[name, started_ms, latency_us, result or null, error or null]]}
+        -> {"id", "started_ms", "said": [[name, latency_us, result or null, error or null]],
+            "quiet": {name: latency_us}}
     {"id": int, "do": "channel_send", …}    (see relay.worker.channel_adapters)
         -> {"id", "sent": …} or {"id", "error": {…}}
 
@@ -18,8 +19,8 @@ numbered by itself::
 
     {"ask": int, "op": str, …} -> {"ask": int, …}
 
-``result`` is what HookResult.to_json makes, and null for a function that did not fire and said
-nothing else. The end of the socket means stop.
+``quiet`` are the functions that did not fire and said nothing else; ``result`` is what
+HookResult.to_json makes. The end of the socket means stop.
 """
 
 from __future__ import annotations

@@ -32,6 +32,8 @@ from relay.worker.channel_adapters import ChannelAdapters
 
 Json = dict[str, Any]
 
+#: Kinds and channels of which it is remembered who is asked of them.
+KINDS_MAX = 1000
 #: What a function says that does not fire.
 _NOTHING = HookResult()
 
@@ -51,7 +53,8 @@ class Worker:
         self._writer = writer
         #: Calls that may begin: the runner refuses what is beyond its bound.
         self._free = CALLS_MAX
-        self._freed = asyncio.Condition()
+        self._freed = asyncio.Event()
+        self._by_kind: dict[tuple[str, str], list[RouteFunction]] = {}
         found = manifest_of(loaded)
         self._say(
             {
@@ -113,7 +116,7 @@ class Worker:
     async def _answer(self, asked: Json) -> None:
         try:
             if asked["do"] == "evaluate":
-                said: Json = {"evaluations": await self._evaluate(asked["event"], asked["skip"])}
+                said: Json = await self._evaluate(asked["event"], asked["skip"])
             elif asked["do"] == "channel_send":
                 said = await self._adapters.send(asked)
             else:
@@ -122,35 +125,44 @@ class Worker:
             said = {"error": error_fields(error)}
         self._say({"id": asked["id"], **said})
 
-    async def _evaluate(self, given: Json, skip: list[str]) -> list[list[Any]]:
+    async def _evaluate(self, given: Json, skip: list[str]) -> Json:
         event = Event.from_json({**given, "metadata": MappingProxyType(given.get("metadata", {}))})
-        wanted = [
-            one
-            for one in self._routes
-            if one.name not in skip and one.wants(event.kind, event.channel)
-        ]
-        out: list[list[Any]] = []
+        wanted = self._wanted(event.kind, event.channel)
+        if skip:
+            wanted = [one for one in wanted if one.name not in skip]
+        found: Json = {"started_ms": int(time.time() * 1000), "said": [], "quiet": {}}
         for start in range(0, len(wanted), CALLS_MAX):
-            out += await self._call(event, wanted[start : start + CALLS_MAX])
-        return out
+            await self._call(event, wanted[start : start + CALLS_MAX], found)
+        return found
 
-    async def _call(self, event: Event, routes: list[RouteFunction]) -> list[list[Any]]:
-        async with self._freed:
-            await self._freed.wait_for(lambda: self._free >= len(routes))
-            self._free -= len(routes)
+    def _wanted(self, kind: str, channel: str) -> list[RouteFunction]:
+        known = self._by_kind.get((kind, channel))
+        if known is None:
+            known = [one for one in self._routes if one.wants(kind, channel)]
+            if len(self._by_kind) < KINDS_MAX:
+                self._by_kind[kind, channel] = known
+        return known
+
+    async def _call(self, event: Event, routes: list[RouteFunction], found: Json) -> None:
+        while self._free < len(routes):
+            self._freed.clear()
+            await self._freed.wait()
+        self._free -= len(routes)
         try:
-            started_ms = int(time.time() * 1000)
             arguments = (event,)
             calls = [Call(one.callee, lambda: arguments, _read) for one in routes]
             outcomes = await self._functions.call_all(calls)
         finally:
-            async with self._freed:
-                self._free += len(routes)
-                self._freed.notify_all()
-        return [
-            [one.name, started_ms, int(outcome.duration * 1e6), outcome.result, _short(outcome)]
-            for one, outcome in zip(routes, outcomes, strict=True)
-        ]
+            self._free += len(routes)
+            self._freed.set()
+        said, quiet = found["said"], found["quiet"]
+        for one, outcome in zip(routes, outcomes, strict=True):
+            latency_us = int(outcome.duration * 1e6)
+            if outcome.result is None and not outcome.error:
+                quiet[one.name] = latency_us
+            else:
+                error = outcome.error[:ERROR_MAX] if outcome.error else None
+                said.append([one.name, latency_us, outcome.result, error])
 
 
 def _read(value: object, name: str) -> Json | None:
@@ -173,10 +185,6 @@ def _read(value: object, name: str) -> Json | None:
             hint="put what is large in a file, and extract its path",
         )
     return None if result == _NOTHING else found
-
-
-def _short(outcome: Any) -> str | None:
-    return str(outcome.error)[:ERROR_MAX] if outcome.error else None
 
 
 async def _run(loaded: LoadedConfig, channel: Any, home: Home, channels: bool) -> None:

@@ -31,8 +31,7 @@ def settled(home: Home, events: int) -> None:
     def done() -> bool:
         [(found, due)] = rows(
             home,
-            "SELECT (SELECT count(*) FROM hook_evaluations),"
-            " (SELECT count(*) FROM evaluations_due)",
+            "SELECT (SELECT count(*) FROM evaluations), (SELECT count(*) FROM evaluations_due)",
         )
         return found >= events and not due
 
@@ -66,7 +65,7 @@ def test_what_fires_becomes_dispatches_and_all_that_was_said_is_kept(
     with connect(home) as client:
         id_ = client.request("event", outside=outside("1", "your code"))["id"]
         settled(home, 3)
-    said = rows(home, "SELECT hook_id, fired, error FROM hook_evaluations ORDER BY hook_id")
+    said = rows(home, "SELECT hook_id, fired, error FROM evaluations ORDER BY hook_id")
     assert [one[:2] for one in said] == [("user/broken", 0), ("user/family", 1), ("user/other", 1)]
     assert said[0][2].startswith("ZeroDivisionError: division by zero (line ")
     made = rows(
@@ -98,7 +97,7 @@ def test_a_project_evaluates_its_own_agents_and_the_person_everything(
         settled(home, 4)
     said = rows(
         home,
-        "SELECT e.agent, h.hook_id, h.error FROM hook_evaluations h JOIN events e ON e.seq=h.event"
+        "SELECT e.agent, h.hook_id, h.error FROM evaluations h JOIN events e ON e.seq=h.event"
         " ORDER BY e.seq, h.hook_id",
     )
     assert [(one[0], one[1].partition("/")[2]) for one in said] == [
@@ -138,7 +137,7 @@ def test_events_in_flight_together_fire_a_one_shot_once(
             client.request("event", outside=outside(str(number)))
         settled(home, 1)  # those that came after the first was done are not evaluated
     assert rows(home, "SELECT count(*) FROM dispatches") == [(1,)]
-    errors = rows(home, "SELECT DISTINCT error FROM hook_evaluations WHERE NOT fired")
+    errors = rows(home, "SELECT DISTINCT error FROM evaluations WHERE NOT fired")
     assert errors in ([], [("an earlier event had switched it off",)])
 
 
@@ -185,7 +184,7 @@ def test_a_worker_that_dies_is_asked_again_and_the_event_that_ends_it_is_given_u
         settled(home, 3)
     said = rows(
         home,
-        "SELECT e.body, h.hook_id, h.error FROM hook_evaluations h JOIN events e ON e.seq=h.event"
+        "SELECT e.body, h.hook_id, h.error FROM evaluations h JOIN events e ON e.seq=h.event"
         " ORDER BY e.seq",
     )
     assert [one[:2] for one in said] == [
@@ -207,7 +206,7 @@ def test_a_function_that_takes_too_long_costs_only_its_own_part(
     with connect(home) as client:
         client.request("event", outside=outside("1"))
         settled(home, 2)
-    errors = rows(home, "SELECT hook_id, error FROM hook_evaluations ORDER BY hook_id")
+    errors = rows(home, "SELECT hook_id, error FROM evaluations ORDER BY hook_id")
     assert errors == [("user/quick", None), ("user/slow", "it did not end within 0.2 s")]
 
 
@@ -271,7 +270,7 @@ def test_what_the_loop_guard_holds_is_not_evaluated(
         assert answer["deliveries"][0]["parked"]
         ann.request("send", to="Bob", body="fine")
         settled(home, 1)
-    said = rows(home, "SELECT e.body FROM hook_evaluations h JOIN events e ON e.seq=h.event")
+    said = rows(home, "SELECT e.body FROM evaluations h JOIN events e ON e.seq=h.event")
     assert said == [("fine",)]
 
 
@@ -286,6 +285,6 @@ def test_the_clock_ticks_for_who_wants_it_and_once_a_minute(
             settled(home, 1)
             with connect(home) as client:
                 assert client.request("status")["counts"]["events"] == 1
-    said = rows(home, "SELECT e.kind, e.agent, h.error FROM hook_evaluations h, events e")
+    said = rows(home, "SELECT e.kind, e.agent, h.error FROM evaluations h, events e")
     assert [one[:2] for one in said] == [("timer", "relay")]
     assert "'system'" in said[0][2] or "SYSTEM" in said[0][2]
