@@ -75,16 +75,18 @@ def add_evaluations(
     event: int,
     started_ms: int,
     rows: Sequence[EvaluationRow],
-    quiet: Mapping[str, int],
+    quiet: str,
 ) -> None:
-    """Append what was said of one event, within the open transaction. ``quiet``: the names of the
-    route functions that said nothing, and how many microseconds they took for it."""
+    """Append what was said of one event, within the open transaction. ``quiet``: of the route
+    functions that said nothing the microseconds that they took, by name, as JSON; what is none is
+    left out."""
     with ledger.guard() as db:
-        if quiet:
+        if quiet != "{}":
             db.execute(
                 "INSERT OR IGNORE INTO quiet_evaluations"
-                " (event, config, started_ms, latencies_json) VALUES (?,?,?,?)",
-                (event, config, started_ms, json.dumps(quiet, separators=(",", ":"))),
+                " (event, config, started_ms, latencies_json)"
+                " SELECT ?1,?2,?3,?4 WHERE json_valid(?4)",
+                (event, config, started_ms, quiet),
             )
         db.executemany(
             "INSERT OR IGNORE INTO hook_evaluations VALUES (?,?,?,?,?,?,?)",

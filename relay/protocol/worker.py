@@ -10,7 +10,7 @@ The broker asks, and each question is answered once, in whatever order::
 
     {"id": int, "do": "evaluate", "event": Event, "skip": [name]}
         -> {"id", "started_ms", "said": [[name, latency_us, result or null, error or null]],
-            "quiet": {name: latency_us}}
+            "quiet": JSON of {name: latency_us}, as a text}
     {"id": int, "do": "channel_send", …}    (see relay.worker.channel_adapters)
         -> {"id", "sent": …} or {"id", "error": {…}}
 

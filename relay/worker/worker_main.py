@@ -14,6 +14,7 @@ import os
 import sys
 import time
 import traceback
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +30,7 @@ from relay.hooks.run_functions import CALLS_MAX, FunctionRunner
 from relay.protocol.broker import error_from
 from relay.protocol.worker import ERROR_MAX, LINE_MAX, RESULT_MAX, WORKER_ALIVE_EVERY
 from relay.worker.channel_adapters import ChannelAdapters
+from relay.worker.plain_calls import PlainCalls, Said
 
 Json = dict[str, Any]
 
@@ -49,6 +51,7 @@ class Worker:
         self._asked: dict[int, asyncio.Future[Json]] = {}
         self._numbers = itertools.count(1)
         self._routes = loaded.registry.routes()
+        self._plain = PlainCalls(_read, loaded.settings.handler_timeout)
         self._functions = FunctionRunner(loaded.registry, timeout=loaded.settings.handler_timeout)
         self._writer = writer
         #: Calls that may begin: the runner refuses what is beyond its bound.
@@ -90,7 +93,7 @@ class Worker:
             self._say({"alive": True})
 
     def _say(self, fields: Json) -> None:
-        self._writer.write(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
+        self._writer.write(_line(fields).encode() + b"\n")
 
     async def ask(self, fields: Json) -> Json:
         """Ask the broker, and wait for its answer. Raises RelayError."""
@@ -127,13 +130,24 @@ class Worker:
 
     async def _evaluate(self, given: Json, skip: list[str]) -> Json:
         event = Event.from_json({**given, "metadata": MappingProxyType(given.get("metadata", {}))})
-        wanted = self._wanted(event.kind, event.channel)
+        started_ms = int(time.time() * 1000)
+        asked = self._wanted(event.kind, event.channel)
         if skip:
-            wanted = [one for one in wanted if one.name not in skip]
-        found: Json = {"started_ms": int(time.time() * 1000), "said": [], "quiet": {}}
-        for start in range(0, len(wanted), CALLS_MAX):
-            await self._call(event, wanted[start : start + CALLS_MAX], found)
-        return found
+            asked = [one for one in asked if one.name not in skip]
+        plain = [one for one in asked if not one.callee.is_async]
+        rest = [one for one in asked if one.callee.is_async]
+        answers = await asyncio.gather(self._plain.call(event, plain), self._await(event, rest))
+        said: list[list[Any]] = []
+        quiet: dict[str, int] = {}
+        for one, (latency_us, result, error) in zip(plain + rest, chain(*answers), strict=True):
+            if result is None and error is None:
+                quiet[one.name] = latency_us
+            else:
+                said.append([one.name, latency_us, result, error and error[:ERROR_MAX]])
+        # In the order of their priorities: so their dispatches are made.
+        order = {one.name: number for number, one in enumerate(asked)} if rest else {}
+        said.sort(key=lambda row: order.get(row[0], 0))
+        return {"started_ms": started_ms, "said": said, "quiet": _line(quiet)}
 
     def _wanted(self, kind: str, channel: str) -> list[RouteFunction]:
         known = self._by_kind.get((kind, channel))
@@ -143,29 +157,27 @@ class Worker:
                 self._by_kind[kind, channel] = known
         return known
 
-    async def _call(self, event: Event, routes: list[RouteFunction], found: Json) -> None:
-        while self._free < len(routes):
-            self._freed.clear()
-            await self._freed.wait()
-        self._free -= len(routes)
-        try:
-            arguments = (event,)
-            calls = [Call(one.callee, lambda: arguments, _read) for one in routes]
-            outcomes = await self._functions.call_all(calls)
-        finally:
-            self._free += len(routes)
-            self._freed.set()
-        said, quiet = found["said"], found["quiet"]
-        for one, outcome in zip(routes, outcomes, strict=True):
-            latency_us = int(outcome.duration * 1e6)
-            if outcome.result is None and not outcome.error:
-                quiet[one.name] = latency_us
-            else:
-                error = outcome.error[:ERROR_MAX] if outcome.error else None
-                said.append([one.name, latency_us, outcome.result, error])
+    async def _await(self, event: Event, routes: list[RouteFunction]) -> list[Said]:
+        """What the async ones said; of very many some after the others."""
+        said: list[Said] = []
+        arguments = (event,)
+        for start in range(0, len(routes), CALLS_MAX):
+            part = routes[start : start + CALLS_MAX]
+            while self._free < len(part):
+                self._freed.clear()
+                await self._freed.wait()
+            self._free -= len(part)
+            try:
+                calls = [Call(one.callee, lambda: arguments, _read) for one in part]
+                outcomes = await self._functions.call_all(calls)
+            finally:
+                self._free += len(part)
+                self._freed.set()
+            said += [(int(one.duration * 1e6), one.result, one.error or None) for one in outcomes]
+        return said
 
 
-def _read(value: object, name: str) -> Json | None:
+def _read(value: object, name: str = "") -> Json | None:
     """What a function returned, as it travels; None for what says nothing. Raises HandlerError."""
     if value is None or value is False:
         return None
@@ -185,6 +197,10 @@ def _read(value: object, name: str) -> Json | None:
             hint="put what is large in a file, and extract its path",
         )
     return None if result == _NOTHING else found
+
+
+def _line(fields: Json) -> str:
+    return json.dumps(fields, separators=(",", ":"))
 
 
 async def _run(loaded: LoadedConfig, channel: Any, home: Home, channels: bool) -> None:
