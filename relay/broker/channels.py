@@ -77,10 +77,6 @@ class Channels:
         problem = self._told or self._workers.problems.get(USER, "")
         return {"names": names, "problem": problem if known else ""}
 
-    def keeps(self, worker: ConfigWorker) -> bool:
-        """Whether ``worker`` runs channels, and is not to be ended for being idle."""
-        return self.connected and worker.config.key == USER and self._is_current(worker)
-
     def _is_current(self, worker: ConfigWorker) -> bool:
         """Whether it runs the person's own configuration as it is trusted now."""
         config = self._configs.by_key(USER)

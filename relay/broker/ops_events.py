@@ -60,6 +60,7 @@ _KEYS = {
     "content": "content",
     "content_type": "content_type",
     "timestamp": "timestamp",
+    "timestamp_ms": "timestamp",
     "metadata": "metadata",
     "files": "files",
 }
