@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 
 from relay.broker.client import connect
@@ -94,6 +95,9 @@ def query_verb(options: Any) -> int:
 
 
 def _plain(value: object) -> object:
+    """As JSON has it: no bytes, and no number that is none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return f"x'{value.hex()}'" if isinstance(value, bytes) else value
 
 
@@ -124,7 +128,7 @@ def export_verb(options: Any) -> int:
         export_target(file, replace=options.force) as target,
     ):
         for name, row in rows:
-            target.write(json.dumps({"table": name, **row}) + "\n")
+            target.write(json.dumps({"table": name, **row}, default=_plain) + "\n")
             done += 1
     if file is not None:
         output.note(f"{done} rows are in {file}")

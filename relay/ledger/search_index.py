@@ -28,7 +28,7 @@ SHORTEST = 3
 #: Rows that are indexed in one transaction.
 SLICE = 4096
 #: So many such transactions at a time, so that searches take their turn in between.
-SLICES = 8
+SLICES = 2
 #: An index that lacks more rows than this is not waited for.
 BEHIND_MAX = 50_000
 #: Rows from which is learned which three characters are common.

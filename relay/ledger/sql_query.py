@@ -146,10 +146,15 @@ def _reading(path: str) -> Iterator[sqlite3.Connection]:
         )
     sqlite.inspect(path, SCHEMA)
     with SCHEMA.errors(path), closing(sqlite.connect_read_only(path, SCHEMA)) as db:
+        db.text_factory = _text
         db.execute("PRAGMA query_only=ON")
         db.execute("PRAGMA trusted_schema=OFF")
         db.execute("PRAGMA temp_store=MEMORY")
         yield db
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
 
 
 def _limit(db: sqlite3.Connection, end: float) -> None:

@@ -65,7 +65,8 @@ def test_a_query_reads_both_ledgers_while_the_broker_works(relay: Run, broker_ho
     assert asked(relay, sql) == [{"label": "000", "n": 3, "label_2": "000"}]
     done = relay("ledger", "query", "SELECT seq, body, thread FROM events ORDER BY seq DESC")
     assert done.stdout.splitlines()[:2] == ["seq  body           thread", "4    here^[[31m     -"]
-    assert asked(relay, "SELECT x'00ff' AS b") == [{"b": "x'00ff'"}]
+    odd = "SELECT x'00ff' AS b, 9e999 AS f, CAST(x'61ff' AS TEXT) AS t, 1e3 AS n, NULL AS z"
+    assert asked(relay, odd) == [{"b": "x'00ff'", "f": "inf", "t": "a\ufffd", "n": 1000, "z": None}]
 
 
 def test_a_large_answer_is_cut_and_says_so(relay: Run, broker_home: Home) -> None:
