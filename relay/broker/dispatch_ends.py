@@ -25,6 +25,8 @@ TRIES_MAX = 3
 THREAD = "dispatches"
 #: Who is told on other channels; a stranger, or a program, might answer for ever.
 _TOLD = (PersonType.OWNER, PersonType.KNOWN)
+#: Why a dispatch was not done that the person dropped.
+WITHDRAWN = "the person withdrew it"
 #: Characters of what was asked that a notice repeats.
 _SHOWN = 200
 
@@ -94,6 +96,13 @@ class DispatchEnds:
         dispatch_rows.revive(self._ledger, [one.id for one in rows], now_ms)
         for one in rows:
             self._held.reopen(one.sender_shown, one.persona)
+
+    def withdraw(self, row: DispatchRow, batch: Batch) -> None:
+        """The person does not want it done any more."""
+        ids = [row.id]
+        dispatch_rows.close(self._ledger, ids, DispatchState.DROPPED, batch.now_ms)
+        if row.sender.lower() != self._directory.owner.lower():
+            self._tell(row, f"is not answered: {WITHDRAWN}", batch)
 
     def failed(self, rows: Sequence[DispatchRow], reason: str, batch: Batch) -> None:
         """A try has failed: the next one follows, or none is left."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from relay.broker.answers import AnswerDeliveries
 from relay.broker.batch import Batch, ClientRequest
 from relay.broker.directory import Directory
+from relay.broker.dispatch_ends import WITHDRAWN, DispatchEnds
+from relay.broker.ops_messages import checked_id
 from relay.broker.turn_engine import TurnEngine
 from relay.core.agent_names import valid_name
 from relay.core.dispatch import (
@@ -40,9 +42,11 @@ class DispatchOps:
         ledger: Ledger,
         directory: Directory,
         turns: TurnEngine,
+        ends: DispatchEnds,
         answers: AnswerDeliveries,
     ) -> None:
         self._answers = answers
+        self._ends = ends
         self._ledger = ledger
         self._directory = directory
         self._turns = turns
@@ -52,7 +56,7 @@ class DispatchOps:
         self._directory.check_person(request, "dispatch to a persona")
         fields, now_ms = request.fields, batch.now_ms
         given = fields.get("id")
-        id_ = new_ulid(now_ms) if given is None else str(given)
+        id_ = new_ulid(now_ms) if given is None else checked_id(given)
         made = derived_ulid(now_ms, "dispatch", id_) if given is None else id_
         dispatch = self._checked(fields, id_, made, now_ms)
         if self._ledger.known([id_]):
@@ -138,17 +142,35 @@ class DispatchOps:
         for part in which:
             found = dispatch_rows.listed(self._ledger, ROWS_MAX, dead=True, part=part)
             unsent = answer_rows.dead(self._ledger, ROWS_MAX, part)
-            if not found and not unsent and part:
+            if not found and not unsent and part and drop:
+                rows |= self._withdrawn(part, batch)
+            elif not found and not unsent and part:
                 raise NotFound(f"nothing dead has the id or the persona {part}", hint=_LISTED)
             rows |= {one.id: one for one in found}
             answers |= {one["id"]: one for one in unsent}
         answer_rows.decide(self._ledger, list(answers), batch.now_ms, drop=drop)
         if drop:
-            dispatch_rows.close(self._ledger, rows, DispatchState.DROPPED, batch.now_ms)
+            dead = [one.id for one in rows.values() if one.state is DispatchState.DEAD]
+            dispatch_rows.close(self._ledger, dead, DispatchState.DROPPED, batch.now_ms)
         else:
-            dispatch_rows.revive(self._ledger, rows, batch.now_ms)
+            self._ends.revive(list(rows.values()), batch.now_ms)
             batch.after += [self._turns.look_again, self._answers.wake]
         return {"rows": [*map(_shown, rows.values()), *answers.values()]}
+
+    def _withdrawn(self, part: str, batch: Batch) -> dict[str, DispatchRow]:
+        """Drop what is open: what waits at once, what a process does by stopping it."""
+        found = dispatch_rows.listed(self._ledger, ROWS_MAX, part=part)
+        rows = {one.id: one for one in found if one.id.endswith(part.upper())}
+        if not rows:
+            raise NotFound(f"nothing dead has the id or the persona {part}", hint=_LISTED)
+        for one in rows.values():
+            if one.state is DispatchState.QUEUED:
+                self._ends.withdraw(one, batch)
+            elif not self._turns.stop(one.id, WITHDRAWN):
+                raise UsageError(
+                    f"{one.persona} has it", hint=f"relay cancel {one.message}, if it is not seen"
+                )
+        return rows
 
 
 _LISTED = "relay broker dead lists them"

@@ -129,6 +129,7 @@ class BrokerServer:
             ledger, directory, windows, committer, self._held, self._channels, log=log
         )
         personas = Personas(home, configs)
+        ends = DispatchEnds(ledger, directory, windows, self._held, self._answers.wake)
         self._engine = TurnEngine(
             ledger,
             directory,
@@ -136,9 +137,9 @@ class BrokerServer:
             personas,
             WrappedTurns(ledger, directory, windows, self._held),
             HeadlessTurns(home, ledger, committer, personas),
-            DispatchEnds(ledger, directory, windows, self._held, self._answers.wake),
+            ends,
         )
-        self._dispatches = DispatchOps(ledger, directory, self._engine, self._answers)
+        self._dispatches = DispatchOps(ledger, directory, self._engine, ends, self._answers)
         self._evaluations = Evaluations(
             ledger,
             committer,

@@ -103,7 +103,7 @@ class TurnEngine:
     def restore(self) -> None:
         """After a start: what had begun is taken up as it is."""
         for row in dispatch_rows.running(self._ledger):
-            if row.lease_owner == AGENT:
+            if row.lease_owner == AGENT and not self._wrapped.is_parked(row):
                 lane = self._lane(row.persona, row.session)
                 self._went_out(lane, [row], row.updated_ms, self._deadline(row))
         self._committer.submit_job(self._cut_off)
@@ -140,10 +140,13 @@ class TurnEngine:
         self._seq = 0
         self.wake()
 
-    def revive(self, rows: Rows, batch: Batch) -> None:
-        """The person wants dead ones tried again."""
-        self._ends.revive(rows, batch.now_ms)
-        batch.after.append(self.look_again)
+    def stop(self, id_: str, reason: str) -> bool:
+        """Stop the process that has this dispatch; False: none has it."""
+        runs = [one.running.run for one in self._lanes.values() if one.running]
+        run = next((one for one in runs if one is not None and id_ in one.had), None)
+        if run is not None:
+            run.stop(reason)
+        return run is not None
 
     @property
     def busy(self) -> bool:

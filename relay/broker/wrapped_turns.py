@@ -87,6 +87,11 @@ class WrappedTurns:
         assert message.routing is not None
         return not any(one.parked for one in message.routing.routes)
 
+    def is_parked(self, row: DispatchRow) -> bool:
+        """Whether it waits for the person's decision, and holds up nothing."""
+        found = self._ledger.delivery(row.message or "", row.persona)
+        return found is not None and found[2].state is State.HELD
+
     def cut_off(self, rows: Sequence[DispatchRow]) -> list[DispatchRow]:
         """Of what an agent had that has gone: what it had seen, and not answered. What it had not
         seen waits for the next of its name anyway."""

@@ -18,6 +18,7 @@ from relay.broker.dispatch_ends import TRIES_MAX
 from relay.broker.known_personas import Personas
 from relay.broker.turn_context import AGAIN
 from relay.core.dispatch import Event, HookResult, HookRouting, PeerKind, PersonType, dispatch_of
+from relay.core.errors import NotFound
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.processes import read_process
@@ -412,6 +413,23 @@ def test_what_waits_for_an_agent_that_goes_is_taken_by_the_headless_persona(
         assert first["body"] == "first"
 
 
+def test_what_waits_or_runs_can_be_dropped_by_its_id(
+    requests: Callable[[], list[Json]], home: Home, served: None
+) -> None:
+    with connect(home) as client:
+        running = dispatch(client, "wait")
+        wait_until(lambda: len(requests()) == 1, what="the turn")
+        waiting = dispatch(client, "later")
+        client.request("redispatch", which=[waiting[-8:]], drop=True)
+        assert states(client) == [("wait", "running")]
+        with pytest.raises(NotFound):
+            client.request("redispatch", which=["atlas"], drop=True)  # of a persona dead ones only
+        client.request("redispatch", which=[running], drop=True)
+        wait_until(lambda: not states(client), what="the end")
+        assert "was interrupted: the person withdrew it" in inbox(client)[0][1]
+        assert len(requests()) == 1
+
+
 # -- dispatches as route functions make them
 
 
@@ -473,6 +491,25 @@ def test_what_goes_on_without_a_person_is_held_for_it(
         assert "followed from one another without a person" in row["reason"]
         client.request("redispatch", which=["atlas"])
         wait_until(lambda: len(requests()) == 1, what="the turn")
+
+
+def test_what_is_held_before_an_agent_holds_up_nobody(home: Home) -> None:
+    with broker_thread(home):
+        Persona(home).leave()  # its name is known
+    stored(home, "round and round", hops=21)
+    for restarted in (False, True):
+        with broker_thread(home), connect(home) as client:
+            wait_until(lambda: client.request("held")["rows"], what="the message to be held")
+            atlas = Persona(home)
+            dispatch(client, "of mine")
+            atlas.answer(atlas.next()["id"])
+            if restarted:
+                client.request("decide")
+                message = atlas.next()
+                assert message["body"] == "round and round"
+                atlas.answer(message["id"])
+                wait_until(lambda: not states(client), what="the end")
+            atlas.client.close()
 
 
 def test_an_agent_that_is_asked_by_itself_reads_words_of_its_person(home: Home) -> None:
