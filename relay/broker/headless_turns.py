@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from relay.broker.batch import Batch
 from relay.broker.committer import Committer
@@ -28,6 +29,7 @@ from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.ledger import agent_ledger, dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow
+from relay.ledger.ingested import note_own
 from relay.ledger.store import Ledger
 from relay.protocol.turns import ALIVE_EVERY, TurnEnded, TurnRequest, TurnState
 
@@ -62,6 +64,8 @@ class HeadlessRun:
         self.started_ms = started_ms
         #: Whether texts can be given to it while it runs.
         self.steers = False
+        #: What its agent calls the conversation; "" as long as it has not said so.
+        self.conversation = ""
         #: The dispatches that it was begun with, or was given; those of them that went in.
         self.had = set(request.dispatches)
         self._in = set(request.dispatches)
@@ -140,6 +144,7 @@ class HeadlessRun:
         self._alive(self)
         if tell == "started":
             self.steers = bool(fields.get("steers"))
+            self.conversation = str(fields.get("external_id") or "")[:128]
         elif tell == "steered" and fields.get("id") in self.had:
             self._in.add(str(fields["id"]))
         elif tell == "ended":
@@ -173,6 +178,7 @@ class HeadlessTurns:
         self._committer = committer
         self._personas = personas
         self._runs: dict[HeadlessRun, int] = {}  # with the time to which the lease is kept
+        self._noted: WeakKeyDictionary[HeadlessRun, str] = WeakKeyDictionary()
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -256,6 +262,15 @@ class HeadlessTurns:
     def _renew(self, run: HeadlessRun, batch: Batch) -> None:
         """Keep the lease in the ledger, too, when half of it is over."""
         until_ms = batch.now_ms + int(LEASE * 1000)
+        said, request = run.conversation, run.request
+        if said not in ("", self._noted.get(run)):
+            # What its agent writes of it is never ingested, however the turn ends.
+            self._ledger.begin()
+            session = agent_ledger.session_of(
+                self._ledger, request.name, request.session, batch.now_ms
+            )
+            note_own(self._ledger, said, session, batch.now_ms)
+            batch.after.append(partial(self._noted.__setitem__, run, said))
         if run in self._runs and until_ms - self._runs[run] > LEASE * 500:
             self._runs[run] = until_ms
             dispatch_rows.renew(self._ledger, run.had, until_ms, batch.now_ms)

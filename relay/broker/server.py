@@ -29,6 +29,7 @@ from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.ops_dispatches import DispatchOps
 from relay.broker.ops_events import EventOps
 from relay.broker.ops_hooks import HookRuns, SessionRequests
+from relay.broker.ops_ingest import IngestOps
 from relay.broker.ops_ledger import LedgerOps
 from relay.broker.ops_messages import MessageOps
 from relay.broker.ops_persons import PersonOps
@@ -118,6 +119,7 @@ class BrokerServer:
         self._deliveries = DeliveryOps(ledger, directory, windows, committer, self._undelivered)
         index = SearchIndex(home.search, home.ledger)
         self._ledgers = LedgerOps(ledger, directory, committer, index, log=log, fault=fault)
+        self._ingest = IngestOps(ledger, directory)
         self._queries = QueryOps(ledger, directory, windows, committer, self._ledgers)
         self._held = HeldMessages(
             ledger, directory, windows, self._deliveries, guard or LoopGuard()
@@ -188,6 +190,8 @@ class BrokerServer:
             "history": self._queries.history,
             "reindex": self._ledgers.reindex,
             "compact": self._ledgers.compact,
+            "ingested": self._ingest.ingested,
+            "ingest": self._ingest.ingest,
             "held": self._held.held,
             "decide": self._held.decide,
             "dispatch": self._dispatches.dispatch,

@@ -1,4 +1,4 @@
-"""``relay ledger query|export|reindex|compact``: the two ledgers as a whole."""
+"""``relay ledger query|export|ingest|reindex|compact``: the two ledgers as a whole."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add(verbs: Parser) -> None:
         "  relay ledger export --ledger agents turns.jsonl\n"
         "  relay ledger compact --before 90d",
     )
-    own = group.add_subparsers(dest="ledger_verb", metavar="query|export|reindex|compact")
+    own = group.add_subparsers(dest="ledger_verb", metavar="query|export|ingest|reindex|compact")
     asked = _sub(own, "query", "what a SELECT finds; nothing can be written", query_verb)
     asked.add_argument("sql", metavar="SQL", help="one SELECT; docs/broker.md has the tables")
     asked.add_argument("--limit", type=count, metavar="N", help=f"at most so many rows ({_ROWS})")
@@ -55,6 +55,12 @@ def add(verbs: Parser) -> None:
     export.add_argument("--force", action="store_true", help="replace the file if it is there")
     again = _sub(own, "reindex", "make the index of --grep anew", reindex_verb)
     again.add_argument("--json", action="store_true", help="for programs")
+    ingest = _sub(own, "ingest", "read in what Claude Code and Codex have kept", _ingest_verb)
+    ingest.add_argument(
+        "paths", nargs="*", metavar="PATH", help="files or folders (default: your own programs')"
+    )
+    ingest.add_argument("--source", choices=("claude", "codex"), help="only that program's")
+    ingest.add_argument("--json", action="store_true", help="for programs")
     compact = _sub(
         own, "compact", "shorten what was said in old turns; the turns stay", compact_verb
     )
@@ -72,6 +78,12 @@ def _sub(verbs: Parser, name: str, text: str, run: Any) -> Parser:
     parser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     parser.set_defaults(run=run)
     return parser
+
+
+def _ingest_verb(options: Any) -> int:
+    from relay.cli.ledger_ingest import ingest_verb
+
+    return ingest_verb(options)
 
 
 # -- query, export: they read the file themselves, so that no query keeps the broker from its work

@@ -23,7 +23,8 @@ from __future__ import annotations
 #: ``quiet_evaluations`` for all of them; the view ``evaluations`` has each apart. ``dispatches`` is
 #: the queue too: ``open`` until a turn has answered it, or it is dead. ``fence`` counts leases:
 #: what a former holder reports is refused. ``answers`` is what goes out on channels. ``agent_*`` is
-#: the agent ledger: relay's own turns, and those of ``ingested_files``.
+#: the agent ledger: relay's own turns, and those of ``ingested_files``; ``own_conversations`` are
+#: never ingested.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE events (
@@ -345,6 +346,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             updated_ms INTEGER NOT NULL
         )""",
         "CREATE INDEX answers_open ON answers (channel, due_ms) WHERE open",
+        """CREATE TABLE own_conversations (
+            id TEXT PRIMARY KEY,
+            session TEXT NOT NULL REFERENCES agent_sessions (id),
+            created_ms INTEGER NOT NULL
+        ) WITHOUT ROWID""",
         """CREATE TABLE ingested_files (
             path TEXT PRIMARY KEY,
             source TEXT NOT NULL,

@@ -66,6 +66,11 @@ Ops (``?`` marks what may be left out):
               ``really`` it is only counted. Not for agents.
 ``reindex``   begin? -> indexed (texts), more: one step of making the index that ``grep`` uses anew.
               Not for agents.
+``ingested``  path -> offset (null: never), inode, state: how far a transcript was read. Not for
+              agents.
+``ingest``    path, source (claude, codex), known (the offset that ``ingested`` told), inode,
+              offset, state, rows (a PastTurns) -> duplicate, turns, messages, calls (how many are
+              new). Refused as ``changed`` where the file was read on meanwhile. Not for agents.
 ``wait``      id, timeout, answer? -> done, deliveries, answers? [{from, text, state, reason,
               inferred, model, turn, tool_calls (how many)}]: once all deliveries are final; with
               ``answer``, once each is answered, or nobody will answer it any more

@@ -1,0 +1,328 @@
+"""The agent ledger's rows of other programs' transcripts, and how far each file was read.
+
+Rows and place are written in one transaction, and the place only moves from where who read the
+file believed it to be: nothing is lost and nothing is twice, whoever is killed, and when. Turns
+that relay has recorded itself are left out: those of conversations that a headless persona had, and
+those of messages whose turn a wrapped agent's session reports.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relay.core.ids import new_ulid
+from relay.core.message import REPORTED
+from relay.ledger.agent_ledger import OWN
+from relay.ledger.store import Ledger
+from relay.protocol.past_turns import PastTurn, PastTurns, past_id
+
+#: How long before it was read a message may have been sent.
+_BEFORE_MS, _AFTER_MS = 7 * 24 * 3600 * 1000, 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class IngestedFile:
+    """How far a file was read: ``offset`` is in bytes, ``inode`` says which file had this name."""
+
+    path: str
+    source: str
+    inode: str
+    offset: int
+    state: str
+
+
+def place(ledger: Ledger, path: str) -> IngestedFile | None:
+    """How far this file was read, if it was."""
+    with ledger.guard() as db:
+        found = db.execute(
+            "SELECT path, source, device_inode, offset, state_json FROM ingested_files"
+            " WHERE path=?",
+            (path,),
+        ).fetchone()
+    return None if found is None else IngestedFile(*found)
+
+
+def note_own(ledger: Ledger, conversation: str, session: str, now_ms: int) -> None:
+    """A program calls a conversation of relay's own session so."""
+    with ledger.guard() as db:
+        db.execute(
+            "INSERT OR IGNORE INTO own_conversations VALUES (?,?,?)",
+            (conversation, session, now_ms),
+        )
+
+
+def add(ledger: Ledger, file: IngestedFile, rows: PastTurns, now_ms: int) -> dict[str, int]:
+    """Store what was read of ``file`` up to its offset, in the open transaction: all or nothing of
+    it. Returns how many rows are new."""
+    with ledger.guard() as db:
+        db.execute("SAVEPOINT ingest")
+        try:
+            return _add(ledger, db, file, rows, now_ms)
+        except BaseException:
+            db.execute("ROLLBACK TO ingest")
+            raise
+        finally:
+            db.execute("RELEASE ingest")
+
+
+def _add(
+    ledger: Ledger, db: Any, file: IngestedFile, rows: PastTurns, now_ms: int
+) -> dict[str, int]:
+    work = _Work(ledger, db, file.source)
+    work.own = _own(db, {one.conversation for one in rows.turns})
+    sessions = [
+        work.session(one.conversation, one.created_ms, one.parent, one.project)
+        for one in rows.sessions
+        if _base(one.conversation) not in work.own
+    ]
+    turns = work.turns(rows)
+    counts = {"turns": turns, "messages": work.messages(rows), "calls": work.calls(rows)}
+    work.results(rows)
+    work.ends(rows)
+    db.execute(
+        "INSERT INTO ingested_files (path, source, session, device_inode, offset, state_json,"
+        " updated_ms) VALUES (?,?,?,?,?,?,?) ON CONFLICT (path) DO UPDATE SET"
+        " source=excluded.source, session=ifnull(excluded.session, session),"
+        " device_inode=excluded.device_inode, offset=excluded.offset,"
+        " state_json=excluded.state_json, updated_ms=excluded.updated_ms",
+        (
+            *(file.path, file.source, sessions[-1] if sessions else None),
+            *(file.inode, file.offset, file.state, now_ms),
+        ),
+    )
+    return counts
+
+
+class _Work:
+    """One batch of rows."""
+
+    def __init__(self, ledger: Ledger, db: Any, source: str) -> None:
+        self._ledger = ledger
+        self._db = db
+        self._source = source
+        self.own: set[str] = set()
+        self._sessions: dict[str, str] = {}
+        #: The session of each turn that is there.
+        self._of: dict[str, str] = {}
+
+    def session(
+        self,
+        conversation: str,
+        created_ms: int,
+        parent: str | None = None,
+        project: str | None = None,
+    ) -> str:
+        """The session of a conversation, which is made when it is missing."""
+        known = self._sessions.get(conversation)
+        if known is None:
+            found = self._db.execute(
+                "SELECT id FROM agent_sessions WHERE source=? AND external_id=?",
+                (self._source, conversation),
+            ).fetchone()
+            known = found[0] if found else past_id(self._source, created_ms, conversation)
+            if not found:
+                self._db.execute(
+                    "INSERT INTO agent_sessions (id, source, external_id, created_ms, updated_ms)"
+                    " VALUES (?,?,?,?,?)",
+                    (known, self._source, conversation, created_ms, created_ms),
+                )
+            self._sessions[conversation] = known
+        above = None if parent is None else self.session(parent, created_ms)
+        if parent is not None or project is not None:
+            self._db.execute(
+                "UPDATE agent_sessions SET project=ifnull(project, ?),"
+                " parent_session=ifnull(parent_session, ?) WHERE id=?",
+                (project, above, known),
+            )
+        return known
+
+    def turns(self, rows: PastTurns) -> int:
+        """Store the turns that are not relay's own. Those that are named are looked up at once."""
+        marked = {one.turn: one for one in rows.messages if one.marks}
+        named = {one.id for one in rows.turns} | {one.parent for one in rows.turns if one.parent}
+        named |= {one.turn for one in rows.messages} | {one.turn for one in rows.calls}
+        named |= {one.turn for one in rows.ends}
+        self._of = dict(_found(self._db, "SELECT id, session FROM agent_turns WHERE id", named))
+        new = 0
+        for one in rows.turns:
+            if _base(one.conversation) in self.own or one.id in self._of:
+                continue
+            said = marked.get(one.id)
+            if said is not None and self._reported(said.marks, one.started_ms):
+                continue
+            session = self.session(one.conversation, one.started_ms)
+            parent = self._parent(one, session)
+            added = self._db.execute(
+                "INSERT INTO agent_turns (id, session, parent_turn, source_id, state, started_ms)"
+                " VALUES (?,?,?,?,'running',?) ON CONFLICT DO NOTHING",
+                (one.id, session, parent, one.source_id, one.started_ms),
+            )
+            if added.rowcount == 0:
+                continue  # the same program's id with another time
+            new += 1
+            self._of[one.id] = session
+            above = self._of.get(parent) if parent is not None else None
+            self._db.execute(
+                "UPDATE agent_sessions SET head_turn=?, updated_ms=max(updated_ms, ?),"
+                " parent_session=ifnull(parent_session, ?) WHERE id=?",
+                (one.id, one.started_ms, None if above == session else above, session),
+            )
+        return new
+
+    def _parent(self, turn: PastTurn, session: str) -> str | None:
+        """The turn from which this one hangs."""
+        if turn.parent in self._of:
+            return turn.parent
+        head, above = self._db.execute(
+            "SELECT head_turn, parent_session FROM agent_sessions WHERE id=?", (session,)
+        ).fetchone()
+        if turn.parent is not None and head is not None:
+            return str(head)  # what it hangs from is relay's own, or was too long ago
+        if head is not None or above is None or "/" in turn.conversation:
+            return None
+        found = self._db.execute(
+            "SELECT id FROM agent_turns WHERE session=? AND started_ms<=?"
+            " ORDER BY started_ms DESC, id DESC LIMIT 1",
+            (above, turn.started_ms),
+        ).fetchone()
+        return None if found is None else str(found[0])
+
+    def messages(self, rows: PastTurns) -> int:
+        """Store what was said, numbered on in each session."""
+        fresh = [one for one in rows.messages if one.turn in self._of]
+        ids = [one.id for one in fresh]
+        known = {row[0] for row in _found(self._db, "SELECT id FROM agent_messages WHERE id", ids)}
+        numbers: dict[str, int] = {}
+        added: list[tuple[Any, ...]] = []
+        for one in fresh:
+            if one.id in known:
+                continue
+            known.add(one.id)
+            session = self._of[one.turn]
+            if session not in numbers:
+                numbers[session] = self._db.execute(
+                    "SELECT ifnull(max(number),0) FROM agent_messages WHERE session=?", (session,)
+                ).fetchone()[0]
+            numbers[session] += 1
+            event = self._event(one.marks, one.created_ms) if one.marks else None
+            head = (one.id, session, one.turn, one.role, one.content)
+            added.append((*head, numbers[session], event, one.created_ms))
+        self._db.executemany(
+            "INSERT INTO agent_messages (id, session, turn, role, content, number, event,"
+            " created_ms) VALUES (?,?,?,?,?,?,?,?)",
+            added,
+        )
+        counted = {session: 0 for session in numbers}
+        for row in added:
+            counted[row[1]] += 1
+        self._db.executemany(
+            "UPDATE agent_sessions SET message_count=message_count+? WHERE id=?",
+            [(number, session) for session, number in counted.items()],
+        )
+        return len(added)
+
+    def calls(self, rows: PastTurns) -> int:
+        """Store the tool calls."""
+        fresh = [one for one in rows.calls if one.turn in self._of]
+        said = {one.message for one in fresh if one.message}
+        there = {row[0] for row in _found(self._db, "SELECT id FROM agent_messages WHERE id", said)}
+        before = self._db.total_changes
+        self._db.executemany(
+            "INSERT INTO agent_tool_calls (id, session, turn, message, name, number, params_json,"
+            " state, started_ms) VALUES (?,?,?,?,?,?,?,'running',?) ON CONFLICT DO NOTHING",
+            [
+                (
+                    *(one.id, self._of[one.turn], one.turn),
+                    *(one.message if one.message in there else None, one.name, one.number),
+                    *(one.params, one.started_ms),
+                )
+                for one in fresh
+            ],
+        )
+        return int(self._db.total_changes - before)
+
+    def results(self, rows: PastTurns) -> None:
+        """Store what came of tool calls; of those that were compacted it stays away."""
+        calls = [one.call for one in rows.results]
+        there = {
+            row[0] for row in _found(self._db, "SELECT id FROM agent_tool_calls WHERE id", calls)
+        }
+        self._db.executemany(
+            "UPDATE agent_tool_calls SET result_json=?, state=?, completed_ms=?,"
+            " child_session=ifnull(?, child_session) WHERE id=? AND params_json IS NOT NULL",
+            [
+                (
+                    *(one.result, one.state, one.completed_ms),
+                    None
+                    if one.child is None
+                    else self.session(one.child, one.completed_ms, _base(one.child)),
+                    one.call,
+                )
+                for one in rows.results
+                if one.call in there
+            ],
+        )
+
+    def ends(self, rows: PastTurns) -> None:
+        """Store how the turns stand; what was copied before a turn went on says nothing of it."""
+        self._db.executemany(
+            "UPDATE agent_turns SET state=?, reason=?, inferred=?, ended_ms=?, model=?,"
+            " tokens_in=?, tokens_out=?, tool_call_count=? WHERE id=? AND ifnull(ended_ms,0)<=?",
+            [(*one[1:], one.turn, one.ended_ms) for one in rows.ends if one.turn in self._of],
+        )
+        latest = {self._of[one.turn]: one for one in rows.ends if one.turn in self._of}
+        self._db.executemany(
+            "UPDATE agent_sessions SET updated_ms=max(updated_ms, ?), model=ifnull(?, model)"
+            " WHERE id=?",
+            [(one.ended_ms, one.model, session) for session, one in latest.items()],
+        )
+
+    # -- messages of relay's
+
+    def _reported(self, marks: str, at_ms: int) -> bool:
+        """Whether one of these messages is one whose turn relay records itself."""
+        found = [self._message(mark, at_ms) for mark in marks.split()]
+        return any(one is not None and one[1] for one in found)
+
+    def _event(self, marks: str, at_ms: int) -> int | None:
+        """The event of the one message that a prompt is."""
+        one = self._message(marks, at_ms) if " " not in marks else None
+        return None if one is None else one[0]
+
+    def _message(self, mark: str, at_ms: int) -> tuple[int, bool] | None:
+        """The message of the ledger that has this mark, and whether its turn is reported."""
+        tail, _, nonce = mark.partition("_")
+        first, last = (new_ulid(max(0, ms)) for ms in (at_ms - _BEFORE_MS, at_ms + _AFTER_MS))
+        rows = self._db.execute(
+            "SELECT e.seq, e.id, e.meta_json, d.recipient FROM events e JOIN deliveries d"
+            " ON d.event=e.seq WHERE e.id BETWEEN ? AND ? AND substr(e.id, -8)=?",
+            (first, last, tail),
+        ).fetchall()
+        for seq, id_, meta, recipient in rows:
+            if self._ledger.nonce(id_, recipient) == nonce:
+                attributes = json.loads(meta or "{}").get("attributes") or {}
+                return seq, attributes.items() >= REPORTED.items()
+        return None
+
+
+def _own(db: Any, conversations: Iterable[str]) -> set[str]:
+    """Those of the conversations that relay had itself."""
+    bases = {_base(one) for one in conversations}
+    own = _found(db, "SELECT id FROM own_conversations WHERE id", bases)
+    known = f"SELECT external_id FROM agent_sessions WHERE source='{OWN}' AND external_id"
+    return {row[0] for row in own} | {row[0] for row in _found(db, known, bases)}
+
+
+def _base(conversation: str) -> str:
+    """The conversation in which a sub-agent works, or the same."""
+    return conversation.partition("/")[0]
+
+
+def _found(db: Any, select: str, keys: Iterable[str]) -> Sequence[tuple[Any, ...]]:
+    given = json.dumps(list(keys))
+    found = db.execute(f"{select} IN (SELECT value FROM json_each(?))", (given,))
+    rows: Sequence[tuple[Any, ...]] = found.fetchall()
+    return rows
