@@ -52,7 +52,7 @@ class PlainCalls:
             if waiting - left >= MANY:
                 waiting = left
                 continue  # it gets on: more threads would only hold it up
-            if left and (parts := sweep.parts(min(left, WORKERS))):
+            if left and (parts := sweep.parts(min(left + len(sweep.under_way), WORKERS))):
                 self._workers.add(parts)
                 self._workers.spread()
             waiting = left
