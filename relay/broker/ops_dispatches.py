@@ -186,7 +186,7 @@ def _shown(row: DispatchRow) -> Row:
         "session": row.session,
         "mode": row.mode.value,
         "priority": row.priority,
-        "from": row.sender,
+        "from": row.sender_shown,
         "channel": row.channel,
         "body": row.body,
         "hook": row.hook_id,

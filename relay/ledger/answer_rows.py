@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from relay.ledger.schema import SENDER
 from relay.ledger.store import Ledger
 
 
@@ -107,7 +108,7 @@ def dead(ledger: Ledger, limit: int, part: str) -> list[dict[str, Any]]:
         found = db.execute(
             "SELECT a.id, a.state, a.reason, a.channel, substr(a.content, 1, 200), a.attempts,"
             " a.turn, a.created_ms, a.updated_ms, d.persona, d.session, d.mode, d.priority,"
-            " d.hook_id, e.id, e.agent FROM answers a JOIN dispatches d ON d.id = a.dispatch"
+            f" d.hook_id, e.id, {SENDER} FROM answers a JOIN dispatches d ON d.id = a.dispatch"
             f" JOIN events e ON e.seq = d.event WHERE a.state='dead'{where}"
             " ORDER BY a.created_ms DESC LIMIT ?",
             (*values, limit),

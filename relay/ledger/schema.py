@@ -49,9 +49,12 @@ INVOCATION_COLUMNS = (
 
 Row = dict[str, Any]
 
+#: Who an event is from, for a query of ``events e``: of one of another channel with the channel's
+#: name before it, so that no stranger passes for somebody here.
+SENDER = "iif(e.channel='relay', e.agent, e.channel || ':' || e.agent)"
 #: The columns of ``message_row``, for a query that joins ``events e`` and ``deliveries d``.
 COLUMNS = (
-    "e.seq, e.id, e.kind, e.agent, e.origin, e.mode, e.thread, e.body, e.meta_json, e.created_ms,"
+    f"e.seq, e.id, e.kind, {SENDER}, e.origin, e.mode, e.thread, e.body, e.meta_json, e.created_ms,"
     " d.recipient, d.n, d.state, d.reason, d.proof, d.attempts, d.updated_ms"
 )
 

@@ -182,7 +182,7 @@ def any(event):
 """
     )
     with broker_thread(home), connect(home) as client:
-        wait_until(lambda: rows(home, "SELECT 1 FROM hook_evaluations"))
+        wait_until(lambda: rows(home, "SELECT 1 FROM evaluations"))
         assert client.request("status")["channels"] == {"names": ["stuck", "chat"], "problem": ""}
 
 
@@ -223,7 +223,7 @@ def all(event):
     with broker_thread(home), connect(home) as client:
         client.request("register", **{**registration("Bob"), "cwd": str(project)})
         client.request("send", to="Al", body="hello", offline=True)
-        wait_until(lambda: rows(home, "SELECT 1 FROM hook_evaluations"))
+        wait_until(lambda: rows(home, "SELECT 1 FROM evaluations"))
     assert not (tmp_path / "ran").exists()
     assert rows(home, "SELECT 1 FROM events WHERE channel='chat'") == []
 

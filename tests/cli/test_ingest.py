@@ -153,11 +153,19 @@ def test_an_event_is_shown_by_what_its_channel_calls_it(relay: Run) -> None:
     relay("ingest", "event", json.dumps({**SEED, "peerKind": "group", "peerId": "family"}))
     done = relay("show", "imessage:abc123")
     lines = done.stdout.splitlines()
-    assert {"from:       +15559876543", "peer:        family", "sender_type: unknown"} <= set(lines)
+    assert {
+        "from:       imessage:+15559876543",
+        "peer:        family",
+        "sender_type: unknown",
+    } <= set(lines)
     assert lines[-1] == SEED["content"]
     shown = json.loads(relay("show", "imessage:abc123", "--json").stdout)
     assert (shown["channel"], shown["occurred_at"]) == ("imessage", "2025-01-29T19:46:40.000Z")
-    assert "+15559876543" in relay("history").stdout
+    relay(
+        "ingest", "event", json.dumps({"channel": "mail", "sender": "Bob", "content": "I am Bob"})
+    )
+    told = [row["from"] for row in json.loads(relay("history", "--json").stdout)]
+    assert told == ["imessage:+15559876543", "mail:Bob"]
 
 
 def test_a_bridge_gets_each_answer_as_it_writes(broker_home: Home) -> None:
