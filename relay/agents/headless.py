@@ -18,6 +18,9 @@ from relay.core.errors import UsageError
 FORMATS = ("text", "claude", "codex", "gemini", "opencode")
 #: Words of a command line for which others are put in, each only where there is something to say.
 PARTS = ("resume", "model", "system", "start")
+#: Before a word of its own, in brackets or quotes or not.
+_MENTION = re.compile(r"(?<![\w@\\])@(?=\S)")
+_COMMAND = re.compile(r"\s*[/!#?\\@]")
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
@@ -42,6 +45,9 @@ class HeadlessForm:
     #: in the prompt.
     system: tuple[str, ...] = ()
     output: str = "text"
+    #: The program looks for commands and names of files in its prompt: what makes text of an ``@``
+    #: that begins a word, and a first line before what begins like a command.
+    escape: str = ""
     #: The program converses in a terminal: what its prompt looks like (a regular expression), and
     #: what is typed to end it.
     prompt: str = ""
@@ -68,6 +74,13 @@ class HeadlessForm:
             part = word[1:-1] if word.startswith("{") and word.endswith("}") else ""
             words += given.get(part, (word,))
         return [*command, *(_PLACE.sub(lambda m: said.get(m[1], m[0]), word) for word in words)]
+
+    def inert(self, prompt: str) -> str:
+        """The prompt so that the program finds no command and no file's name in it."""
+        if not self.escape:
+            return prompt
+        plain = _MENTION.sub(lambda found: self.escape + found[0], prompt)
+        return f"Message:\n\n{plain}" if _COMMAND.match(plain) else plain
 
     @property
     def takes_argument(self) -> bool:

@@ -135,7 +135,8 @@ class HeadlessTurn:
                 file.write(told)
             said |= {"text": told, "file": path}
         elif told:
-            said["prompt"] = prompt = f"{told}\n\n{prompt}"
+            prompt = f"{told}\n\n{prompt}"
+        said["prompt"] = prompt = form.inert(prompt)
         argv = form.command(self._spec.command, **said)
         return argv, "" if form.takes_argument else prompt
 
