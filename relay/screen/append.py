@@ -172,15 +172,17 @@ class AppendReader:
     def _lines(self, front: tuple[int, int], end: int) -> list[str]:
         """The logical lines from cell ``front`` to above row ``end``, which starts a line."""
         text = self._emulator.text(front, (self._emulator.cols - 1, end - 1))
-        # The formatter leaves out blank rows at the end.
-        row = end - 1
+        # The formatter leaves out blank rows at the end. One that the row above ran on into is no
+        # line; it was erased.
+        row, blanks = end - 1, 0
         while row > front[1] and not self._emulator.row_text(row):
+            blanks += not self._emulator.continues(row)
             row -= 1
         lines = text.split("\n")
         lines[0] = self._take_head() + lines[0]
         if self._state.said and lines[0] == self._state.said:
             del lines[0]
-        return lines + [""] * (end - 1 - row)
+        return lines + [""] * blanks
 
     def _pass_on(self, lines: list[str], now: float) -> None:
         if not lines:

@@ -28,7 +28,7 @@ from tests.broker.test_durability import Flood
 from tests.support import wait_until
 
 #: docs/reliability.md has the figures of 100.
-ROUNDS = 3
+ROUNDS = int(os.environ.get("RELAY_KILLS", "3"))
 #: Dispatches in one round: the agent has a commit for each step of each.
 AT_MOST = 70
 SESSIONS = 4

@@ -250,6 +250,7 @@ _STREAMS = st.lists(_PIECES, max_size=40).map(b"".join)
 @settings(max_examples=150, deadline=None)
 @given(_STREAMS, st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(5, 40))
 @example(b"@relay:Bob hi\r\n\x1b[A00000000000\x1b[A", [1], 5)
+@example(b"000000\x1b[2K\r\n0\r\n", [1], 5)  # what the first row ran on into is erased
 def test_where_any_stream_is_cut_does_not_matter(data: bytes, sizes: list[int], cols: int) -> None:
     cuts = itertools.cycle(sizes)
     screen = source(cols, 6)
