@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from relay.broker.batch import Accepted, Batch, ClientRequest, Handler, Job
+from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler, Job
 from relay.broker.routing import Routing
 from relay.core.dispatch import RELAY_CHANNEL
 from relay.core.errors import RelayError, StorageError
@@ -24,8 +24,12 @@ from relay.protocol.broker import Json, refusal
 
 #: The most requests in one commit; what is beyond waits for the next.
 BATCH_MAX = 1024
+#: Who asks for what takes longer than this lets all others go first, again and again. Seconds.
+TURN = 0.01
 #: Ops whose messages a batch collects. Before any other op they are written, so that it finds them.
 _COLLECTED = frozenset({"send", "event"})
+#: Ops that change nothing: who has gone needs no answer.
+_QUESTIONS = frozenset({"history", "inbox", "sent", "show", "agents", "hook_log", "evaluations"})
 _FOLLOWUP = QueueMode.FOLLOWUP.value
 
 
@@ -90,11 +94,15 @@ class Committer:
         """Apply what is pending and put it on the disk."""
         pending = self._pending
         batch = Batch(self._now_ms())
+        end = self._loop.time() + TURN
         try:
             for _ in range(min(len(pending), BATCH_MAX)):
                 entry = pending.popleft()
                 if isinstance(entry, tuple):
                     self._apply(batch, *entry)
+                    if entry[1].op not in _COLLECTED and self._loop.time() > end:
+                        self._let_others_pass(entry[1].client)
+                        break
                 else:
                     self._do(batch, entry)
                 if batch.cut:
@@ -110,8 +118,22 @@ class Committer:
             return self._failed(batch, self._fault())
         return batch
 
+    def _let_others_pass(self, client: Client) -> None:
+        """Put what else ``client`` asks behind what all others do, in its order."""
+        rest: deque[tuple[Handler, ClientRequest] | Job] = deque()
+        last: list[tuple[Handler, ClientRequest]] = []
+        for one in self._pending:
+            if isinstance(one, tuple) and one[1].client is client:
+                last.append(one)
+            else:
+                rest.append(one)
+        rest.extend(last)
+        self._pending = rest
+
     def _apply(self, batch: Batch, handler: Handler, request: ClientRequest) -> None:
         batch.requests.append(request)
+        if request.client.closed and request.op in _QUESTIONS:
+            return
         if batch.sends and request.op not in _COLLECTED:
             self._write(batch)
         try:

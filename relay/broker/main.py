@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from functools import partial
 
+from relay.broker.start import starting_file
 from relay.core.errors import BrokerUnavailable, DamagedFile, RelayError, error_fields
 from relay.core.files import (
     lock_open_file,
@@ -193,7 +194,8 @@ def _serve(home: Home, log: Log, ledger: Ledger) -> None:
         gc.set_threshold(20_000, 20, 20)
         listener = listen(home)
         try:
-            unlink_if_there(failure_file(home))
+            for path in (failure_file(home), starting_file(home)):
+                unlink_if_there(path)
             log.write("serving")
             await broker.serve(listener)
         finally:

@@ -69,10 +69,32 @@ class Starter:
             ) from error
         if self._may_start and (self._started_at is None or now - self._started_at > _AGAIN_AFTER):
             self._home.create()
-            launch(self._home)
-            self._started_at = now
+            if _is_first(self._home):
+                launch(self._home)
+                self._started_at = now
         self._pause = min(self._pause * 1.5, 0.1)
         return self._pause
+
+
+def starting_file(home: Home) -> str:
+    """What is there while a broker is started, until it serves."""
+    return os.path.join(home.run, "broker.starting")
+
+
+def _is_first(home: Home) -> bool:
+    """Whether nobody else has just started a broker: of many who miss it at once one does."""
+    path = starting_file(home)
+    try:
+        if 0 <= time.time() - os.stat(path).st_mtime < _AGAIN_AFTER:
+            return False
+    except OSError:
+        pass
+    try:
+        os.close(open_private(path, os.O_WRONLY | os.O_CREAT))
+        os.utime(path)
+    except OSError:
+        pass  # the broker says why
+    return True
 
 
 def failure_since(home: Home, begun: float) -> RelayError | None:

@@ -26,6 +26,7 @@ from relay.core.ids import new_ulid
 from relay.core.log import Log
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
+from relay.protocol.broker import encode
 from tests.support import wait_until
 
 Json = dict[str, Any]
@@ -110,11 +111,15 @@ def broker_process(home: Home, **kwargs: Any) -> subprocess.Popen[bytes]:
 
 
 def wait_for_broker(home: Home) -> None:
-    """Return once somebody listens on the broker's socket."""
+    """Return once a broker answers: the socket of one that was killed may still be there."""
 
     def answers() -> bool:
-        with socket.socket(socket.AF_UNIX) as probe:
-            return probe.connect_ex(home.broker_socket) == 0
+        with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
+            probe.settimeout(20)
+            probe.connect(home.broker_socket)
+            probe.sendall(encode({"n": 0, "op": "hello"}))
+            return bool(probe.recv(1))
+        return False
 
     wait_until(answers, what="the broker to listen")
 

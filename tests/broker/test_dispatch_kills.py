@@ -117,7 +117,8 @@ def test_a_broker_killed_at_any_moment_loses_no_dispatch_and_answers_none_twice(
         assert not thread.is_alive()
         promised.update(flood.promised)
     with connect(home) as client:
-        wait_until(lambda: not client.request("dispatches")["rows"], 60, what="the last turns")
+        over = 60 + 5 * ROUNDS
+        wait_until(lambda: not client.request("dispatches")["rows"], over, what="the last turns")
         wait_until(lambda: not open_answers(home), 20, what="the last answers")
     atlas.stop()
     stop_broker(home)

@@ -121,7 +121,7 @@ def test_killed_at_any_moment(home: Home) -> None:
         assert len(flood.promised) > 100
         promised.update(flood.promised)
         events.update(flood.events)
-    _check(home, promised)
+    check(home, promised)
     with closing(sqlite3.connect(home.ledger)) as database:
         asked = "SELECT source_id, id FROM events WHERE channel='mail'"
         found = database.execute(asked).fetchall()
@@ -134,7 +134,7 @@ def test_killed_at_any_moment(home: Home) -> None:
         assert database.execute(missing).fetchone() == (0,)
 
 
-def _check(home: Home, promised: dict[str, str]) -> None:
+def check(home: Home, promised: dict[str, str]) -> None:
     with connect(home) as client:  # a last start: it recovers and serves what was stored
         assert client.request("status")["counts"]["waiting"] >= len(promised)
         client.request("stop")

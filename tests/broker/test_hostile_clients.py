@@ -1,0 +1,146 @@
+"""Clients that stall, flood and forge, all at once: they harm no other."""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from relay.broker.client import connect
+from relay.core.paths import Home
+from relay.protocol.broker import LINE_MAX, encode
+from tests.broker.support import broker_process, register, wait_for_broker
+
+#: docs/reliability.md has the figures of a million.
+SENDS = int(os.environ.get("RELAY_SENDS", "10000"))
+ROUND_TRIPS = 10
+
+
+class Hostile(threading.Thread):
+    """A client of the worst kind, until it is cut off or told to end."""
+
+    def __init__(self, home: Home) -> None:
+        super().__init__(daemon=True)
+        self.over = threading.Event()
+        self.sent = 0
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(60)
+        self.socket.connect(home.broker_socket)
+
+    def run(self) -> None:
+        try:
+            self.act()
+        except OSError:
+            pass  # cut off
+        finally:
+            self.socket.close()
+
+    def act(self) -> None:
+        raise NotImplementedError
+
+
+class HalfLine(Hostile):
+    """Begins a request and says nothing more."""
+
+    def act(self) -> None:
+        self.socket.sendall(b'{"n":1,"op":"send","to":"Bo')
+        self.over.wait()
+
+
+class EndlessLine(Hostile):
+    """One line of 1 GiB."""
+
+    def act(self) -> None:
+        while not self.over.is_set():
+            self.socket.sendall(b"x" * 65536)
+            self.sent += 65536
+
+
+class Deaf(Hostile):
+    """Asks for all that there is, again and again, and reads no answer."""
+
+    def act(self) -> None:
+        while not self.over.is_set():
+            self.socket.sendall(encode({"n": 1, "op": "history", "limit": 1000}))
+
+
+class Flood(Hostile):
+    """Sends, as fast as it is read."""
+
+    def act(self) -> None:
+        answers = threading.Thread(target=self.read, daemon=True)
+        answers.start()
+        while self.sent < SENDS and not self.over.is_set():
+            lines = (
+                encode({"n": number, "op": "send", "to": "Nobody", "body": "x", "offline": True})
+                for number in range(self.sent, self.sent + 500)
+            )
+            self.socket.sendall(b"".join(lines))
+            self.sent += 500
+        answers.join(60)
+
+    def read(self) -> None:
+        answers = 0
+        while answers < self.sent or self.sent < SENDS:
+            data = self.socket.recv(262144)
+            if not data:
+                return
+            answers += data.count(b"\n")
+
+
+def round_trips(home: Home) -> list[float]:
+    """Milliseconds for messages of one to another, from the sending to having been seen."""
+    times = []
+    with register(home, "Al") as al, connect(home) as person:
+        for number in range(ROUND_TRIPS):
+            begun = time.perf_counter()
+            id_ = person.request("send", to="Al", body=f"{number}")["id"]
+            push = al.next_push(30)
+            while push is not None and push["push"] != "deliver":
+                push = al.next_push(30)
+            assert push is not None and (push["id"], push["body"]) == (id_, f"{number}")
+            for state in ("delivering", "submitted", "seen"):
+                al.request("state", id=id_, state=state)
+            times.append((time.perf_counter() - begun) * 1000)
+    return times
+
+
+def resident(pid: int) -> int:
+    """MB of memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 >> 20
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
+def test_hostile_clients_harm_no_other(home: Home) -> None:
+    home.create()
+    with broker_process(home) as broker, ExitStack() as stack:
+        stack.callback(broker.terminate)
+        wait_for_broker(home)
+        calm = round_trips(home)
+        before = resident(broker.pid)
+        hostile: list[Hostile] = [HalfLine(home) for _ in range(50)]
+        hostile += [EndlessLine(home), Deaf(home), Flood(home)]
+        for one in hostile:
+            one.start()
+        loud = round_trips(home)
+        flood, endless = hostile[-1], hostile[-3]
+        flood.join(600)
+        assert flood.sent >= SENDS and not flood.is_alive()
+        # The line was cut off: no more was taken than fits into the buffers on the way.
+        endless.join(60)
+        assert not endless.is_alive() and endless.sent < LINE_MAX + (4 << 20)
+        grown = resident(broker.pid) - before
+        for one in hostile:
+            one.over.set()
+        middle = [round(statistics.median(times), 2) for times in (calm, loud)]
+        print(f"{middle} ms (worst {max(loud):.0f}), {grown} MB more after {flood.sent} sends")
+        assert max(loud) < 10_000
+        assert grown < 150
+        with connect(home) as person:
+            person.request("send", to="Al", body="and on it goes")
