@@ -18,6 +18,8 @@ from relay.protocol.broker import Json, decode
 class FakeClient:
     """Collects the answers."""
 
+    closed = False
+
     def __init__(self) -> None:
         self.answers: dict[int, Json] = {}
 
@@ -82,3 +84,35 @@ def test_only_a_failing_disk_fails_what_was_handled_with_it(
     asyncio.run(play())
     answers = [client.answers[n] for n in range(len(handlers))]
     assert [answer.get("error", {}).get("code", "") for answer in answers] == codes
+
+
+def test_who_asks_for_much_lets_others_pass_and_nothing_more_once_it_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.broker.committer.TURN", 0.0)
+    greedy, gone, other = FakeClient(), FakeClient(), FakeClient()
+    order: list[tuple[FakeClient, int]] = []
+
+    def asked(request: ClientRequest, batch: Batch) -> Json:
+        order.append((cast(FakeClient, request.client), request.n))
+        return {}
+
+    async def play() -> None:
+        ledger = Ledger(str(tmp_path / "ledger.db"))
+        committer = Committer(
+            ledger,
+            log=lambda text: None,
+            fault=lambda: RelayError("a fault", code="internal"),
+            ledger_failed=lambda error: None,
+            now_ms=lambda: 1,
+        )
+        for n in range(3):
+            committer.submit(asked, ClientRequest(cast(Any, greedy), n, "history", {}, 0))
+            committer.submit(asked, ClientRequest(cast(Any, gone), n, "history", {}, 0))
+        committer.submit(asked, ClientRequest(cast(Any, other), 0, "hello", {}, 0))
+        gone.closed = True
+        await committer.drain()
+        ledger.close()
+
+    asyncio.run(play())
+    assert order == [(greedy, 0), (other, 0), (greedy, 1), (greedy, 2)]
