@@ -20,7 +20,7 @@ from relay.config.load import LOAD_TIMEOUT, collected, manifest_of, mistakes_of,
 from relay.config.manifest import Manifest
 from relay.config.mistakes import Mistakes
 from relay.config.settings import HOOK_KEYS, Settings, apply_dictionaries
-from relay.config.trust import ConfigFile, project_root
+from relay.config.trust import ConfigFile, project_root, user_config
 from relay.core.environment import for_own_process
 from relay.core.errors import ConfigError, RelayError
 from relay.directive.escape import clean
@@ -63,7 +63,11 @@ def examine(file: ConfigFile) -> Examined:
         )
     except RelayError as error:
         return Examined(unusable_manifest(error), {}, mistakes_of(error), [])
-    return Examined(manifest_of(loaded), programs, [], list(loaded.warnings))
+    found, warnings = manifest_of(loaded), list(loaded.warnings)
+    if found.channel_adapters and file.path != user_config():
+        names = ", ".join(found.channel_adapters)
+        warnings.append(f"{names}: only your own configuration, {user_config()}, connects channels")
+    return Examined(found, programs, [], warnings)
 
 
 def examined(file: ConfigFile) -> Examined:

@@ -11,7 +11,7 @@ import pytest
 from relay.config.examine import examined
 from relay.config.load import load_for_session
 from relay.config.manifest import Known, every_event, examples, known, notices, read_manifest
-from relay.config.trust import read_config
+from relay.config.trust import CONFIG_NAME, read_config
 from relay.core.paths import Home
 from tests.config.trusted import trusted
 
@@ -174,3 +174,18 @@ def test_each_namespace_has_one_example() -> None:
 def test_what_no_command_line_can_hold_is_left_out() -> None:
     patterns = ["de\0ploy:x", "\ud800:x", "build:a\nb", "who:me"]
     assert examples(patterns) == ("relay", "memory", "who:me")
+
+
+def test_a_projects_channels_are_named_as_what_is_not_connected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    text = "from relay import Relay\nrelay = Relay()\nrelay.adapter('chat', send=print)\n"
+    for folder, said in (("project", 1), ("relay", 0)):
+        config = tmp_path / folder / CONFIG_NAME
+        config.parent.mkdir()
+        config.write_text(text)
+        seen = examined(read_config(str(config)))
+        assert seen.manifest.channel_adapters == ["chat"]
+        assert len(seen.warnings) == said
+        assert all("only your own configuration" in one for one in seen.warnings)

@@ -118,6 +118,8 @@ def test_an_agent_cannot_do_what_only_the_person_may(tmp_path: Path) -> None:
     trust = f"trust {config}"
     asked = [("stripped", verb) for verb in ("broker stop", "broker run", "allow --all")]
     asked += [("stripped", "refuse --all"), ("stripped", f"trust --revoke {config}")]
+    event = "ingest event " + shlex.quote('{"channel": "mail", "content": "x"}')
+    asked += [("stripped", event), ("stripped", "person add Bob2 --type owner")]
     asked += [(name, trust) for name in ways()]
     lines = []
     for number, (name, verb) in enumerate(asked):
