@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from relay.broker import evaluation
 from relay.broker.client import connect
 from relay.config.trust import trust
+from relay.core.errors import RelayError
 from relay.core.paths import Home
 from tests.broker.conftest import Configure
 from tests.broker.support import broker_thread, kill_broker, register
@@ -288,3 +290,40 @@ def test_the_clock_ticks_for_who_wants_it_and_once_a_minute(
     said = rows(home, "SELECT e.kind, e.agent, h.error FROM evaluations h, events e")
     assert [one[:2] for one in said] == [("timer", "relay")]
     assert "'system'" in said[0][2] or "SYSTEM" in said[0][2]
+
+
+def test_an_agent_tells_no_events_that_only_sessions_tell_and_switches_no_hooks(
+    home: Home, served: None, configure: Configure
+) -> None:
+    configure("@relay.route\ndef any(event): return True")
+    with register(home, "Ann", run="a"), connect(home) as inside:
+        auth = {"run": "a", "token": "secret"}
+        for kind in ("tool_call", "timer", "output", "idle", "session_end"):
+            with pytest.raises(RelayError) as refused:
+                inside.request("event", kind=kind, body="x", auth=auth)
+            assert refused.value.code == "forbidden"
+        with pytest.raises(RelayError) as refused:
+            inside.request("hook_switch", hook="any", on=False, auth=auth)
+        assert refused.value.code == "forbidden"
+    assert rows(home, "SELECT count(*) FROM events") == [(0,)]
+
+
+def test_a_worker_speaks_for_the_person_and_not_for_a_run(
+    home: Home, served: None, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever environment its broker was started with; its folder is not importable."""
+    for name in ("RELAY_RUN", "RELAY_TOKEN", "RELAY_SOCKET"):
+        monkeypatch.setenv(name, "stolen")
+    path = configure(
+        "import os, sys\n@relay.route\ndef env(event):\n"
+        "    found = {k: v for k, v in os.environ.items() if k.startswith('RELAY_')}\n"
+        "    found['path'] = sys.path\n"
+        "    return {'fire': True, 'context': {'extracted': found}}"
+    )
+    with connect(home) as client:
+        client.request("event", outside=outside("1"))
+        settled(home, 1)
+    [(context,)] = rows(home, "SELECT context_json FROM dispatches")
+    found = json.loads(context)["extracted"]
+    assert found["RELAY_HOME"] == home.root and "stolen" not in found.values()
+    assert os.path.dirname(path) not in found["path"] and "" not in found["path"]

@@ -59,6 +59,21 @@ def test_patterns_and_events_of_a_trusted_file_are_known(home: Home, config: Pat
 
 
 @pytest.mark.parametrize(
+    ("kinds", "hooks"),
+    [("None", {"BeforeTool", "AfterTool"}), ("['tool_call']", {"BeforeTool", "AfterTool"})]
+    + [("['message']", {"BeforeTool"})],
+    ids=["all", "tool-calls", "messages"],
+)
+def test_agents_are_asked_for_tool_calls_where_a_route_function_wants_them(
+    home: Home, config: Path, kinds: str, hooks: set[str]
+) -> None:
+    """Before each tool in any case: a turn of the agent's may have limits."""
+    config.write_text(CONFIG + f"@relay.route(kinds={kinds})\ndef route(event): ...\n")
+    trusted(home, config)
+    assert set(known(home, str(config.parent)).hooks) == hooks
+
+
+@pytest.mark.parametrize(
     "more",
     ['config = {"personas": {"atlas": "claude"}}', "@relay.route()\ndef all(event): ..."],
     ids=["personas", "routes"],

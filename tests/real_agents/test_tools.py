@@ -5,6 +5,7 @@ One start of each agent goes through all of it, with the person's own hook besid
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import tempfile
@@ -165,6 +166,12 @@ def observed(ann: GatedAgent, shell: str) -> None:
         assert event["agent_name"] == "Ann" and event["cwd"] == str(ann.recipe.cwd)
     assert before["tool_use_id"] == after["tool_use_id"]
     assert "ran-case-observe" in str(after["tool_response"])
+    stored = "SELECT meta_json FROM events WHERE kind='tool_call' AND agent='Ann' ORDER BY seq"
+    wait_until(lambda: len(relay_json("ledger", "query", stored)) == 2, what="both in the ledger")
+    calls = [json.loads(row["meta_json"])["meta"] for row in relay_json("ledger", "query", stored)]
+    assert [(one["phase"], one["tool"]) for one in calls] == [("before", shell), ("after", shell)]
+    assert command("observe") in calls[0]["input"].values()
+    assert calls[0].get("id") == calls[1].get("id") and "ran-case-observe" in str(calls[1])
 
 
 def turned(ann: GatedAgent, case: str) -> None:
