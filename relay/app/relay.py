@@ -216,16 +216,10 @@ class Relay:
         named = name
         return register
 
-    def adapter(self, name: str, events: Any = None, *, send: Any = None) -> Any:
-        """Connect the channel ``name``: ``events`` is an (async) generator function of events,
-        ``send(context, text)`` sends answers. See docs/broker.md. Raises ConfigError.
-
-        Without both a decorator of the first, whose ``send`` is one of the second.
-        """
-        if events is None and send is None:
-            return AdapterDecorator(self.registry, name)
-        _connect(self.registry, name, events, send)
-        return events
+    def adapter(self, name: str) -> AdapterDecorator:
+        """Connect the channel ``name``: a decorator of the generator function of its events, whose
+        ``send`` is one of the function that sends answers. See docs/broker.md."""
+        return AdapterDecorator(self.registry, name)
 
     def send(
         self,
@@ -353,20 +347,19 @@ class AdapterDecorator:
         self._name = name
 
     def __call__(self, events: Handler) -> Handler:
-        _connect(self._registry, self._name, events, None)
-        return events
+        """Register ``events()``, or ``events(inlet)``. Raises ConfigError."""
+        return self._add(events, events=events)
 
     def send(self, function: Handler) -> Handler:
-        """Register ``function(context, text)``."""
-        _connect(self._registry, self._name, None, function)
+        """Register ``function(context, text)``. Raises ConfigError."""
+        return self._add(function, send=function)
+
+    def _add(self, function: Handler, **half: Any) -> Handler:
+        try:
+            self._registry.add_channel_adapter(self._name, **half)
+        except ConfigError as error:
+            note_or_raise(error)
         return function
-
-
-def _connect(registry: Registry, name: str, events: Any, send: Any) -> None:
-    try:
-        registry.add_channel_adapter(name, events=events, send=send)
-    except ConfigError as error:
-        note_or_raise(error)
 
 
 def _check_seen(result: dict[str, Any], done: bool, seconds: float) -> None:

@@ -7,7 +7,6 @@ configurations connect nothing: an event without an agent is the person's.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 
 from relay.broker.batch import Client, ClientRequest
@@ -21,8 +20,6 @@ from relay.protocol.broker import Json, decode, error_from
 
 #: Seconds between two looks whether the configuration is another one, or its worker has ended.
 LOOK_EVERY = 5.0
-#: Bytes of one event of an adapter, as of one request of a client's.
-EVENT_MAX = 8 * 1024 * 1024
 
 
 class Channels:
@@ -116,8 +113,6 @@ class AdapterEvents:
             raise UsageError(f"the broker does not know how to {said.get('op')}")
         if key != USER:
             raise RelayError("only the person's own configuration connects channels")
-        if len(json.dumps(outside)) > EVENT_MAX:
-            raise UsageError(f"an event of more than {EVENT_MAX} bytes", code="too_large")
         asker = _Asker()
         request = ClientRequest(asker, 0, "event", {"outside": outside}, 0)
         self._committer.submit(self._events.from_channel, request)

@@ -39,16 +39,13 @@ def add(verbs: Parser) -> None:
     event.add_argument(
         "--file", metavar="PATH", help="content that is no text, as a file of the one event"
     )
-    event.add_argument("--type", metavar="T", help="the content type of that file: image/png")
     event.add_argument("--json", action="store_true", help="say how it went in JSON")
     event.set_defaults(run=ingest_event_verb)
 
 
 def ingest_event_verb(options: Any) -> int:
     """``relay ingest event``: 0 when all of them are on the disk."""
-    files = [] if options.file is None else [_stored(options.file, options.type)]
-    if options.type is not None and not files:
-        raise UsageError("--type says what the file of --file is", hint="give both")
+    files = [] if options.file is None else [_stored(options.file)]
     if options.event not in (None, "-"):
         with connect(Home.from_env()) as client:
             text = options.event.encode(errors="surrogateescape")
@@ -104,7 +101,7 @@ def _ingest(client: BrokerClient, text: bytes, files: list[Json]) -> Json:
     return client.request("event", outside=event)
 
 
-def _stored(path: str, kind: str | None) -> Json:
+def _stored(path: str) -> Json:
     """The file, stored beside the ledger."""
     import mimetypes
     import os
@@ -122,7 +119,7 @@ def _stored(path: str, kind: str | None) -> Json:
         "sha256": content_files.store(home, data),
         "size": len(data),
         "name": os.path.basename(path)[-255:],
-        "content_type": kind or mimetypes.guess_type(path)[0] or "application/octet-stream",
+        "content_type": mimetypes.guess_type(path)[0] or "application/octet-stream",
     }
 
 

@@ -36,7 +36,6 @@ KEYS = {
     "patterns": 'handlers of @namespace:target, by "namespace" or "namespace:target"',
     "hooks": "handlers of events, by the event's name",
     "routes": "route functions, by their names; see docs/broker.md",
-    "channels": "what connects channels, by their names; see docs/broker.md",
     "merge": "dispatches of one event: apart, or same_session for one to each persona's session",
     "idle_seconds": "seconds without output after which on_idle runs",
     "timeout": "seconds that a handler may take",
@@ -50,7 +49,6 @@ KEYS = {
 #: The fields of Settings that have another name than their key.
 _FIELDS = {"timeout": "handler_timeout"}
 PATTERN_KEYS = ("handler", "override", "timeout")
-CHANNEL_KEYS = ("events", "send")
 ROUTE_KEYS = ("handler", "kinds", "channels", "priority", "timeout")
 #: Exactly one of these says what a handler runs.
 _ACTIONS = ("handler", "command", "url")
@@ -132,7 +130,6 @@ def apply_dictionaries(
         mistakes.note(ConfigError(f"config must be a dictionary, not {type(config).__name__}"))
         config = {}
     tables: dict[str, list[object]] = {"patterns": [], "hooks": [], "routes": []}
-    channels: list[object] = []  # in ``config`` alone: too common a name for a module's own
     seen: set[str] = set()
     for key, value in config.items():
         with mistakes.at(str(key)):
@@ -142,8 +139,6 @@ def apply_dictionaries(
             seen.add(name)
             if name in tables:
                 tables[name].append(value)
-            elif name == "channels":
-                channels.append(value)
             else:
                 settings = with_setting(settings, name, value)
     if is_memory_table(names.get("memory")):
@@ -167,12 +162,6 @@ def apply_dictionaries(
             with mistakes.at(key):
                 options = _options(entry, ROUTE_KEYS, f"routes[{key!r}]")
                 registry.add_route(key, options.pop("handler"), source=source, **options)
-    for table in channels:
-        for key, entry in _entries("channels", table, mistakes):
-            with mistakes.at(key):
-                given = entry if isinstance(entry, Mapping) else {"events": entry}
-                both = known_keys(given, CHANNEL_KEYS, f"channels[{key!r}]")
-                registry.add_channel_adapter(key, source=source, **both)
     return settings
 
 

@@ -99,7 +99,8 @@ def use(
         with socket.create_server(("127.0.0.1", port)) as listener:
             await hook.serve(listener, inlet)
 
-    relay.adapter(CHANNEL, events, send=hook.send)
+    relay.adapter(CHANNEL)(events)
+    relay.adapter(CHANNEL).send(hook.send)
 
 
 def as_event(request: WebhookRequest) -> Json:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from relay.core.dispatch import DeliveryContext, Event
+from relay.core.dispatch import DeliveryContext
 from relay.core.errors import RelayError, UsageError
 from relay.core.files import read_file
 from relay.core.paths import Home
@@ -62,7 +62,7 @@ class ChannelInlet:
         self._loop = loop
         self._room = asyncio.Semaphore(EVENTS_MAX)
 
-    async def put(self, event: Mapping[str, Any] | Event) -> Json:
+    async def put(self, event: Mapping[str, Any]) -> Json:
         """Store an event; once it is on the disk {"id", "duplicate"}. Raises RelayError."""
         outside = await asyncio.to_thread(self._outside, event)
         async with self._room:
@@ -71,10 +71,8 @@ class ChannelInlet:
             answer = await asyncio.wrap_future(future)
         return {"id": answer["id"], "duplicate": answer["duplicate"]}
 
-    def _outside(self, event: Mapping[str, Any] | Event) -> Json:
+    def _outside(self, event: Mapping[str, Any]) -> Json:
         """The event as it travels: of this channel, its files stored."""
-        if isinstance(event, Event):
-            event = {k: v for k, v in event.to_json().items() if k not in ("id", "sender_type")}
         if not isinstance(event, Mapping):
             raise UsageError(f"an adapter yields events, tables in JSON's types, not {event!r}")
         files = event.get("files") or []
@@ -161,14 +159,10 @@ class _RunningAdapter:
                 await made.aclose()
         elif inspect.isawaitable(made):
             await made
-        elif inspect.isgenerator(made):
-            # In a thread of its own: it may wait for its next event as it likes.
+        else:  # in a thread of its own: it may wait for its next event as it likes
             await _in_thread(self._drain, made)
-        else:
-            for event in _iterable(made):
-                await self._put(event)
 
-    def _drain(self, made: Generator[Any, Json | None, None]) -> None:
+    def _drain(self, made: Generator[Any, Any, None]) -> None:
         told: Json | None = None
         with suppress(StopIteration):
             while True:
@@ -256,14 +250,6 @@ class ChannelAdapters:
 
 async def _awaited(awaitable: Awaitable[Json]) -> Json:
     return await awaitable
-
-
-def _iterable(made: object) -> Sequence[Any]:
-    if made is None:
-        return ()
-    if not isinstance(made, list | tuple):
-        raise UsageError("an adapter is a generator of events, or returns a list of them")
-    return made
 
 
 async def _in_thread(function: Callable[..., Any], *arguments: object) -> Any:

@@ -467,35 +467,6 @@ def test_route_functions_are_registered_in_both_ways(loads: Load, text: str) -> 
     ]
 
 
-_CHANNELS = """
-from relay import Relay
-relay = Relay()
-
-@relay.adapter("chat")
-async def chat(): yield {}
-
-@relay.adapter("chat").send
-def answer(context, text): ...
-
-relay.adapter("mail", None, send=answer)
-"""
-_CHANNELS_AS_TABLES = """
-async def chat(): yield {}
-def answer(context, text): ...
-config = {"channels": {"chat": {"events": chat, "send": answer}, "mail": {"send": answer}}}
-"""
-
-
-@pytest.mark.parametrize("text", [_CHANNELS, _CHANNELS_AS_TABLES], ids=["decorator", "table"])
-def test_channels_are_connected_in_both_ways(loads: Load, text: str) -> None:
-    loaded = loads(text)
-    chat, mail = loaded.registry.channel_adapters()
-    assert (chat.name, mail.name) == ("chat", "mail")
-    assert chat.events is not None and chat.send is mail.send is not None
-    assert mail.events is None
-    assert module.manifest_of(loaded).channel_adapters == ["chat", "mail"]
-
-
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -505,8 +476,8 @@ def test_channels_are_connected_in_both_ways(loads: Load, text: str) -> None:
         ("relay.route('a')(lambda one, two: 1)", "cannot be called"),
         ("relay.route('a', priority='high')(len)", "priority must be a whole number"),
         ("relay.adapter('relay')(print)", "cannot be the name of a channel"),
-        ("relay.adapter('a', print); relay.adapter('a', print)", "two functions for events"),
-        ("relay.adapter('a', send=lambda a, b, c: 1)", "cannot be called"),
+        ("relay.adapter('a')(print); relay.adapter('a')(print)", "two functions for events"),
+        ("relay.adapter('a').send(lambda a, b, c: 1)", "cannot be called"),
     ],
     ids=["name", "kinds", "twice", "parameters", "priority"] + ["channel", "channel-twice", "send"],
 )

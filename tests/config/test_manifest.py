@@ -195,7 +195,7 @@ def test_a_projects_channels_are_named_as_what_is_not_connected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    text = "from relay import Relay\nrelay = Relay()\nrelay.adapter('chat', send=print)\n"
+    text = "from relay import Relay\nrelay = Relay()\nrelay.adapter('chat').send(print)\n"
     for folder, said in (("project", 1), ("relay", 0)):
         config = tmp_path / folder / CONFIG_NAME
         config.parent.mkdir()
