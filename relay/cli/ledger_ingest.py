@@ -7,7 +7,9 @@ direction: a line, what goes into one request, how deep folders are.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator
@@ -28,18 +30,20 @@ from relay.protocol.past_turns import CLAUDE, CODEX
 #: Bytes of a line; a longer one is passed over.
 LINE_MAX = 16 * 1024 * 1024
 #: Characters, and rows of one kind, after which a request is sent.
-BATCH_SIZE, BATCH_ROWS = 256 * 1024, 500
+BATCH_SIZE, BATCH_ROWS = 128 * 1024, 250
 #: Bytes between two commits at least where nothing of them is a row.
 BATCH_BYTES = 16 * 1024 * 1024
 #: Seconds after which a file that nobody has written to is taken as left.
 LEFT_AFTER = 60.0
 #: Bytes before the offset by which it is known whether a file is still the same.
 TAIL = 256
-#: Bytes of a file's first line that tell whose it is.
-HEAD_MAX = 64 * 1024
+#: A file's first lines, and bytes of each, that tell whose it is.
+HEAD_LINES, HEAD_MAX = 64, 64 * 1024
 DEPTH_MAX = 12
 #: Problems that are told one by one.
 TOLD_MAX = 20
+_OF_CLAUDE = re.compile(rb'"sessionId"\s*:\s*"')
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _READERS: dict[str, MakeReader] = {CLAUDE: ClaudeTurns, CODEX: CodexTurns}
 
 
@@ -251,11 +255,11 @@ def _tail(file: IO[bytes], offset: int) -> str:
 def _source_of(file: IO[bytes]) -> str | None:
     """Whose transcript this is, by its first lines."""
     file.seek(0)
-    for _ in range(8):
+    for _ in range(HEAD_LINES):
         line = file.readline(HEAD_MAX)
         if line.startswith(b"{") and b'"session_meta"' in line[:256]:
             return CODEX
-        if line.startswith(b"{") and b'"sessionId":"' in line:
+        if line.startswith(b"{") and _OF_CLAUDE.search(line):
             return CLAUDE
     return None
 
@@ -299,12 +303,16 @@ def _end_of_line(file: IO[bytes], offset: int, size: int) -> int:
 
 
 def _take(reader: PastReader, line: bytes, counts: _Counts) -> None:
-    record = object_in(line.decode("utf-8", "replace"))
-    if record is None:
-        counts.lines_passed += 1
-        return
+    text = line.decode("utf-8", "replace")
+    record = object_in(text)
     try:
-        reader.read(record)
-    except (TypeError, ValueError, KeyError, AttributeError, RecursionError, OverflowError):
+        if record is not None and _SURROGATE.search(line):
+            # Half a pair cannot be stored, wherever it stands.
+            whole = json.dumps(record, ensure_ascii=False).encode("utf-8", "replace")
+            record = object_in(whole.decode())
+        if record is not None:
+            reader.read(record)
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError):
         # Its form is not ours to promise: one odd line must not cost the others.
-        counts.lines_passed += 1
+        record = None
+    counts.lines_passed += record is None
