@@ -28,6 +28,8 @@ STARTS_MAX, STARTS_WITHIN = 3, 600.0
 #: Seconds in which it is not started again: its program may take as long to be there.
 AGAIN_AFTER = 60.0
 _STARTING = 10.0
+#: A shell gives what it starts behind its back no input, unless told so.
+_BEHIND = 'exec 3<&0; "$@" <&3 3<&- &'
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _RUN = (
     "import sys; sys.path.append(sys.argv.pop(1));"
@@ -81,7 +83,7 @@ class Personas:
             with open(path, "ab", opener=open_private) as log:
                 # The shell ends at once, so nothing of it is the broker's to reap.
                 subprocess.run(
-                    ["/bin/sh", "-c", '"$@" <&0 &', "sh", sys.executable, "-P", "-c", _RUN, _ROOT],
+                    ["/bin/sh", "-c", _BEHIND, "sh", sys.executable, "-P", "-c", _RUN, _ROOT],
                     input=wanted.encode(),
                     stdout=log,
                     stderr=log,

@@ -8,14 +8,16 @@ from tests.e2e.wrapped import ECHO, python, relay, relay_json, say, wait_registe
 from tests.support import wait_until
 
 CONFIG = """
-from relay import AddedContext, HookResult, HookRouting, Relay
+from relay import HookResult, HookRouting, PermissionSet, Relay
 
 relay = Relay(idle_seconds=1)
 
 @relay.route(kinds=["output"])
 def failures(event):
     if "BUILD FAILED" in event.content:
-        return HookResult(fire=True, routing=HookRouting(persona="atlas"))
+        # This persona has no hooks by which relay could hold it to less.
+        permissions = PermissionSet("full")
+        return HookResult(fire=True, routing=HookRouting(persona="atlas"), permissions=permissions)
 
 @relay.route(kinds=["idle", "match", "session_start", "session_end"])
 def lives(event):

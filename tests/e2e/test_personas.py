@@ -1,0 +1,66 @@
+"""Personas that nobody has wrapped: one is started for each turn, one in a terminal of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from relay.config.trust import user_config
+from relay.core.paths import Home
+from tests.config.trusted import trusted
+from tests.e2e.wrapped import kill_broker, relay, relay_json
+from tests.support import wait_until
+
+#: It goes on where there is a file "go".
+CLERK = "echo $$ >>FOLDER/pids; read said; test -e FOLDER/go || sleep 60; echo done: $said"
+ATLAS = "while True:\n print('at your service,', len(input()), flush=True)\n"
+CONFIG = f"""
+config = {{
+    "personas": {{
+        "clerk": {{"command": ["sh", "-c", {CLERK!r}], "mode": "headless"}},
+        "atlas": {{"command": [{sys.executable!r}, "-u", "-c", {ATLAS!r}], "cwd": "FOLDER"}},
+    }}
+}}
+"""
+
+
+@pytest.fixture
+def folder(isolated_home: Path, tmp_path: Path) -> Path:
+    path = Path(user_config())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(CONFIG.replace("FOLDER", str(tmp_path)))
+    trusted(Home(str(isolated_home)), path)
+    return tmp_path
+
+
+def answers(persona: str) -> list[str]:
+    rows = relay_json("history", "--agent", persona)
+    return [row["body"] for row in rows if row["to"] != persona]
+
+
+def test_a_headless_turn_outlives_its_broker(folder: Path) -> None:
+    relay("broker", "dispatch", "clerk", "count")
+    pids = folder / "pids"
+    wait_until(lambda: pids.exists() and pids.read_text().strip(), 30, "the program")
+    kill_broker()
+    first = int(pids.read_text())
+    wait_until(lambda: not Path(f"/proc/{first}").exists(), 30, "its end")
+    (folder / "go").touch()
+    relay("broker", "status")
+    wait_until(lambda: answers("clerk"), 60, "the answer")
+    [said] = answers("clerk")
+    assert said.startswith("done: (This is sent again")
+    assert len(pids.read_text().split()) == 2
+
+
+def test_an_interactive_persona_is_started_where_nobody_is(folder: Path) -> None:
+    relay("broker", "dispatch", "atlas", "hello")
+    wait_until(lambda: answers("atlas"), 60, "the answer")
+    assert "at your service" in answers("atlas")[0]
+    [agent] = [one for one in relay_json("agents") if one["name"] == "atlas"]
+    assert agent["cwd"] == str(folder)
+    os.kill(agent["pid"], signal.SIGTERM)
