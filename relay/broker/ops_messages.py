@@ -144,7 +144,8 @@ class MessageOps:
             raise UsageError("an event needs a kind: lower-case letters, digits, _ . -")
         if kind == "message":
             raise UsageError("a message is sent with the op send")
-        if kind in OF_SESSIONS and self._directory.member_of(request.client) is None:
+        of_session = self._directory.member_of(request.client) is not None
+        if kind == "timer" or (kind in OF_SESSIONS and not of_session):
             raise RelayError(f"only an agent's session tells of a {kind}", code="forbidden")
         body = fields.get("body")
         text = "" if body is None else _text(body, "body")

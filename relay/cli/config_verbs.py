@@ -331,10 +331,9 @@ def _names(names: list[str]) -> str:
 
 
 def _hooks(loaded: LoadedConfig) -> list[str]:
-    return [
-        hook.event.registration + ("" if hook.trusted else " (not trusted)")
-        for hook in loaded.registry.all_hooks()
-    ]
+    hooks = loaded.registry.all_hooks()
+    named = [one.event.registration + ("" if one.trusted else " (not trusted)") for one in hooks]
+    return named + [f"route {one.name}" for one in loaded.registry.routes()]
 
 
 def _record(
@@ -351,6 +350,7 @@ def _record(
         "end_seconds": settings.end_seconds,
         "memory": settings.memory.shown(),
         "shell_output": settings.shell_output,
+        "merge": settings.merge,
         "task": settings.task,
     }
     return {

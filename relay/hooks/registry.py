@@ -240,7 +240,8 @@ class Registry:
 
     def include(self, nearer: Registry) -> None:
         """Add what ``nearer`` holds. Its handlers of a pattern take the place of those that are
-        here for the same namespace and target; hooks add up."""
+        here for the same namespace and target; hooks add up. Route functions are
+        only listed together: each worker has those of its own configuration."""
         theirs = {(entry.namespace, entry.target) for entry in nearer._patterns}
         kept = [one for one in self._patterns if (one.namespace, one.target) not in theirs]
         self._patterns = [
@@ -248,6 +249,7 @@ class Registry:
         ]
         for hook in nearer._hooks:
             self._insert(replace(hook, order=len(self._hooks)))
+        self._routes.update(nearer._routes)
 
     def with_commands(self, change: Callable[[HookDefinition, Command], Command]) -> Registry:
         """A copy whose hooks that are programs run what ``change`` makes of them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,13 @@ from relay.config.trust import trust
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from tests.broker.conftest import Configure
-from tests.broker.support import broker_thread, kill_broker, register
+from tests.broker.support import (
+    broker_process,
+    broker_thread,
+    kill_broker,
+    register,
+    wait_for_broker,
+)
 from tests.support import wait_until
 
 Json = dict[str, Any]
@@ -279,7 +286,7 @@ def test_what_the_loop_guard_holds_is_not_evaluated(
 def test_the_clock_ticks_for_who_wants_it_and_once_a_minute(
     home: Home, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that is started anew in the same minute does not tick again; it does not end."""
+    """A broker that is started anew in the same minute does not tick again."""
     configure("@relay.route(kinds=['timer'])\ndef tick(event): return event.sender_type")
     monkeypatch.setattr(evaluation, "TICK", 3600.0)  # no test waits for a minute to end
     for _ in range(2):
@@ -327,3 +334,17 @@ def test_a_worker_speaks_for_the_person_and_not_for_a_run(
     found = json.loads(context)["extracted"]
     assert found["RELAY_HOME"] == home.root and "stolen" not in found.values()
     assert os.path.dirname(path) not in found["path"] and "" not in found["path"]
+
+
+def test_a_broker_does_not_end_by_idleness_while_a_route_function_waits_for_the_clock(
+    home: Home, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure("@relay.route(kinds=['timer'])\ndef tick(event): return False")
+    monkeypatch.setenv("RELAY_BROKER_IDLE", "0.1")
+    with broker_process(home) as broker:
+        wait_for_broker(home)
+        with pytest.raises(subprocess.TimeoutExpired):
+            broker.wait(1)  # ten times as long as it waits for somebody
+        with connect(home) as client:
+            client.request("hook_switch", hook="tick", on=False)
+        assert broker.wait(20) == 0
