@@ -119,10 +119,7 @@ class LedgerOps:
     def compact(self, request: ClientRequest, batch: Batch) -> Json:
         """One step of compacting the agent ledger; without ``really``, what it would do."""
         self._directory.check_person(request, "compact the agent ledger")
-        after, before_ms, keep = (
-            _number(request, name, default)
-            for name, default in (("after", 0), ("before_ms", None), ("keep", compaction.KEEP))
-        )
+        after, before_ms = _number(request, "after"), _number(request, "before_ms")
         really = request.fields.get("really") is True
         if really:
             self._ledger.begin()
@@ -130,7 +127,6 @@ class LedgerOps:
             self._ledger,
             after,
             before_ms=before_ms,
-            keep=keep,
             now_ms=batch.now_ms,
             really=really,
         )
@@ -205,8 +201,8 @@ class LedgerOps:
         request.client.undefer()
 
 
-def _number(request: ClientRequest, name: str, default: int | None) -> int:
-    value = request.fields.get(name, default)
+def _number(request: ClientRequest, name: str) -> int:
+    value = request.fields.get(name)
     if type(value) is not int or not 0 <= value < 1 << 53:
         raise UsageError(f"{name} must be a number from 0 on, not {value!r}")
     return value

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _STEP_WITHIN = 300.0
 #: Rows of a query unless --limit says otherwise.
 _ROWS = 1000
-#: The tables of the agent ledger; the others are the event ledger's.
-_AGENTS = ("agent_sessions", "session_aliases", "agent_turns", "agent_messages", "agent_tool_calls")
 
 
 def add(verbs: Parser) -> None:
@@ -35,7 +33,7 @@ def add(verbs: Parser) -> None:
         verbs,
         "ledger",
         'relay ledger query "SELECT kind, count(*) FROM events GROUP BY kind"\n'
-        "  relay ledger export --ledger agents turns.jsonl\n"
+        "  relay ledger export all.jsonl\n"
         "  relay ledger compact --before 90d",
     )
     own = group.add_subparsers(dest="ledger_verb", metavar="query|export|ingest|reindex|compact")
@@ -48,13 +46,8 @@ def add(verbs: Parser) -> None:
     asked.add_argument("--json", action="store_true", help="for programs")
     export = _sub(own, "export", "write both ledgers as JSON lines, one a row", export_verb)
     export.add_argument("file", nargs="?", metavar="FILE", help="the file (default, and -: stdout)")
-    export.add_argument(
-        "--ledger", choices=("events", "agents"), metavar="WHICH", help="only events, or agents"
-    )
-    export.add_argument("--since", type=moment, metavar="WHEN", help="only what is newer (3d)")
     export.add_argument("--force", action="store_true", help="replace the file if it is there")
-    again = _sub(own, "reindex", "make the index of --grep anew", reindex_verb)
-    again.add_argument("--json", action="store_true", help="for programs")
+    _sub(own, "reindex", "make the index of --grep anew", reindex_verb)
     ingest = _sub(own, "ingest", "read in what Claude Code and Codex have kept", _ingest_verb)
     ingest.add_argument(
         "paths", nargs="*", metavar="PATH", help="files or folders (default: your own programs')"
@@ -67,11 +60,7 @@ def add(verbs: Parser) -> None:
     compact.add_argument(
         "--before", type=moment, metavar="WHEN", help="turns that ended before (90d, 2026-01-31)"
     )
-    compact.add_argument(
-        "--keep", type=count, default=20, metavar="N", help="the newest of each session stay (20)"
-    )
     compact.add_argument("--yes", action="store_true", help="do not ask")
-    compact.add_argument("--json", action="store_true", help="for programs")
 
 
 def _sub(verbs: Parser, name: str, text: str, run: Any) -> Parser:
@@ -130,13 +119,10 @@ def export_verb(options: Any) -> int:
     from relay.cli.memory_moves import export_target
     from relay.ledger.sql_query import export
 
-    def wanted(name: str) -> bool:
-        return options.ledger is None or (name in _AGENTS) == (options.ledger == "agents")
-
     done = 0
     file = None if options.file == "-" else options.file
     with (
-        closing(export(Home.from_env().ledger, wanted, options.since)) as rows,
+        closing(export(Home.from_env().ledger)) as rows,
         export_target(file, replace=options.force) as target,
     ):
         for name, row in rows:
@@ -160,10 +146,7 @@ def reindex_verb(options: Any) -> int:
             begin = False
             number += step["indexed"]
             bar.show(number, None, f"{number} texts")
-    if options.json:
-        output.as_json({"indexed": number})
-    else:
-        output.data(f"{number} texts are indexed")
+    output.data(f"{number} texts are indexed")
     return 0
 
 
@@ -176,10 +159,7 @@ def compact_verb(options: Any) -> int:
         if would["turns"] and not _agreed(options, would):
             return 1
         done = _compact(client, options, really=True) if would["turns"] else would
-    if options.json:
-        output.as_json(done)
-    else:
-        output.data(f"{done['turns']} turns are compacted, by {done['characters']:,} characters")
+    output.data(f"{done['turns']} turns are compacted, by {done['characters']:,} characters")
     return 0
 
 
@@ -201,9 +181,7 @@ def _compact(client: BrokerClient, options: Any, *, really: bool) -> Json:
     total: Json = {"turns": 0, "characters": 0}
     after: int | None = 0
     while after is not None:
-        step = client.request(
-            "compact", before_ms=options.before, keep=options.keep, after=after, really=really
-        )
+        step = client.request("compact", before_ms=options.before, after=after, really=really)
         after = step["after"]
         for name in total:
             total[name] += step[name]

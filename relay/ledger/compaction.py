@@ -15,7 +15,7 @@ from relay.ledger.store import Ledger
 
 #: Turns that one step looks at.
 WINDOW = 1000
-#: The newest turns of each session stay as they are: so many unless the person says otherwise.
+#: The newest turns of each session stay as they are: so many.
 KEEP = 20
 #: Characters of a message that stay; one that is not much longer stays whole.
 KEPT, WHOLE = 160, 240
@@ -37,14 +37,12 @@ class Step:
     following: int | None
 
 
-def step(
-    ledger: Ledger, after: int, *, before_ms: int, keep: int, now_ms: int, really: bool
-) -> Step:
+def step(ledger: Ledger, after: int, *, before_ms: int, now_ms: int, really: bool) -> Step:
     """Look at the turns beyond row ``after``; ``really`` compact those that ended before
-    ``before_ms``, but for the newest ``keep`` of each session. In the open transaction."""
+    ``before_ms``, but for the newest of each session. In the open transaction."""
     with ledger.guard() as db:
         last = int(db.execute("SELECT ifnull(max(rowid),0) FROM agent_turns").fetchone()[0])
-        found = db.execute(_OLD, (after, after + WINDOW, before_ms, keep, keep)).fetchall()
+        found = db.execute(_OLD, (after, after + WINDOW, before_ms, KEEP, KEEP)).fetchall()
         turns = json.dumps([row[0] for row in found])
         said, of_tools = (
             int(db.execute(f"SELECT ifnull(sum({size}), 0) FROM {where}", (turns,)).fetchone()[0])

@@ -70,8 +70,9 @@ class LedgerFile:
 
     def reached(self, seq: int) -> None:
         """Note that the ledger holds the events up to this number. Not synced: it is behind, not
-        ahead, after a power failure."""
-        os.pwrite(self._mark, seq.to_bytes(8, "little"), 0)
+        ahead, after a power failure. Never raises: the commit is done."""
+        with suppress(OSError):
+            os.pwrite(self._mark, seq.to_bytes(8, "little"), 0)
 
     def note(self) -> None:
         """What is there now has been written by the ledger."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -31,10 +30,6 @@ SLICE = 4096
 SLICES = 2
 #: An index that lacks more rows than this is not waited for.
 BEHIND_MAX = 50_000
-#: Rows from which is learned which three characters are common.
-SAMPLE = 500
-#: How many of a text's trigrams are looked for, the rarest: more only cost time.
-RAREST = 4
 #: The longest that one search may take. Seconds.
 PATIENCE = 20.0
 #: Steps of SQLite between two looks at the clock.
@@ -79,7 +74,6 @@ class SearchIndex:
         self._path = path
         self._ledger = sqlite.address(ledger_path, read_only=True)
         self._db: sqlite3.Connection | None = None
-        self._common: Counter[str] = Counter()
         self._ends = False
         self._deadline: float | None = None
 
@@ -91,7 +85,7 @@ class SearchIndex:
             self._catch_up(db, None)
             self._deadline = time.monotonic() + PATIENCE
             text = wanted.grep or ""
-            match = self._match(db, text)
+            match = " ".join('"' + one.replace('"', '""') + '"' for one in sorted(_trigrams(text)))
             find = re.compile(re.escape(text), re.IGNORECASE).search
             db.create_function("holds", 1, lambda body: find(body) is not None, deterministic=True)
             rows = _events(db, match, wanted, limit)
@@ -171,7 +165,6 @@ class SearchIndex:
 
     def _throw_away(self) -> None:
         self.close()
-        self._common.clear()
         for name in ("", "-wal", "-shm"):
             unlink_if_there(self._path + name)
 
@@ -227,18 +220,6 @@ class SearchIndex:
             seq = last[0]
         return number
 
-    # -- what is looked for
-
-    def _match(self, db: sqlite3.Connection, text: str) -> str:
-        """The query of the rarest of the text's trigrams; the first of them leads."""
-        if not self._common:
-            for (body,) in db.execute(
-                f"SELECT body FROM ledger.events ORDER BY seq DESC LIMIT {SAMPLE}"
-            ):
-                self._common.update(_trigrams((body or "")[:1000]))
-        found = sorted(_trigrams(text), key=lambda one: (self._common[one], one))[:RAREST]
-        return " ".join('"' + one.replace('"', '""') + '"' for one in found)
-
 
 def can_find(text: str) -> bool:
     """Whether the index can find this text: it has three characters side by side."""
@@ -255,7 +236,6 @@ def _events(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> l
     where: list[str] = ["event_parts MATCH ?"]
     values: list[object] = [match]
     _add(where, values, "e.kind=?", wanted.kind)
-    _add(where, values, "e.agent=?", wanted.sender)
     _add(where, values, "(e.agent=? OR d.recipient=?)", wanted.agent, 2)
     _add(where, values, "e.thread=?", wanted.thread)
     _add(where, values, "e.created_ms>=?", wanted.since_ms)

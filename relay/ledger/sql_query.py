@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -23,36 +23,20 @@ from relay.ledger.schema import SCHEMA
 PATIENCE = 10.0
 #: Bytes of memory that SQLite may use for one, and of the answer.
 MEMORY_MAX, ANSWER_MAX = 256 << 20, 64 << 20
+#: The longest text or blob in it.
+TEXT_MAX = 8 << 20
 #: Tables that a query finds nothing in, and an export leaves out.
 SECRET_TABLES = frozenset({"nonce_key"})
 #: Columns that read as NULL.
 SECRET_COLUMNS = frozenset({("agents", "token_hash")})
 _STEPS = 20_000
-#: The columns that tell when a row came about.
-_TIMES = ("created_ms", "started_ms", "disabled_ms", "updated_ms")
-_LIMITS = {
-    sqlite3.SQLITE_LIMIT_LENGTH: 8 << 20,
-    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
-    sqlite3.SQLITE_LIMIT_COLUMN: 200,
-    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
-    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 50,
-    sqlite3.SQLITE_LIMIT_VDBE_OP: 100_000,
-    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 50,
-    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
-    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,
-    sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 10,
-    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
-    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
-}
 _HARMLESS = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE})
-#: What says something of the tables, and changes nothing.
-_PRAGMAS = frozenset({"table_info", "table_xinfo", "table_list", "index_list", "foreign_key_list"})
 _OF_THE_FILE = (
     *(sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL),
     *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN),
 )
-#: What hands out pointers, loads code or reads files.
-_FUNCTIONS = frozenset({"load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"})
+#: What loads code, or hands out pointers.
+_FUNCTIONS = frozenset({"load_extension", "fts3_tokenizer"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,29 +93,20 @@ def _select(path: str, sql: str, limit: int, seconds: float) -> QueryAnswer:
         return QueryAnswer(columns, rows, more=False)
 
 
-def export(
-    path: str, wanted: Callable[[str], bool], since_ms: int | None
-) -> Generator[tuple[str, dict[str, object]], None, None]:
-    """Every row of the ``wanted`` tables as (table, columns), of one moment; not what is secret, or
-    made of other tables. With ``since_ms`` those from then on, where a table knows the time."""
+def export(path: str) -> Generator[tuple[str, dict[str, object]], None, None]:
+    """Every row as (table, columns), all of one moment; not what is secret, or made of others."""
     with _reading(path) as db, SCHEMA.errors(path):
         db.execute("BEGIN")
-        names = [
-            row[0]
-            for row in db.execute(
-                "SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sqlite%'"
-            )
-            if row[0] not in (*SECRET_TABLES, "senders") and wanted(row[0])
-        ]
-        for name in names:
+        tables = db.execute(
+            "SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sqlite%'"
+        )
+        for name in sorted({row[0] for row in tables} - SECRET_TABLES - {"senders"}):
             columns = [
                 row[1]
                 for row in db.execute(f"PRAGMA table_info({name})")
                 if (name, row[1]) not in SECRET_COLUMNS
             ]
-            moment = next((one for one in _TIMES if one in columns), None)
-            newer = f" WHERE {moment}>={int(since_ms)}" if since_ms is not None and moment else ""
-            for row in db.execute(f"SELECT {','.join(columns)} FROM {name}{newer}"):
+            for row in db.execute(f"SELECT {','.join(columns)} FROM {name}"):
                 yield name, dict(zip(columns, row, strict=True))
 
 
@@ -159,8 +134,7 @@ def _text(value: bytes) -> str:
 
 def _limit(db: sqlite3.Connection, end: float) -> None:
     db.execute(f"PRAGMA hard_heap_limit={MEMORY_MAX}")
-    for name, value in _LIMITS.items():
-        db.setlimit(name, value)
+    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, TEXT_MAX)
     db.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
     db.set_authorizer(_authorize)
 
@@ -175,8 +149,6 @@ def _authorize(
             return sqlite3.SQLITE_DENY
         hidden = (one, two) in SECRET_COLUMNS
         return sqlite3.SQLITE_IGNORE if hidden else sqlite3.SQLITE_OK
-    if action == sqlite3.SQLITE_PRAGMA and one in _PRAGMAS:
-        return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_FUNCTION and (two or "").lower() not in _FUNCTIONS:
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY

@@ -60,10 +60,10 @@ Ops (``?`` marks what may be left out):
               oldest first), more. ``kind`` ``*`` is every event, without one: messages.
               With ``grep``, what turns of personas said too: each row then has ``ledger``
               (events, agents) and ``snippet``. ``only`` says why it is the events alone.
-``compact``   before_ms, keep? (20), after? (0), really? -> turns, characters, after (null: that
-              was all). One step: of turns of the agent ledger that ended before then, but for the
-              newest ``keep`` of each session, only the beginning of what was said stays. Without
-              ``really`` it is only counted. Not for agents.
+``compact``   before_ms, after (0), really? -> turns, characters, after (null: that was all). One
+              step: of turns of the agent ledger that ended before then, but for the newest of each
+              session, only the beginning of what was said stays. Without ``really`` it is only
+              counted. Not for agents.
 ``reindex``   begin? -> indexed (texts), more: one step of making the index that ``grep`` uses anew.
               Not for agents.
 ``ingested``  path -> offset (null: never), inode, state: how far a transcript was read. Not for

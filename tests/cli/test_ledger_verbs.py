@@ -105,7 +105,6 @@ def test_a_large_answer_is_cut_and_says_so(relay: Run, broker_home: Home) -> Non
         "SELECT 1; DELETE FROM persons",
         "SELECT randomblob(1000000000)",
         "SELECT hex(zeroblob(8000000)) || hex(zeroblob(8000000))",
-        "SELECT 'x' LIKE replace(hex(zeroblob(500)), '00', '%a')",
         "SELECT " + "(" * 200 + "1" + ")" * 200,
         "SELECT 1\0",
         "SELEC 1",
@@ -186,12 +185,7 @@ def test_an_export_has_every_row_of_both_ledgers(
     [first] = [row for row in rows if row["table"] == "events" and row["seq"] == 1]
     assert first["body"] == "please look 0" and first["channel"] == "relay"
     assert "is there already" in relay("ledger", "export", str(file)).stderr
-    lines = relay("ledger", "export", "--ledger", "agents").stdout.splitlines()
-    assert {json.loads(line)["table"] for line in lines} == {
-        *("agent_sessions", "agent_turns", "agent_messages", "agent_tool_calls")
-    }
-    recent = relay("ledger", "export", "--since", "1d").stdout
-    assert "please look" not in recent
+    assert "please look 2" in relay("ledger", "export").stdout
 
 
 # -- reindex, compact
@@ -200,7 +194,6 @@ def test_an_export_has_every_row_of_both_ledgers(
 def test_the_index_can_be_made_anew(relay: Run, broker_home: Home) -> None:
     worked(broker_home, 4)
     assert relay("ledger", "reindex").stdout == "12 texts are indexed\n"
-    assert json.loads(relay("ledger", "reindex", "--json").stdout) == {"indexed": 12}
     assert "[look 3]" in relay("history", "--grep", "look 3").stdout
 
 
@@ -214,17 +207,17 @@ def test_compacting_keeps_the_turns_and_the_beginning_of_what_was_said(
     worked(broker_home, 30)
     events = asked(relay, "SELECT * FROM events")
     tree = asked(relay, TREE)
-    done = relay("ledger", "compact", "--before", "1d", "--keep", "10", "--yes")
-    assert done.returncode == 0 and done.stdout.startswith("20 turns are compacted, by 1")
+    done = relay("ledger", "compact", "--before", "1d", "--yes")
+    assert done.returncode == 0 and done.stdout.startswith("10 turns are compacted, by ")
     assert asked(relay, TREE) == tree and asked(relay, "SELECT * FROM events") == events
     said = [row["content"] for row in asked(relay, SAID)]
     assert said[0] == "answer 0 " + "y" * 151 + "… [compacted: 409 characters]"
-    assert said[20] == "answer 20 " + "y" * 400
+    assert said[10] == "answer 10 " + "y" * 400
     calls = asked(relay, "SELECT name, result_json FROM agent_tool_calls")
-    assert [bool(row["result_json"]) for row in calls] == [False] * 20 + [True] * 10
+    assert [bool(row["result_json"]) for row in calls] == [False] * 10 + [True] * 20
     assert {row["name"] for row in calls} == {"read"}
-    again = relay("ledger", "compact", "--before", "1d", "--keep", "10", "--yes", "--json")
-    assert json.loads(again.stdout) == {"turns": 0, "characters": 0}
+    again = relay("ledger", "compact", "--before", "1d", "--yes")
+    assert again.stdout == "0 turns are compacted, by 0 characters\n"
 
 
 def test_compacting_asks_first(relay: Run, broker_home: Home) -> None:
