@@ -3,8 +3,8 @@
 The ledger is the queue: what is open when the broker is killed goes on. An adapter is asked once a
 row says so, and has ``SEND_LIMIT`` seconds; a try that failed, or of which nobody knows, is
 followed by others, each later, and told as such. What goes to one place goes in order. After
-``TRIES_MAX``, or where the adapter says that no try will do (NotDelivered), an answer is dead, and
-the person is told.
+``TRIES_MAX``, after a day, or where the adapter says that no try will do (NotDelivered), an answer
+is dead, and the person is told.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ from relay.protocol.broker import Json
 SEND_LIMIT = 60.0
 #: Tries of one answer, and the longest time between two, in seconds: 48 minutes in all.
 TRIES_MAX, PAUSE_MAX = 12, 900.0
+#: Milliseconds after which a try that fails is the last: what waits behind others grows old.
+AGE_MAX = 86_400_000
 #: Answers that are looked at at a time, and that adapters have in hand.
-LOOKED_AT_MAX, IN_HAND_MAX = 256, 32
+LOOKED_AT_MAX, IN_HAND_MAX = 4096, 32
 #: Characters of a dead answer that the person is shown.
 SHOWN_MAX = 2000
 #: Seconds after a commit that failed.
@@ -136,14 +138,14 @@ class AnswerDeliveries:
 
     def _tell(self, row: AnswerRow, batch: Batch) -> None:
         """The answer becomes a message from the persona to who asked, in this commit."""
-        to = self._asker(row)
-        why = "" if row.content.strip() else "it is empty"
+        to, content = self._asker(row), answer_rows.content_of(self._ledger, row.id)
+        why = "" if content.strip() else "it is empty"
         why = why or ("the persona asked itself" if to.lower() == row.persona.lower() else "")
         if why:
             answer_rows.close(self._ledger, row.id, "sent", why, batch.now_ms)
             return
         try:
-            if len(row.content.encode()) > BODY_MAX:
+            if len(content.encode()) > BODY_MAX:
                 raise RelayError(f"it is longer than {BODY_MAX} bytes")
             routing = route([to], row.persona, self._directory.members, strict=False)
         except RelayError as error:
@@ -156,7 +158,7 @@ class AnswerDeliveries:
             kind="message",
             sender=row.persona,
             origin="agent",
-            body=row.content,
+            body=content,
             mode=QueueMode.FOLLOWUP.value,
             thread=row.delivery.get("thread") or row.thread,
             meta=f'{{"cause": "{row.event_id}"}}',
@@ -178,16 +180,17 @@ class AnswerDeliveries:
     def _begin(self, row: AnswerRow, batch: Batch) -> None:
         now_ms = batch.now_ms
         answer_rows.sending(self._ledger, row.id, now_ms + int(SEND_LIMIT * 1000), now_ms)
-        batch.after.append(partial(self._start, row))
+        content = answer_rows.content_of(self._ledger, row.id)
+        batch.after.append(partial(self._start, row, content))
 
-    def _start(self, row: AnswerRow) -> None:
-        self._in_hand[row.id] = self._loop.create_task(self._send(row))
+    def _start(self, row: AnswerRow, content: str) -> None:
+        self._in_hand[row.id] = self._loop.create_task(self._send(row, content))
 
-    async def _send(self, row: AnswerRow) -> None:
+    async def _send(self, row: AnswerRow, content: str) -> None:
         answer: Json = {
             "answer": row.id,
             "context": {**row.delivery, "channel": row.channel, "reply_to": self._reply_to(row)},
-            "text": row.content,
+            "text": content,
             "to": row.delivery.get("peer") or row.sender,
             "event": row.event_id,
             "persona": row.persona,
@@ -216,7 +219,7 @@ class AnswerDeliveries:
         batch.on_failure.append(over)  # it is due again when its time is up
         if reason is None:
             answer_rows.close(self._ledger, row.id, "sent", None, batch.now_ms)
-        elif final or row.tries + 1 >= TRIES_MAX:
+        elif final or row.tries + 1 >= TRIES_MAX or batch.now_ms - row.created_ms > AGE_MAX:
             self._give_up(row, reason, batch)
         else:
             pause = min(2.0**row.tries, PAUSE_MAX)
@@ -226,6 +229,7 @@ class AnswerDeliveries:
     def _give_up(self, row: AnswerRow, reason: str, batch: Batch) -> None:
         """It is dead; the person is told, since nobody else can be."""
         answer_rows.close(self._ledger, row.id, "dead", reason, batch.now_ms)
+        content = answer_rows.content_of(self._ledger, row.id)
         to = row.delivery.get("peer") or row.sender
         self._log(f"the answer {row.id} on {row.channel} is dead: {reason}")
         notice = Accepted(
@@ -237,7 +241,7 @@ class AnswerDeliveries:
             origin="relay",
             body=(
                 f"The answer of {row.persona} to {to} could not be sent over {row.channel}:"
-                f" {reason}. It begins with:\n{row.content[:SHOWN_MAX]}"
+                f" {reason}. It begins with:\n{content[:SHOWN_MAX]}"
             ),
             mode=QueueMode.FOLLOWUP.value,
             thread="answers",

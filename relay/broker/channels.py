@@ -69,10 +69,10 @@ class Channels:
     def described(self) -> Json:
         """What ``status`` shows: the channels that are connected, and why they are not."""
         config = self._config()
-        known = config is not None and config.manifest is not None
-        names = config.manifest.channel_adapters if config and config.manifest else []
-        problem = self._told or self._workers.problems.get(USER, "")
-        return {"names": names, "problem": problem if known else ""}
+        if config is None or config.manifest is None:
+            return {"names": [], "problem": ""}
+        problem = self._told or self._workers.problems.get(config.path, "")
+        return {"names": config.manifest.channel_adapters, "problem": problem}
 
     def _is_current(self, worker: ConfigWorker) -> bool:
         """Whether it runs the person's own configuration as it is trusted now."""

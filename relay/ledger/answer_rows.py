@@ -25,7 +25,6 @@ class AnswerRow:
     id: str
     channel: str
     delivery: Mapping[str, Any]
-    content: str
     tries: int
     due_ms: int
     created_ms: int
@@ -45,14 +44,14 @@ class AnswerRow:
 
 
 _COLUMNS = (
-    "a.id, a.channel, a.delivery_json, a.content, a.attempts, a.due_ms, a.created_ms, d.persona,"
+    "a.id, a.channel, a.delivery_json, a.attempts, a.due_ms, a.created_ms, d.persona,"
     " d.hops, e.id, e.agent, e.thread, e.source_id,"
     " e.channel"
 )
 
 
 def open_answers(ledger: Ledger, limit: int) -> list[AnswerRow]:
-    """The oldest that are still to go out."""
+    """The oldest that are still to go out, without what they say."""
     with ledger.guard() as db:
         found = db.execute(
             f"SELECT {_COLUMNS} FROM answers a JOIN dispatches d ON d.id = a.dispatch"
@@ -63,6 +62,13 @@ def open_answers(ledger: Ledger, limit: int) -> list[AnswerRow]:
     for id_, channel, delivery, *rest in found:
         rows.append(AnswerRow(id_, channel, json.loads(delivery), *rest))
     return rows
+
+
+def content_of(ledger: Ledger, id_: str) -> str:
+    """What an answer says."""
+    with ledger.guard() as db:
+        found = db.execute("SELECT content FROM answers WHERE id=?", (id_,)).fetchone()
+    return str(found[0])
 
 
 def followed(ledger: Ledger, event: str) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import os
 import sys
 import threading
@@ -79,7 +80,12 @@ class ChannelInlet:
         if not isinstance(files, list | tuple):
             raise UsageError("files is a list of paths (pathlib.Path) or of (name, bytes)")
         stored = [self._stored(one) for one in files]
-        return {**event, "channel": self.channel, "files": stored}
+        outside = {**event, "channel": self.channel, "files": stored}
+        try:
+            json.dumps(outside)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(f"an event that is no JSON: {error}") from error
+        return outside
 
     def _stored(self, given: object) -> Json:
         import mimetypes

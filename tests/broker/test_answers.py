@@ -31,13 +31,18 @@ EVENT = message_id(7)
 
 
 def answered(
-    ledger: Ledger, *texts: str, channel: str = "relay", sender: str = "", hops: int = 0
+    ledger: Ledger,
+    *texts: str,
+    channel: str = "relay",
+    sender: str = "",
+    hops: int = 0,
+    now_ms: int = 0,
 ) -> list[str]:
     """Rows of an event, a dispatch of it and its answers; the answers' ids."""
     sender = sender or owner_name()
     ids = []
     ledger.begin()
-    for number, text in enumerate(texts):
+    for number, text in enumerate(texts, now_ms):
         seq = ledger.next_seq()
         event = message_id(100 + seq)
         ledger.add([(seq, event, "message", sender, "person", None, "t", "hi", None, seq)], [])

@@ -13,6 +13,7 @@ import pytest
 
 from relay.broker import answers, channels, trusted_configs
 from relay.broker.client import connect
+from relay.broker.server import wall_ms
 from relay.config.trust import untrust, user_config
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
@@ -37,7 +38,8 @@ async def chat():
     for number in (1, 2, 1):
         told = yield {{"source_id": str(number), "sender": "ann", "content": f"c{{number}}"}}
         note("chat", told["duplicate"])
-    told = yield {{"content": 7}}
+    for wrong in ({{"content": 7}}, {{"metadata": {{"a": set()}}}}):
+        told = yield wrong
     note("chat", told)
 
 @relay.adapter("chat").send
@@ -105,7 +107,7 @@ def test_an_answer_goes_out_by_the_adapter_of_its_channel(
     ledger = Ledger(home.ledger)
     answered(ledger, "hello Ann", channel="chat", sender="ann")
     answered(ledger, "hello Ben", channel="mail", sender="ben")
-    answered(ledger, "hello?", channel="fax", sender="cid")
+    answered(ledger, "hello?", channel="fax", sender="cid", now_ms=wall_ms())
     ledger.close()
     with broker_thread(home), connect(home) as client:
         wait_until(lambda: not rows(home, "SELECT 1 FROM answers WHERE open"))
