@@ -3,6 +3,7 @@
     python bench/broker.py [--json] [--rounds N] [--count N]
     python bench/broker.py --search [--json] [--rounds N]
     python bench/broker.py --routes [--json] [--rounds N] [--count N]      (broker_routes.py)
+    python bench/broker.py --latency [--json] [--rounds N] [--count N]     (broker_latency.py)
 
 Each round measures, one after the other, on the same file system:
 
@@ -11,10 +12,12 @@ Each round measures, one after the other, on the same file system:
 - ``accepted``: messages that a broker has stored and acknowledged, 64 in flight on one connection,
   to an agent that is not running; each is an event, a delivery and four B-trees;
 - ``delivered``: the same to a session that is connected and reports nothing;
-- ``echo``: lines of the same size to a process that sends them back, 64 in flight.
+- ``echo``: lines of the same size to a process that sends them back, 64 in flight;
+- ``nats``: the same messages to NATS JetStream that syncs always, where it is installed
+  (broker_nats.py).
 
 Ids go on from round to round, as those of real messages do. The figure that counts is the ratio
-of the medians; goal: accepted / raw at least 0.35.
+of the medians; goal: accepted / raw at least 0.35, accepted / nats at least 3.
 
 ``--search`` measures instead how long ``relay history --grep`` waits for its broker with a million
 stored messages, and with 10 000: the same words, in turns. Goal: the median at most 3 times it.
@@ -38,11 +41,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import broker_latency
+import broker_nats
 import broker_routes
 
 from relay.broker.client import BrokerClient, connect
@@ -176,9 +181,10 @@ def _read(connection: socket.socket) -> None:
 
 def measure(rounds: int, count: int) -> dict[str, list[float]]:
     """All figures of all rounds, interleaved."""
-    figures: dict[str, list[float]] = {"raw": [], "accepted": [], "delivered": [], "echo": []}
-    with tempfile.TemporaryDirectory(prefix="relay-bench-") as folder:
+    figures: dict[str, list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory(prefix="relay-bench-") as folder, ExitStack() as stack:
         home = Home(os.path.join(folder, "home"))
+        nats = stack.enter_context(broker_nats.served(folder)) if broker_nats.program() else None
         with receivers(home) as client:
             subjects: dict[str, Callable[[], float]] = {
                 "raw": lambda: raw(folder, count),
@@ -186,6 +192,8 @@ def measure(rounds: int, count: int) -> dict[str, list[float]]:
                 "delivered": lambda: accepted(client, "Here", count),
                 "echo": lambda: echo(folder, count),
             }
+            if nats is not None:
+                subjects["nats"] = lambda: broker_nats.accepted(nats, BODY, count // 8)
             for name in ("raw", "accepted"):
                 subjects[name]()  # warm
             for _ in range(rounds):
@@ -261,13 +269,15 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=0, help="messages, or events, a round")
     parser.add_argument("--search", action="store_true")
     parser.add_argument("--routes", action="store_true")
+    parser.add_argument("--latency", action="store_true")
     options = parser.parse_args()
-    if options.search or options.routes:
-        found = (
-            search(options.rounds)
-            if options.search
-            else broker_routes.report(options.rounds, options.count or 20)
-        )
+    if options.search or options.routes or options.latency:
+        if options.search:
+            found = search(options.rounds)
+        elif options.routes:
+            found = broker_routes.report(options.rounds, options.count or 20)
+        else:
+            found = broker_latency.report(options.rounds, options.count or 500)
         print(json.dumps(found, indent=2) if options.json else found)
         return 0
     options.count = options.count or 12_800
@@ -279,6 +289,9 @@ def main() -> int:
         "accepted_to_raw": round(medians["accepted"] / medians["raw"], 3),
         "delivered_to_raw": round(medians["delivered"] / medians["raw"], 3),
         "accepted_to_echo": round(medians["accepted"] / medians["echo"], 3),
+        "accepted_to_nats": (
+            round(medians["accepted"] / medians["nats"], 2) if "nats" in medians else None
+        ),
         "accepted_to_raw_by_round": [round(ratio, 3) for ratio in ratios],
         "goal": GOAL,
         "in_flight": IN_FLIGHT,
@@ -291,6 +304,10 @@ def main() -> int:
         print(f"{name:<10} {value:>9,} / s")
     print(f"accepted / raw   {result['accepted_to_raw']}  (goal {GOAL}; by round {ratios[0]:.2f}…)")
     print(f"accepted / echo  {result['accepted_to_echo']}")
+    if "nats" in medians:
+        print(f"accepted / nats  {result['accepted_to_nats']}  (goal 3)")
+    else:
+        print("nats             not installed")
     return 0
 
 

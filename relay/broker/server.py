@@ -49,7 +49,7 @@ from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
 
 #: Connections at a time. Of more, those of no session of the person's make room: see ``has_room``.
-CONNECTIONS_MAX = 1024
+CONNECTIONS_MAX = 2048
 #: Seconds in which who has come or said something will go on.
 JUST_CAME = 1.0
 #: Descriptors that are not clients': the ledger's, the memory service's, the log's.
