@@ -40,8 +40,9 @@ TEXT_MAX = 128 * 1024
 PENDING_MAX = 2 * 1024 * 1024
 TEXT_LEAST = 4096
 #: Seconds after the end of a turn, and after the words that came last, in which more may come;
-#: the screen may show the end before the agent's records have the words. Without any, most come.
-SETTLE, SETTLE_SHOWN, SETTLE_MUTE = 0.5, 1.0, 2.0
+#: the screen may show the end before the agent's records have the words. A turn without any that
+#: nobody broke off may not be over: on a busy machine an agent is seen at rest before it has begun.
+SETTLE, SETTLE_SHOWN, SETTLE_MUTE = 0.5, 1.0, 10.0
 #: Seconds after words, or after the message, in which an agent that tells of its turns begins one.
 LATE, NEVER = 2.0, 30.0
 #: Seconds that a message may take from its delivery until it is seen.
@@ -286,10 +287,10 @@ class TurnReports:
         if self._sources.screen_only:
             return self._look_at or self._begun_at + LOOK
         if self._over_at is not None:
-            if self._heard_at is None:
-                return self._over_at + SETTLE_MUTE
             settle = SETTLE_SHOWN if self._sources.infers_turns else SETTLE
-            return max(self._over_at, self._heard_at) + settle
+            if self._heard_at is None and not (self._stopped or self._broken or self._failed):
+                settle = SETTLE_MUTE
+            return max(self._over_at, self._heard_at or 0.0) + settle
         if self._saved.began:
             return None
         return self._begun_at + NEVER if self._heard_at is None else self._heard_at + LATE

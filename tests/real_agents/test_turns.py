@@ -55,6 +55,7 @@ def test_a_message_stops_the_turn_and_goes_first(
         told = relay("send", "Ann", "MARK-STOP do this.", "--mode=interrupt", "--answer=30")
         assert told == "I stopped.\n"
         wait_delivery(later, "seen")
+        wait_until(lambda: model.seen("MARK-LATER"), PATIENCE)
         told_last = [re.findall("MARK-[A-Z]+", one.last_text)[-1:] for one in model.requests]
         newest = [marks[0] for marks in told_last if marks]
         assert newest == ["MARK-LONG", "MARK-STOP", "MARK-LATER"]

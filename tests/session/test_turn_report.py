@@ -129,7 +129,7 @@ def test_a_model_that_does_not_answer_and_an_agent_that_ends() -> None:
     asked(turns, ASKED, OTHER)
     list(turns.proven(marker_of(ASKED), 1.0))
     turns.state_changed(StateChange(AgentState.LIMITED, "a usage limit is reached"), 2.0)
-    [report] = told(turns.tick(2.0 + module.SETTLE_MUTE))
+    [report] = told(turns.tick(2.0 + module.SETTLE))
     assert (report["state"], report["reason"]) == ("failed", "a usage limit is reached")
     assert report["again"]
     turns.state_changed(BUSY, 3.0)
@@ -231,12 +231,26 @@ def test_a_turn_that_the_person_breaks_off_is_not_tried_again() -> None:
     turns.state_changed(BUSY, 1.0)
     list(turns.proven(marker_of(ASKED), 1.0))
     turns.state_changed(StateChange(AgentState.IDLE, broken=True), 2.0)
-    [report] = told(turns.tick(2.0 + module.SETTLE_MUTE))
+    [report] = told(turns.tick(2.0 + module.SETTLE))
     assert (report["state"], report["again"]) == ("interrupted", False)
     turns.state_changed(BUSY, 5.0)
     list(turns.proven(marker_of(OTHER), 5.0))
     turns.stopped("01K")
     turns.state_changed(IDLE, 6.0)
-    [report] = told(turns.tick(6.0 + module.SETTLE_MUTE))
+    [report] = told(turns.tick(6.0 + module.SETTLE))
     assert (report["state"], report["again"]) == ("interrupted", False)
     assert "another message (01K)" in report["reason"]
+
+
+def test_a_turn_without_a_word_may_not_have_begun() -> None:
+    turns = reports()
+    asked(turns)
+    turns.state_changed(BUSY, 1.0)
+    list(turns.proven(marker_of(ASKED), 1.0))
+    turns.state_changed(IDLE, 2.0)
+    assert not told(turns.tick(4.0)) and turns.settling(4.0)
+    turns.state_changed(BUSY, 5.0)
+    turns.said(["one"], 6.0)
+    turns.state_changed(IDLE, 6.0)
+    [report] = told(turns.tick(6.0 + module.SETTLE))
+    assert report["text"] == "one"
