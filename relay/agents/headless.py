@@ -16,8 +16,6 @@ from relay.core.errors import UsageError
 
 #: What the program writes.
 FORMATS = ("text", "claude", "codex", "gemini", "opencode")
-#: Words of a command line for which others are put in, each only where there is something to say.
-PARTS = ("resume", "model", "system", "start")
 #: Before a word of its own, in brackets or quotes or not.
 _MENTION = re.compile(r"(?<![\w@\\])@(?=\S)")
 _COMMAND = re.compile(r"\s*[/!#?\\@]")
@@ -28,17 +26,15 @@ _PLACE = re.compile(r"\{(\w+)\}")
 class HeadlessForm:
     """The form of one program. Without anything: it reads the prompt and prints the answer.
 
-    ``args`` follow the command; ``{resume}``, ``{model}``, ``{system}`` and ``{start}`` as words of
-    their own stand for those lists below, where there is something for them. A first word that
-    stands in the command already is left out. The prompt comes on standard input, unless
+    ``args`` follow the command; ``{resume}``, ``{model}`` and ``{system}`` as words of their own
+    stand for those lists below, where there is something for them. A first word that stands in the
+    command already is left out. The prompt comes on standard input, unless
     ``{prompt}`` stands in ``args``.
     """
 
     args: tuple[str, ...] = ()
     #: Goes on with the conversation ``{id}``.
     resume: tuple[str, ...] = ()
-    #: Begins a conversation as ``{id}``, a UUID of relay's choice.
-    start: tuple[str, ...] = ()
     #: ``{model}``.
     model: tuple[str, ...] = ()
     #: ``{file}`` or ``{text}``: what is added to the system prompt. Without it that is said first
@@ -62,7 +58,6 @@ class HeadlessForm:
         """The command line: ``said`` has what is known of id, model, file, text and prompt."""
         given = {
             "resume": self.resume if said.get("resumed") else (),
-            "start": () if said.get("resumed") else self.start,
             "model": self.model if said.get("model") else (),
             "system": self.system if said.get("text") else (),
         }

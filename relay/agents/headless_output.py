@@ -27,8 +27,6 @@ class HeadlessOutput:
         self.tokens_out: int | None = None
         #: What the program says has gone wrong.
         self.error = ""
-        #: It has said itself that the turn is over.
-        self.complete = False
         self._calls: dict[str, ToolCall] = {}
 
     @property
@@ -94,7 +92,6 @@ class ClaudeOutput(RecordedOutput):
         if kind == "system" and record.get("subtype") == "init":
             self.model = _said(record.get("model")) or self.model
         elif kind == "result":
-            self.complete = True
             self._counted(record.get("usage"))
             self.text = _said(record.get("result")) or self.text
             if record.get("is_error") or record.get("subtype") != "success":
@@ -136,7 +133,6 @@ class CodexOutput(RecordedOutput):
         if kind == "thread.started":
             self.external_id = _said(record.get("thread_id"))
         elif kind == "turn.completed":
-            self.complete = True
             self._counted(record.get("usage"))
         elif kind == "turn.failed" or kind == "error":
             told = record.get("error")
@@ -187,7 +183,6 @@ class GeminiOutput(RecordedOutput):
             good = record.get("status") != "error"
             return self._ended(record.get("tool_id"), result, good, now_ms)
         elif kind == "result":
-            self.complete = True
             self._counted(record.get("stats"))
             if record.get("status") != "success":
                 told = record.get("error")
@@ -217,7 +212,6 @@ class OpencodeOutput(RecordedOutput):
             if isinstance(tokens, dict):  # each step counts for itself
                 self.tokens_in = (self.tokens_in or 0) + (_whole(tokens.get("input"), 0) or 0)
                 self.tokens_out = (self.tokens_out or 0) + (_whole(tokens.get("output"), 0) or 0)
-            self.complete = part.get("reason") == "stop"
         elif kind == "tool_use":
             self.text = ""
             state = part.get("state")

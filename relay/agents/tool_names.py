@@ -8,7 +8,7 @@ allowed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -66,9 +66,8 @@ OUTLASTS = "schedule"
 LOOK_UP = "tools"
 #: Arguments that ask for that.
 _BACKGROUND = ("run_in_background", "is_background", "background")
-#: Tools that call another tool, which they name in one of these arguments.
-_CALLERS = ("tool_call", "batch", "mcp_tool")
-_CALLED = ("name", "tool", "tool_name", "toolName", "tool_calls", "calls")
+#: Tools that call others of which nobody is asked; Qwen Code's asks about each by its own name.
+_CALLERS = ("batch", "tool_call")
 _CANONICAL = {
     **{name.casefold(): ours for ours, names in TOOLS.items() for name in names},
     **{ours: ours for ours in TOOLS},
@@ -95,32 +94,11 @@ def refusal(permissions: PermissionSet, name: str, params: object = None) -> str
     given: Mapping[str, Any] = params if isinstance(params, Mapping) else {}
     if not name:
         return "this turn has limits, and the tool that is called has no name"
-    if not _allows(permissions, name):
+    if name.casefold() in _CALLERS or not _allows(permissions, name):
         return f"this turn may not use {name}{_other(name)}"
     stays = any(given.get(key) not in (None, False, "", 0, "false") for key in _BACKGROUND)
     if stays and not _names(permissions, OUTLASTS):
         return "this turn may not leave work behind that goes on in the background"
-    if name.casefold() in _CALLERS:
-        return _inner(permissions, name, given)
-    return ""
-
-
-def _inner(permissions: PermissionSet, name: str, given: Mapping[str, Any]) -> str:
-    """The same for the tools that a tool calls."""
-    found: list[object] = [given.get(key) for key in _CALLED if key in given]
-    if not found:
-        return f"this turn has limits, and what {name} calls cannot be told"
-    while found:
-        one = found.pop()
-        if isinstance(one, str):
-            if why := "" if _allows(permissions, one) else f"this turn may not use {one}":
-                return why
-        elif isinstance(one, Mapping):
-            found += [one.get(key) for key in _CALLED if key in one] or [None]
-        elif isinstance(one, Sequence):
-            found += one
-        else:
-            return f"this turn has limits, and what {name} calls cannot be told"
     return ""
 
 

@@ -19,7 +19,6 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from relay.agents import launch
@@ -66,7 +65,7 @@ class HeadlessTurn:
         self._home = Home(request.home)
         self._folder = self._home.run_folder(request.turn)
         self._token = RUN_TOKEN + os.urandom(16).hex()
-        self._spec = _spec(request)
+        self._spec: PersonaSpec = parse_persona(request.name, request.persona)
         self._profile, _ = find_profile(
             os.path.basename(self._spec.command[0]), self._home.profiles
         )
@@ -263,11 +262,6 @@ class HeadlessTurn:
     def _unsaid(self, output: HeadlessOutput) -> list[ToolCall]:
         """The refused calls of which the program says nothing."""
         return [call for id_, call in self._refused.items() if not output.tells_of(id_, call.name)]
-
-
-def _spec(request: TurnRequest) -> PersonaSpec:
-    spec = parse_persona(request.name, dict(request.persona))
-    return replace(spec, cwd=os.path.expanduser(spec.cwd))
 
 
 def _secret(path: str) -> str:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 from relay.agents.headless import HeadlessForm
 from relay.agents.profile import find_profile
@@ -57,9 +58,9 @@ class Personas:
                         spec = parse_persona(name, entry)
                     except ConfigError:
                         return None  # of a manifest that something has damaged
-                    at_home = os.path.expanduser("~")
-                    folder = at_home if key == USER else os.path.dirname(found.path)
-                    return spec.placed(folder, {"~": at_home})
+                    near = os.path.expanduser("~") if key == USER else os.path.dirname(found.path)
+                    cwd = os.path.join(near, os.path.expanduser(spec.cwd))
+                    return replace(spec, cwd=cwd)
         return None
 
     def start_detached(self, spec: PersonaSpec) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from relay.agents.headless import HeadlessForm
@@ -34,7 +34,7 @@ SOURCES = ("env:", "file:")
 
 @dataclass(frozen=True, slots=True)
 class PersonaSpec:
-    """One persona. ``cwd`` is as it was written, until ``placed`` makes it whole."""
+    """One persona; ``cwd`` is as it was written."""
 
     name: str
     command: tuple[str, ...]
@@ -62,13 +62,6 @@ class PersonaSpec:
             "tools": self.tools,
         }
         return made | ({"headless": self.headless.to_json()} if self.headless else {})
-
-    def placed(self, folder: str, expand: Mapping[str, str]) -> PersonaSpec:
-        """With a whole ``cwd``: relative to ``folder``. ``expand`` says what ``~`` is."""
-        cwd = self.cwd or folder
-        if cwd == "~" or cwd.startswith("~/"):
-            cwd = expand["~"] + cwd[1:]
-        return replace(self, cwd=cwd if cwd.startswith("/") else f"{folder}/{cwd}")
 
 
 def parse_personas(value: object) -> dict[str, PersonaSpec]:

@@ -49,6 +49,7 @@ def test_what_is_allowed(permissions: PermissionSet, tool: str) -> None:
         (NO_SHELL, "exec_command"),
         (NO_SHELL, "write_stdin"),
         (NO_SHELL, "CronCreate"),
+        (NO_SHELL, "batch"),
         (some("*", deny=("bash",)), "run_shell_command"),
         (some("*", deny=("MCP__*",)), "mcp__github__create_issue"),
         (some("*", deny=("mcp__github__*",)), "github_create_issue"),
@@ -60,14 +61,6 @@ def test_what_is_refused(permissions: PermissionSet, tool: str) -> None:
     assert refusal(permissions, tool)
 
 
-def test_a_tool_that_calls_another_is_that_other() -> None:
-    assert refusal(NO_SHELL, "tool_call", {"name": "run_shell_command"})
-    assert refusal(NO_SHELL, "tool_call", {})
-    assert refusal(NO_SHELL, "tool_call", {"name": "read_file"}) == ""
-    many = {"tool_calls": [{"tool": "read"}, {"tool": "bash"}]}
-    assert refusal(NO_SHELL, "batch", many)
-
-
 def test_work_that_outlasts_the_turn_needs_its_own_permission() -> None:
     background = {"command": "x", "run_in_background": True}
     assert refusal(some("shell"), "Bash", background)
@@ -76,8 +69,6 @@ def test_work_that_outlasts_the_turn_needs_its_own_permission() -> None:
 
 
 def test_a_name_belongs_to_one_kind_of_tool() -> None:
-    names = [name.casefold() for names in TOOLS.values() for name in set(names)]
-    assert sorted(names, key=names.count)[-1] and len(names) - len(set(names)) < 20
     kinds: dict[str, str] = {}
     for ours, theirs in TOOLS.items():
         for name in theirs:
