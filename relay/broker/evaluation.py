@@ -301,7 +301,11 @@ class Evaluations:
         if hops is None:
             return
         again = partial(self._submit, queue, worker, seq, event, said)
-        batch.on_failure.append(lambda: _ignore(self._loop.call_later(AGAIN_AFTER, again)))
+
+        def failed() -> None:
+            self._loop.call_later(AGAIN_AFTER, again)
+
+        batch.on_failure.append(failed)
         ready = worker.ready or {}
         rows, dispatches = [], []
         for one in said.said:
@@ -352,7 +356,7 @@ class Evaluations:
         # At once: another event of this batch may find it fired too.
         self.disabled[hook_id] = {"reason": reason, "event": event, "disabled_ms": batch.now_ms}
         self._configs.look_again()
-        batch.on_failure.append(lambda: _ignore(self.disabled.pop(hook_id, None)))
+        batch.on_failure.append(partial(self.switched, hook_id, None))
 
     def _recorded(self, queue: _Queue, seq: int) -> None:
         queue.out.discard(seq)
@@ -375,10 +379,6 @@ class _Answer(NamedTuple):
     started_ms: int
     said: list[_Said]
     quiet: str  # JSON of microseconds by name
-
-
-def _ignore(_: object) -> None:
-    """What a call returned."""
 
 
 def _answer(given: Json) -> _Answer:

@@ -244,7 +244,7 @@ def test_a_killed_broker_goes_on_with_what_is_due_and_dispatches_once(
     home: Home, configure: Configure
 ) -> None:
     """SIGKILL while the worker has the events: nothing acknowledged is lost or done twice."""
-    configure("import time\n@relay.route\ndef slow(event):\n    time.sleep(0.3)\n    return True")
+    configure("import time\n@relay.route\ndef slow(event):\n    time.sleep(0.2)\n    return True")
     with connect(home) as client:
         ids = {client.request("event", outside=outside(str(n)))["id"] for n in range(10)}
     kill_broker(home)
