@@ -247,20 +247,21 @@ class _Work:
     def results(self, rows: PastTurns) -> None:
         """Store what came of tool calls; of those that were compacted it stays away."""
         calls = [one.call for one in rows.results]
-        there = {
-            row[0] for row in _found(self._db, "SELECT id FROM agent_tool_calls WHERE id", calls)
-        }
+        there = dict(_found(self._db, "SELECT id, session FROM agent_tool_calls WHERE id", calls))
+        children = {}
+        for one in rows.results:
+            if one.child is not None and one.call in there:
+                children[one.call] = self.session(one.child, one.completed_ms)
+                self._db.execute(
+                    "UPDATE agent_sessions SET parent_session=ifnull(parent_session, ?1)"
+                    " WHERE id=?2 AND id<>?1",
+                    (there[one.call], children[one.call]),
+                )
         self._db.executemany(
             "UPDATE agent_tool_calls SET result_json=?, state=?, completed_ms=?,"
             " child_session=ifnull(?, child_session) WHERE id=? AND params_json IS NOT NULL",
             [
-                (
-                    *(one.result, one.state, one.completed_ms),
-                    None
-                    if one.child is None
-                    else self.session(one.child, one.completed_ms, _base(one.child)),
-                    one.call,
-                )
+                (one.result, one.state, one.completed_ms, children.get(one.call), one.call)
                 for one in rows.results
                 if one.call in there
             ],

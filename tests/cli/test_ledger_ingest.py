@@ -27,9 +27,10 @@ MAIN = "2f3a93f5-844d-471e-8f33-ffd977e9dc08"
 FORK = "2a877d03-bea3-4e3e-b4a1-8a7d67145448"
 HELPER = f"{MAIN}/ac4216e2a8354141d"
 CODEX, CODEX_FORK = (
-    "01a207b2-129c-7ec1-af11-9d2fe4abfe4b",
-    "01a207b2-1afe-7d62-b052-ede3caf08ffb",
+    "01a207ce-82fd-7b51-af64-a408f1cc37e7",
+    "01a207ce-8d9d-7f32-b70a-46a3b0ba53ea",
 )
+CODEX_HELPER = f"{CODEX}/01a207ce-9319-7fe1-a984-f3c5b15f9026"
 TURNS = (
     "SELECT s.external_id AS session, p.external_id AS parent, t.state, t.inferred,"
     " t.tool_call_count AS calls, t.tokens_in, t.id, t.parent_turn,"
@@ -67,7 +68,7 @@ def test_conversations_forks_and_sub_agents_become_a_tree_of_turns(
     relay: Run, transcripts: Path
 ) -> None:
     first = ingested(relay)
-    assert [first[name] for name in ("files", "turns", "calls")] == [5, 12, 5]
+    assert [first[name] for name in ("files", "turns", "calls")] == [6, 13, 5]
     assert first["problems"] == []
     rows = asked(relay)
     tree = [
@@ -78,6 +79,7 @@ def test_conversations_forks_and_sub_agents_become_a_tree_of_turns(
         (CODEX, None, "count the files", ""),
         (CODEX, None, "and the hidden ones", "count the files"),
         (CODEX, None, "ask a helper", "and the hidden ones"),
+        (CODEX_HELPER, CODEX, "helper: count the w", ""),
         (CODEX_FORK, CODEX, "another way", "and the hidden ones"),
         (FORK, MAIN, "another way", "and the hidden ones"),
         (MAIN, None, "count the files", ""),
@@ -89,13 +91,14 @@ def test_conversations_forks_and_sub_agents_become_a_tree_of_turns(
         (HELPER, MAIN, "helper: count the w", ""),
     ]
     assert {(row["state"], row["inferred"]) for row in rows} == {("completed", 0)}
-    assert rows[5]["calls"] == 1 and rows[5]["tokens_in"] == 200
-    [call] = asked(
+    assert rows[6]["calls"] == 1 and rows[6]["tokens_in"] == 200
+    of_codex, call = asked(
         relay,
         "SELECT c.name, c.state, c.result_json AS result, s.external_id AS child, m.content"
         " FROM agent_tool_calls c JOIN agent_sessions s ON s.id = c.child_session"
-        " JOIN agent_messages m ON m.id = c.message",
+        " LEFT JOIN agent_messages m ON m.id = c.message ORDER BY s.source DESC",
     )
+    assert (of_codex["name"], of_codex["child"]) == ("spawn_agent", CODEX_HELPER)
     assert (call["name"], call["state"], call["child"]) == ("Agent", "completed", HELPER)
     assert call["content"] == "I ask one." and call["result"].startswith("Async agent launched")
     numbers = asked(
@@ -203,7 +206,7 @@ def test_what_a_headless_persona_has_said_is_not_read_in_a_second_time(
     ledger.commit()
     ledger.close()
     ingested(relay)
-    rows = [row for row in asked(relay) if row["session"] not in (CODEX, CODEX_FORK)]
+    rows = [row for row in asked(relay) if not row["session"].startswith("01a207")]
     # Only where a person has gone on with it in a conversation of his own.
     assert [(row["session"], row["asked"]) for row in rows] == [(FORK, "another way")]
 

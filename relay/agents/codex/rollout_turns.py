@@ -1,6 +1,7 @@
 """Codex's session files as turns: one after the other, each with an id of Codex's own. Pure.
 
-A conversation that was forked says so in its first line, and goes on with the turns of the other.
+A conversation that was forked says so in its first line, and goes on with the turns of the other;
+so does a sub-agent's.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from relay.agents.json_lines import text_in
+from relay.agents.json_lines import object_in, text_in
 from relay.agents.past_reader import OpenTurn, PastReader, milliseconds_of, whole
 from relay.protocol.past_turns import CODEX
 from relay.protocol.turns import TurnState
@@ -33,13 +34,15 @@ class CodexTurns(PastReader):
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         super().__init__(state)
+        #: The conversation, and the one in which it is a sub-agent's, or the same.
         self._id = str(state.get("id", ""))
+        self._root = str(state.get("root", ""))
         self._number = int(state.get("number", 0))
         #: The turns' own ids, and those of their rows.
         self._back: list[list[str]] = list(state.get("back", []))
 
     def state(self) -> dict[str, Any]:
-        more = {"id": self._id, "number": self._number, "back": self._back}
+        more = {"id": self._id, "root": self._root, "number": self._number, "back": self._back}
         return {**super().state(), **more}
 
     def read(self, record: dict[str, Any]) -> None:
@@ -68,14 +71,15 @@ class CodexTurns(PastReader):
         id_ = payload.get("id")
         if self._id or not isinstance(id_, str) or not 0 < len(id_) <= 128:
             return  # a copy of another's, where that was copied whole
-        self._id = id_
-        source = payload.get("source")
-        below = source.get("subagent") if isinstance(source, dict) else None
-        spawned = below.get("thread_spawn") if isinstance(below, dict) else None
-        of = spawned.get("parent_thread_id") if isinstance(spawned, dict) else None
-        parent = of or payload.get("parent_thread_id") or payload.get("forked_from_id")
-        parent = parent if isinstance(parent, str) and 0 < len(parent) <= 128 else None
-        self.session(id_, None if parent == id_ else parent, payload.get("cwd"), at_ms)
+        above, root = (payload.get(name) for name in ("parent_thread_id", "session_id"))
+        self._id = self._root = id_
+        parent = payload.get("forked_from_id")
+        if isinstance(above, str) and 0 < len(above) <= 128:
+            self._root = root if isinstance(root, str) and 0 < len(root) <= 128 else above
+            self._id = f"{self._root}/{id_}"
+            parent = above if above == self._root else f"{self._root}/{above}"
+        parent = parent if isinstance(parent, str) and 0 < len(parent) <= 300 else None
+        self.session(self._id, None if parent == id_ else parent, payload.get("cwd"), at_ms)
 
     def _turn(self, named: object, at_ms: int, *, new: bool = False) -> OpenTurn:
         """The turn of this id, or where none is told the one that runs; a new one where there is
@@ -129,8 +133,17 @@ class CodexTurns(PastReader):
             if isinstance(output, dict):
                 state = "failed" if output.get("success") is False else state
                 output = output.get("content") or output
-            self.result(payload.get("call_id"), text_in(output) or output, state, at_ms)
+            text = text_in(output)
+            child = self._spawned(text)
+            self.result(payload.get("call_id"), text or output, state, at_ms, child)
             self.touch(self._turn(named, at_ms), at_ms)
+
+    def _spawned(self, text: str) -> str | None:
+        """The conversation of the sub-agent that a tool has begun."""
+        said = object_in(text) if text.startswith('{"agent_id":') and len(text) < 4096 else None
+        agent = said.get("agent_id") if said else None
+        known = isinstance(agent, str) and 0 < len(agent) <= 128
+        return f"{self._root}/{agent}" if known else None
 
     def _message(self, payload: Mapping[str, Any], about: Mapping[str, Any], at_ms: int) -> None:
         role, text = payload.get("role"), text_in(payload.get("content"))
