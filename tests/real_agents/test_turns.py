@@ -64,3 +64,29 @@ def test_a_message_stops_the_turn_and_goes_first(
         # Gemini CLI writes nothing down of an answer that it did not complete.
         text = "" if name == "gemini" else "I begin.\n\nAnd more."
         assert (stopped["state"], stopped["text"]) == ("interrupted", text)
+
+
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_its_transcript_is_read_in_without_the_turns_that_relay_has(
+    name: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("MARK-ONE", Say("It is 42."), times=1)
+    model.when("MARK-TWO", Say("I see."), times=1)
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", name, binary_of(name), Options(asks=False))
+        assert relay("send", "Ann", "MARK-ONE what is it?", "--answer=30") == "It is 42.\n"
+        plain = send("Ann", "MARK-TWO by the way.")
+        wait_delivery(plain, "seen")
+        wait_state("Ann", "idle")
+        ann.quit()
+        relay("ledger", "ingest", str(tmp_path), "--source", name)
+        rows = json.loads(
+            relay(
+                *("ledger", "query", "--json"),
+                "SELECT m.role, m.content, e.id FROM agent_messages m JOIN agent_sessions s"
+                " ON s.id = m.session LEFT JOIN events e ON e.seq = m.event"
+                f" WHERE s.source = '{name}' ORDER BY m.seq",
+            )
+        )
+    assert [(row["role"], row["id"]) for row in rows] == [("user", plain), ("assistant", None)]
+    assert ["MARK-TWO by the way." in rows[0]["content"], rows[1]["content"]] == [True, "I see."]

@@ -155,7 +155,8 @@ class ClaudeTurns(PastReader):
                 self.touch(turn, at_ms)
             return
         text = text_in(content, "text")
-        if record.get("isMeta") or not text:
+        # What comes from another session is meta, too, and says where it comes from.
+        if (record.get("isMeta") and not record.get("turnOrigin")) or not text:
             return
         if text.startswith(_OWN_WORDS):
             waiting = self._waiting.get(key)
