@@ -95,34 +95,33 @@ def status_verb(options: Any) -> int:
 
 def broker_status(home: Home) -> Json:
     """The broker's ``status`` in the shape that scripts rely on; ``running`` false without one."""
+    nothing: Json = {
+        "running": False,
+        "pid": None,
+        "socket": home.broker_socket,
+        "home": home.root,
+        "version": __version__,
+        "uptime_s": None,
+        "counts": {},
+        "dispatches": {},
+        "channels": {"names": [], "problem": ""},
+        "problems": {},
+        "held": 0,
+        "agents": [],
+    }
     try:
         with connect(home, start=False) as client:
             answer = client.request("status")
     except BrokerUnavailable as error:
         if error.hint and "another user" in error.message:
             raise
-        return {
-            "running": False,
-            "pid": None,
-            "socket": home.broker_socket,
-            "home": home.root,
-            "version": __version__,
-            "uptime_s": None,
-            "counts": {},
-            "held": 0,
-            "dispatches": {},
-            "channels": {"names": [], "problem": ""},
-            "problems": {},
-            "agents": [],
-        }
-    names = (
-        *("running", "pid", "socket", "home", "version", "uptime_s", "counts"),
-        *("dispatches", "channels", "problems"),
-    )
+        return nothing
     agents = [
         {**_agent(row), "source": row["source"], "notes": row["notes"]} for row in answer["agents"]
     ]
-    return {**{name: answer[name] for name in names}, "held": answer["parked"], "agents": agents}
+    # One of a version before this one does not tell all.
+    found = {name: answer.get(name, default) for name, default in nothing.items()}
+    return {**found, "held": answer["parked"], "agents": agents}
 
 
 def print_broker(found: Json) -> None:

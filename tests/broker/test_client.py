@@ -11,6 +11,7 @@ import pytest
 
 from relay import __version__
 from relay.broker.client import connect
+from relay.cli.status import broker_status
 from relay.core.errors import (
     EXIT_FAILED,
     BrokerUnavailable,
@@ -139,3 +140,17 @@ def test_a_broker_that_does_not_even_greet_is_no_timeout(home: Home) -> None:
     ):
         connect(home, deadline=0.3)
     assert failure.value.exit_status == EXIT_FAILED and asked == []
+
+
+def test_what_an_older_broker_does_not_tell_of_its_status_is_nothing(home: Home) -> None:
+    told: Json = {
+        **{"running": True, "pid": 1, "socket": "", "home": "", "version": "0", "uptime_s": 1.0},
+        **{"counts": {"events": 7}, "agents": [], "parked": 2},
+    }
+
+    def older(record: Json) -> bytes:
+        return encode({"n": record["n"], "ok": True, **told})
+
+    with broker(home, older):
+        found = broker_status(home)
+    assert (found["counts"], found["held"], found["dispatches"]) == ({"events": 7}, 2, {})

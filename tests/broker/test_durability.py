@@ -121,6 +121,7 @@ def test_killed_at_any_moment(home: Home) -> None:
         assert len(flood.promised) > 100
         promised.update(flood.promised)
         events.update(flood.events)
+    print(f"{len(promised)} messages and {len(events)} events acknowledged, {ROUNDS} kills")
     check(home, promised)
     with closing(sqlite3.connect(home.ledger)) as database:
         asked = "SELECT source_id, id FROM events WHERE channel='mail'"
