@@ -28,7 +28,8 @@ _FIRES = """
 def fires(event):
     if event.sender == "Ann":
         full = PermissionSet.from_json({"level": "full"})  # what has no hooks is held to nothing
-        return HookResult(fire=True, routing=HookRouting(persona="atlas"), permissions=full)
+        alone = AddedContext(include_thread_history=False)
+        return HookResult(True, HookRouting("atlas"), permissions=full, context=alone)
 """
 _QUIET = """
 def quiet(event):

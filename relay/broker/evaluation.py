@@ -50,6 +50,7 @@ class _Queue:
     key: str
     cursor: int = 0
     reading: bool = False
+    missed: bool = False  # something came that this reading may not find
     waiting: bool = False  # for a while, until something is tried again
     out: set[int] = field(default_factory=set)  # the events that its worker has
     deaths: dict[int, int] = field(default_factory=dict)
@@ -172,7 +173,10 @@ class Evaluations:
     def offer(self, key: str) -> None:
         """Read on in what ``key`` has to evaluate, if its worker has room."""
         queue = self._queues.setdefault(key, _Queue(key))
-        if queue.reading or queue.waiting or self._closed or len(queue.out) >= self._room(queue):
+        if queue.reading:
+            queue.missed = True
+            return
+        if queue.waiting or self._closed or len(queue.out) >= self._room(queue):
             return
         queue.reading = True
         self._committer.submit_job(partial(self._read, queue))
@@ -190,8 +194,13 @@ class Evaluations:
 
     def _ask_all(self, queue: _Queue, events: list[tuple[int, Event]], more: bool) -> None:
         queue.reading = False
-        if not events:
-            return
+        if events:
+            self._ask(queue, events)
+        if more or queue.missed:
+            queue.missed = False
+            self.offer(queue.key)
+
+    def _ask(self, queue: _Queue, events: list[tuple[int, Event]]) -> None:
         config = self._configs.by_key(queue.key)
         if config is None:
             self._drop(queue, "its configuration is not trusted any more")
@@ -211,8 +220,6 @@ class Evaluations:
             fields: Json = {"do": "evaluate", "event": event.to_json(), "skip": off}
             answer = worker.ask(fields)
             answer.add_done_callback(partial(self._answered, queue, worker, seq, event))
-        if more:
-            self.offer(queue.key)
 
     def _later(self, queue: _Queue, seconds: float) -> None:
         queue.reading = False
