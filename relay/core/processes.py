@@ -169,15 +169,11 @@ def descendants(pid: int) -> list[int]:
     else:
         import subprocess
 
-        done = subprocess.run(
-            ["/bin/ps", "-axo", "pid=,ppid=,stat="],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            env={"LC_ALL": "C"},
-            timeout=_PS_TIMEOUT,
-        )
-        for one, parent, stat, *_ in map(str.split, done.stdout.decode().splitlines()):
-            if not stat.startswith("Z") and int(one) != done.returncode:
+        argv = ["/bin/ps", "-axo", "pid=,ppid=,stat="]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, env={"LC_ALL": "C"}) as listing:
+            told, _ = listing.communicate(timeout=_PS_TIMEOUT)
+        for one, parent, stat, *_ in map(str.split, told.decode().splitlines()):
+            if not stat.startswith("Z") and int(one) != listing.pid:
                 parents[int(one)] = int(parent)
     found = {pid}
     while more := {one for one, parent in parents.items() if parent in found} - found:
