@@ -17,11 +17,15 @@ from tests.support import wait_until
 
 #: It goes on where there is a file "go".
 CLERK = "echo $$ >>FOLDER/pids; read said; test -e FOLDER/go || sleep 60; echo done: $said"
+#: Sends as if it were the person, with nothing in its environment that says what it is.
+SEND = f"{sys.executable} -P -m relay send --offline Bob hi"
+LIAR = f'setsid env -i RELAY_HOME="$RELAY_HOME" {SEND} 2>&1 || true'
 ATLAS = "while True:\n print('at your service,', len(input()), flush=True)\n"
 CONFIG = f"""
 config = {{
     "personas": {{
         "clerk": {{"command": ["sh", "-c", {CLERK!r}], "mode": "headless"}},
+        "liar": {{"command": ["sh", "-c", {LIAR!r}], "mode": "headless"}},
         "atlas": {{"command": [{sys.executable!r}, "-u", "-c", {ATLAS!r}], "cwd": "FOLDER"}},
     }}
 }}
@@ -55,6 +59,13 @@ def test_a_headless_turn_outlives_its_broker(folder: Path) -> None:
     [said] = answers("clerk")
     assert said.startswith("done: (This is sent again")
     assert len(pids.read_text().split()) == 2
+
+
+def test_a_headless_persona_does_not_speak_as_the_person(folder: Path) -> None:
+    relay("broker", "dispatch", "liar", "pretend")
+    wait_until(lambda: answers("liar"), 60, "the answer")
+    assert "not known to the broker" in answers("liar")[0]
+    assert [row for row in relay_json("history") if row["to"] == "Bob"] == []
 
 
 def test_an_interactive_persona_is_started_where_nobody_is(folder: Path) -> None:
