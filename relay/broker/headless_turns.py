@@ -62,13 +62,8 @@ class HeadlessRun:
         """``alive`` is called at each sign of life."""
         self.request = request
         self.started_ms = started_ms
-        #: Whether texts can be given to it while it runs.
-        self.steers = False
         #: What its agent calls the conversation; "" as long as it has not said so.
         self.conversation = ""
-        #: The dispatches that it was begun with, or was given; those of them that went in.
-        self.had = set(request.dispatches)
-        self._in = set(request.dispatches)
         self._home = home
         self._alive = alive
         self._ended = ended
@@ -77,10 +72,6 @@ class HeadlessRun:
         self._told: TurnEnded | None = None
         self._why: TurnEnded | None = None  # why it was ended, where it was
         self._timers: dict[str, asyncio.TimerHandle] = {}
-
-    def took(self, id_: str) -> bool:
-        """Whether this dispatch went into the turn."""
-        return id_ in self._in
 
     def start(self) -> None:
         """Start its process."""
@@ -102,10 +93,6 @@ class HeadlessRun:
         self._at(
             "deadline", self.request.deadline + _GRACE, TurnEnded(TurnState.TIMED_OUT, reason=late)
         )
-
-    def steer(self, row: DispatchRow) -> None:
-        """Give the running turn another text; it tells once that went in."""
-        self._send({"do": "steer", "id": row.id, "text": row.body})
 
     def stop(self, reason: str) -> None:
         """End the turn: another one goes first, or the broker stops."""
@@ -143,10 +130,7 @@ class HeadlessRun:
         self._watch()
         self._alive(self)
         if tell == "started":
-            self.steers = bool(fields.get("steers"))
             self.conversation = str(fields.get("external_id") or "")[:128]
-        elif tell == "steered" and fields.get("id") in self.had:
-            self._in.add(str(fields["id"]))
         elif tell == "ended":
             try:
                 self._told = TurnEnded.from_json(fields)
@@ -240,13 +224,6 @@ class HeadlessTurns:
         batch.on_failure.append(partial(self._forget, run))
         return run
 
-    def steer(self, run: HeadlessRun, row: DispatchRow, batch: Batch) -> None:
-        """Give a running turn another text, once that is written down."""
-        until_ms = batch.now_ms + int(LEASE * 1000)
-        dispatch_rows.begin(self._ledger, [row.id], HEADLESS, until_ms, batch.now_ms)
-        run.had.add(row.id)
-        batch.after.append(partial(run.steer, row))
-
     async def close(self, seconds: float) -> None:
         """Stop all of them, and wait so long for them to go."""
         for run in list(self._runs):
@@ -273,7 +250,7 @@ class HeadlessTurns:
             batch.after.append(partial(self._noted.__setitem__, run, said))
         if run in self._runs and until_ms - self._runs[run] > LEASE * 500:
             self._runs[run] = until_ms
-            dispatch_rows.renew(self._ledger, run.had, until_ms, batch.now_ms)
+            dispatch_rows.renew(self._ledger, run.request.dispatches, until_ms, batch.now_ms)
 
     def _ended(
         self,

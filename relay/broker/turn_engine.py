@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 from relay.broker.batch import Batch
@@ -143,7 +142,7 @@ class TurnEngine:
     def stop(self, id_: str, reason: str) -> bool:
         """Stop the process that has this dispatch; False: none has it."""
         runs = [one.running.run for one in self._lanes.values() if one.running]
-        run = next((one for one in runs if one is not None and id_ in one.had), None)
+        run = next((one for one in runs if one is not None and id_ in one.request.dispatches), None)
         if run is not None:
             run.stop(reason)
         return run is not None
@@ -186,7 +185,7 @@ class TurnEngine:
             entries,
             batch.now_ms,
             running_since_ms=None if running is None else running.since_ms,
-            steers=running is not None and (running.run is None or running.run.steers),
+            steers=running is not None and running.run is None,
             # A session does what it can where there is no key for it.
             interrupts=True,
         )
@@ -196,7 +195,7 @@ class TurnEngine:
             assert running is not None
             for row in dispatch_rows.rows_of(self._ledger, step.ids):
                 if row.permissions == running.permissions:  # else it waits for its own turn
-                    self._give(lane, row, batch)
+                    self._send(lane, [row], 0, QueueMode.STEER, batch)
         elif isinstance(step, StopTurn):
             if running is not None and running.run is not None:
                 running.run.stop("something else goes first")
@@ -234,7 +233,7 @@ class TurnEngine:
             self._give_up(rows, error.message, batch)
             return
         self._went_out(lane, rows, batch.now_ms + 1, spec.deadline, run)
-        batch.on_failure.append(partial(self._came_back, lane, rows))
+        batch.on_failure.append(partial(self._settled, lane, rows))
         batch.after.append(run.start)
         batch.after.append(partial(self._look, lane))
 
@@ -248,18 +247,8 @@ class TurnEngine:
         if on_its_way:  # what waits for the person's decision holds nobody up
             # One that is there in the same millisecond was there before.
             self._went_out(lane, rows, batch.now_ms + 1, deadline)
-            batch.on_failure.append(partial(self._came_back, lane, rows))
+            batch.on_failure.append(partial(self._settled, lane, rows))
         batch.after.append(partial(self._look, lane))
-
-    def _give(self, lane: Lane, row: DispatchRow, batch: Batch) -> None:
-        """Give the running turn another text."""
-        running = lane.running
-        if running is None or running.run is None:
-            self._send(lane, [row], 0, QueueMode.STEER, batch)
-            return
-        self._headless.steer(running.run, row, batch)
-        running.ids.add(row.id)
-        batch.on_failure.append(partial(self._came_back, lane, [row]))
 
     def _spec(self, row: DispatchRow) -> PersonaSpec | None:
         return self._personas.find(row.persona, row.config)
@@ -277,10 +266,6 @@ class TurnEngine:
             if run is None:
                 self._watch(lane, lane.running, deadline)
         lane.running.ids.update(one.id for one in rows)
-
-    def _came_back(self, lane: Lane, rows: Rows) -> None:
-        """It could not be stored that these have begun."""
-        self._settled(lane, rows)
 
     def _settled(self, lane: Lane, rows: Rows) -> None:
         """These are in nobody's hands any more."""
@@ -318,10 +303,9 @@ class TurnEngine:
         again, changes nothing."""
         mine = [id_ for id_ in ids if dispatch_rows.is_dispatched(self._ledger, id_)]
         rows = [row for id_ in mine for row in dispatch_rows.carried_by(self._ledger, id_)]
-        rows.sort(key=lambda one: one.session)
-        for _, group in groupby(rows, key=lambda one: one.session):
-            together = list(group)
-            label = label_of(self._ledger, together[0].persona, together[0].session)
+        lanes = {one.id: self._lane(one.persona, one.session).label for one in rows}
+        for label in dict.fromkeys(lanes.values()):
+            together = [one for one in rows if lanes[one.id] == label]
             turn = together[0].message or ""
             self._ends.turn_ended(label, turn, together, ended, started_ms, batch)
         self._done(rows, batch)
@@ -333,15 +317,12 @@ class TurnEngine:
         self._committer.submit_job(partial(self._close_run, lane, run, ended))
 
     def _close_run(self, lane: Lane, run: HeadlessRun, ended: TurnEnded, batch: Batch) -> None:
-        rows = dispatch_rows.held_by(self._ledger, HEADLESS, run.had)
-        part = [one for one in rows if run.took(one.id)]
-        missed = [one.id for one in rows if one not in part]
-        if missed:
-            dispatch_rows.requeue(self._ledger, missed, None, batch.now_ms, failed=False)
-        if part:
-            self._ends.turn_ended(lane.label, run.request.turn, part, ended, run.started_ms, batch)
+        rows = dispatch_rows.held_by(self._ledger, HEADLESS, run.request.dispatches)
+        if rows:
+            turn = run.request.turn
+            self._ends.turn_ended(lane.label, turn, rows, ended, run.started_ms, batch)
         if ended.again:
-            pause = min(2.0 ** max((one.tries for one in part), default=0), _PAUSE_MAX)
+            pause = min(2.0 ** max((one.tries for one in rows), default=0), _PAUSE_MAX)
             lane.not_before_ms = batch.now_ms + int(pause * 1000)
         self._done(rows, batch)
         again = partial(self._run_ended, lane, run, ended)

@@ -34,10 +34,6 @@ class DispatchState(StrEnum):
     DEAD = "dead"
     DROPPED = "dropped"
 
-    @property
-    def open(self) -> bool:
-        return self in (DispatchState.QUEUED, DispatchState.RUNNING)
-
 
 @dataclass(frozen=True, slots=True)
 class DispatchRow:
@@ -69,10 +65,8 @@ class DispatchRow:
     sender: str
     origin: str
     channel: str
-    peer_kind: str | None
     kind: str
     body: str
-    content_type: str
 
     @property
     def sender_shown(self) -> str:
@@ -92,7 +86,7 @@ _COLUMNS = (
     "d.seq, d.id, d.hook_id, d.persona, d.session, d.mode, d.priority, d.created_ms, d.hops,"
     " d.config, d.permissions_json, d.context_json, d.delivery_json, d.state, d.reason, d.attempts,"
     " d.fence, d.lease_owner, d.updated_ms, d.turn, d.message, e.seq, e.id, e.agent, e.origin,"
-    " e.channel, e.peer_kind, e.kind, ifnull(e.body,''), ifnull(e.content_type,'text')"
+    " e.channel, e.kind, ifnull(e.body,'')"
 )
 _FROM = "FROM dispatches d JOIN events e ON e.seq = d.event"
 

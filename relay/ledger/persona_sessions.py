@@ -40,19 +40,18 @@ def labels_of(ledger: Ledger, persona: str, label: str) -> list[str]:
 
 def add_alias(
     ledger: Ledger, persona: str, alias: str, label: str, reason: str, now_ms: int
-) -> bool:
-    """What comes for the session ``alias`` goes to ``label`` from now on. False: it did so already,
-    or the other way round."""
+) -> None:
+    """What comes for the session ``alias`` goes to ``label`` from now on, if it does not yet, or
+    the other way round."""
     label = label_of(ledger, persona, label)
     if alias == label or label_of(ledger, persona, alias) == label:
-        return False
+        return
     ledger.begin()
     with ledger.guard() as db:
         db.execute(
             "INSERT OR REPLACE INTO session_aliases VALUES (?,?,?,?,?)",
             (persona, alias, label, reason, now_ms),
         )
-    return True
 
 
 def alias_label(ledger: Ledger, old: str, new: str, reason: str, now_ms: int) -> None:
@@ -60,7 +59,7 @@ def alias_label(ledger: Ledger, old: str, new: str, reason: str, now_ms: int) ->
     with ledger.guard() as db:
         known = db.execute(
             "SELECT persona FROM agent_sessions WHERE persona NOT NULL AND label=?"
-            " UNION SELECT persona FROM dispatches WHERE session=?",
+            " UNION SELECT persona FROM dispatches WHERE open AND session=?",
             (old, old),
         ).fetchall()
     for (persona,) in known:
@@ -69,19 +68,17 @@ def alias_label(ledger: Ledger, old: str, new: str, reason: str, now_ms: int) ->
 
 def alias_sessions(
     ledger: Ledger, old_names: Sequence[str], new_name: str, reason: str, now_ms: int
-) -> int:
+) -> None:
     """Two persons turned out to be one: sessions whose label ends in ``:`` and one of the old
-    names, or has that name alone, are aliases of the new name's. Returns how many."""
-    count = 0
+    names, or has that name alone, are aliases of the new name's."""
     with ledger.guard() as db:
         known = db.execute(
             "SELECT persona, label FROM agent_sessions WHERE persona NOT NULL AND label NOT NULL"
-            " UNION SELECT persona, session FROM dispatches"
+            " UNION SELECT persona, session FROM dispatches WHERE open"
         ).fetchall()
     old = {one.lower() for one in old_names}
     for persona, label in known:
         head, colon, name = label.rpartition(":")
         if name.lower() in old:
             to = f"{head}{colon}{new_name}"
-            count += add_alias(ledger, persona, label, to, reason, now_ms)
-    return count
+            add_alias(ledger, persona, label, to, reason, now_ms)

@@ -1,11 +1,10 @@
 """What travels between the broker and the runner of a headless turn: JSON lines over its pipes.
 
-The broker writes one ``TurnRequest``, later perhaps ``{"do": "stop", "reason"}`` or ``{"do":
-"steer", "id", "text"}``; the end of the pipe means stop. The runner writes lines with ``tell``:
+The broker writes one ``TurnRequest``, later perhaps ``{"do": "stop"}``; the end of the pipe means
+the same. The runner writes lines with ``tell``:
 
-``started``   external_id?, steers? (texts may be given to the running turn), interrupts?
+``started``   external_id?
 ``alive``     at least every ``ALIVE_EVERY`` seconds: the lease is renewed
-``steered``   id: the text with this id went into the turn
 ``ended``     the fields of ``TurnEnded``; the last line
 
 A wrapped agent's session tells the end of a turn by the op ``turn``, with the same fields.

@@ -248,18 +248,12 @@ def tell(**fields):
 asked = json.loads(wire.readline())
 with open(sys.argv[1], "a") as notes:
     notes.write(json.dumps({"pid": os.getpid(), **asked}) + "\\n")
-tell(tell="started", steers=True)
+tell(tell="started")
 words = asked["resumed_prompt"]
 if "wait" in words:
-    while line := wire.readline():
-        said = json.loads(line)
-        if said["do"] == "stop":
-            tell(tell="ended", state="interrupted", text="so far")
-            sys.exit()
-        tell(tell="steered", id=said["id"])
-        words = said["text"]
-        if "go" in words:
-            break
+    wire.readline()
+    tell(tell="ended", state="interrupted", text="so far")
+    sys.exit()
 if "die" in words and "sent again" not in words:
     os.kill(os.getpid(), 9)
 if "fail" in words:
@@ -332,24 +326,19 @@ def test_what_fails_for_good_is_dead_and_can_be_tried_again_or_dropped(
         assert states(client, dead=True) == []
 
 
-def test_steer_goes_into_the_run_and_interrupt_ends_it(
+def test_an_interrupt_ends_the_process_goes_first_and_leaves_the_queue(
     requests: Callable[[], list[Json]], home: Home, served: None
 ) -> None:
     with connect(home) as client:
         dispatch(client, "wait")
         wait_until(lambda: len(requests()) == 1, what="the turn")
-        dispatch(client, "later")
-        dispatch(client, "go", mode="steer")
-        wait_until(lambda: len(inbox(client)) == 2, what="two answers")
-        assert inbox(client) == [("atlas", "done: go"), ("atlas", "done: later")]
-        dispatch(client, "wait more")
-        wait_until(lambda: len(requests()) == 3, what="the turn")
         dispatch(client, "queued")
+        dispatch(client, "no way in", mode="steer")
         dispatch(client, "now", mode="interrupt")
-        wait_until(lambda: len(inbox(client)) == 5, what="all answers")
-        (_, told), (_, now), (_, queued) = inbox(client)[2:]
-        assert "“wait more” to atlas was interrupted" in told
-        assert (now, queued) == ("done: now", "done: queued")
+        wait_until(lambda: len(inbox(client)) == 4, what="all answers")
+        (_, told), *answers = inbox(client)
+        assert "“wait” to atlas was interrupted: something else goes first" in told
+        assert [text for _, text in answers] == ["done: now", "done: queued", "done: no way in"]
 
 
 @pytest.mark.parametrize(
