@@ -30,7 +30,7 @@ from relay.protocol.past_turns import CLAUDE, CODEX
 #: Bytes of a line; a longer one is passed over.
 LINE_MAX = 16 * 1024 * 1024
 #: Characters, and rows of one kind, after which a request is sent.
-BATCH_SIZE, BATCH_ROWS = 128 * 1024, 250
+BATCH_SIZE, BATCH_ROWS = 512 * 1024, 1000
 #: Bytes between two commits at least where nothing of them is a row.
 BATCH_BYTES = 16 * 1024 * 1024
 #: Seconds after which a file that nobody has written to is taken as left.

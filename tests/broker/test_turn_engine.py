@@ -25,6 +25,7 @@ from relay.core.processes import read_process
 from relay.ledger import agent_ledger, event_rows
 from relay.ledger.dispatch_rows import add_dispatches
 from relay.ledger.event_rows import OutsideEvent
+from relay.ledger.sql_query import query
 from relay.ledger.store import Ledger
 from tests.broker.support import Json, broker_thread, register, stop_broker
 from tests.support import wait_until
@@ -248,7 +249,7 @@ def tell(**fields):
 asked = json.loads(wire.readline())
 with open(sys.argv[1], "a") as notes:
     notes.write(json.dumps({"pid": os.getpid(), **asked}) + "\\n")
-tell(tell="started")
+tell(tell="started", external_id="conversation-0")
 words = asked["resumed_prompt"]
 if "wait" in words:
     wire.readline()
@@ -298,6 +299,9 @@ def test_a_headless_persona_goes_on_with_its_conversation(
         assert second["system_prompt"] == "be brief" and '"code": 7' in second["prompt"]
         assert second["prompt"].index("done: first") < second["prompt"].index("second")
         assert "first" not in second["resumed_prompt"]
+        sql = "SELECT o.id, s.persona FROM own_conversations o JOIN agent_sessions s"
+        found = query(home.ledger, f"{sql} ON s.id=o.session", 9)
+        assert found.rows == [("conversation-0", "atlas")]  # however the turn had ended
 
 
 def test_a_process_that_dies_is_followed_by_one_that_knows(

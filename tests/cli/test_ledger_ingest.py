@@ -344,3 +344,50 @@ def test_a_file_that_was_replaced_is_read_anew_and_doubles_nothing(
     found = ingested(relay, whole)
     assert (found["turns"], found["bytes"]) == (0, whole.stat().st_size)
     assert everything(relay) == expected
+
+
+def test_a_conversation_that_older_versions_went_on_with_in_a_second_file_is_one(
+    relay: Run, transcripts: Path
+) -> None:
+    """They copied all of it, with the new conversation's id in each record."""
+    whole = transcripts / "claude" / "projects" / "-srv-demo" / f"{MAIN}.jsonl"
+    second = "0b0b0b0b-0000-4000-8000-000000000000"
+    copied = whole.read_text().replace(MAIN, second)
+    last = [json.loads(line) for line in copied.splitlines() if '"uuid"' in line][-1]
+    asks = {"type": "user", "uuid": "p", "message": {"content": "go on"}}
+    says = {"type": "assistant", "uuid": "a", "message": {"content": "I go on.", "id": "m"}}
+    hangs = [{"parentUuid": last["uuid"]}, {"parentUuid": "p"}]
+    common = {"sessionId": second, "timestamp": "2026-11-23T10:00:00Z"}
+    added = [{**common, **one, **on} for one, on in zip((asks, says), hangs, strict=True)]
+    whole.with_name(f"{second}.jsonl").write_text(
+        copied + "".join(json.dumps(one) + "\n" for one in added)
+    )
+    ingested(relay, whole)
+    assert ingested(relay, whole.parent / f"{second}.jsonl")["turns"] == 1
+    rows = asked(relay)
+    assert [
+        (row["session"], row["parent"], row["after"]) for row in rows if row["asked"] == "go on"
+    ] == [(second, MAIN, "and the hidden ones again")]
+    counts = asked(relay, "SELECT count(*) AS n FROM agent_messages GROUP BY session")
+    assert sorted(row["n"] for row in counts) == [2, 13]
+
+
+def test_two_commands_at_once_do_not_both_store_the_same_bytes(broker_home: Home) -> None:
+    batch: dict[str, Any] = {
+        "path": "/t",
+        "source": "claude",
+        "inode": "1:1",
+        "rows": {},
+        "state": {},
+    }
+    with connect(broker_home) as client:
+        assert client.request("ingest", known=None, offset=7, **batch)["duplicate"] is False
+        assert client.request("ingest", known=None, offset=7, **batch)["duplicate"] is True
+        with pytest.raises(RelayError) as refused:
+            client.request("ingest", known=None, offset=9, **batch)
+        assert refused.value.code == "changed"
+        assert client.request("ingest", known=7, offset=9, **batch)["duplicate"] is False
+        odd: list[dict[str, Any]] = [{"rows": {"turns": [[1]]}}, {"rows": []}, {"source": "x"}]
+        for wrong in (*odd, {"offset": -1}):
+            with pytest.raises(RelayError):
+                client.request("ingest", **{"known": 9, "offset": 9, **batch, **wrong})
