@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.wrapped import ECHO, python, relay, relay_json, say, wait_registered, wrapped
+from tests.e2e.wrapped import python, relay, relay_json, say, wait_registered, wrapped
 from tests.support import wait_until
 
 CONFIG = """
@@ -28,6 +28,8 @@ SAYS = (
     "import sys\nfor line in sys.stdin:\n"
     "    print(eval(line) if line[0] == chr(39) else 'HEARD', flush=True)\n"
 )
+#: Answers in words of its own.
+LOOKS = "import sys\nfor line in sys.stdin:\n    print('I look into it', flush=True)\n"
 
 
 def kinds(agent: str) -> list[str]:
@@ -42,16 +44,16 @@ def test_what_an_agent_says_is_routed_to_a_persona_whose_answer_comes_back(tmp_p
     (folder / "relay.config.py").write_text(CONFIG)
     relay("trust", str(folder / "relay.config.py"))
     with (
-        wrapped(python(ECHO), name="atlas", cwd=tmp_path) as atlas,
+        wrapped(python(LOOKS), name="atlas", cwd=tmp_path) as atlas,
         wrapped(python(SAYS), name="Alice", cwd=folder) as alice,
     ):
         wait_registered("atlas")
         wait_registered("Alice")
-        alice.type(say("@relay:atlas hello"))
+        alice.type(say("@relay:me ready"))
         wait_until(lambda: {"session_start", "match", "idle"} <= set(kinds("Alice")), what="these")
         alice.type(say("BUILD FAILED in 3 s"))
-        atlas.wait_for("GOT .*BUILD FAILED in 3 s")
-        alice.wait_for("from agent atlas: GOT .*BUILD FAILED in 3 s")
+        atlas.wait_for("message .* from agent Alice: BUILD FAILED in 3 s")
+        alice.wait_for("from agent atlas: I look into")
         [fired] = relay_json("hooks", "log", "--agent", "Alice")
         assert (fired["event"], fired["decision"]) == ("output", "fired")
         alice.type("\x04")
