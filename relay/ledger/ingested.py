@@ -19,8 +19,10 @@ from relay.ledger.agent_ledger import OWN
 from relay.ledger.store import Ledger
 from relay.protocol.past_turns import PastTurn, PastTurns, past_id
 
-#: How long before it was read a message may have been sent.
-_BEFORE_MS, _AFTER_MS = 7 * 24 * 3600 * 1000, 60 * 1000
+#: How long before it was read a message was sent, mostly, and at most.
+_MOSTLY_MS, _AT_MOST_MS, _AFTER_MS = 3600 * 1000, 7 * 24 * 3600 * 1000, 60 * 1000
+#: Messages of one batch that are looked for in all of that time: the broker has others to serve.
+_WIDE_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class _Work:
         self._db = db
         self._source = source
         self.own: set[str] = set()
+        self._wide = 0
         self._sessions: dict[str, str] = {}
         #: The session of each turn that is there.
         self._of: dict[str, str] = {}
@@ -295,8 +298,16 @@ class _Work:
 
     def _message(self, mark: str, at_ms: int) -> tuple[int, bool] | None:
         """The message of the ledger that has this mark, and whether its turn is reported."""
+        for window_ms in (_MOSTLY_MS, _AT_MOST_MS):
+            if window_ms == _AT_MOST_MS:
+                self._wide += 1
+            if self._wide <= _WIDE_MAX and (found := self._within(mark, at_ms, window_ms)):
+                return found
+        return None
+
+    def _within(self, mark: str, at_ms: int, window_ms: int) -> tuple[int, bool] | None:
         tail, _, nonce = mark.partition("_")
-        first, last = (new_ulid(max(0, ms)) for ms in (at_ms - _BEFORE_MS, at_ms + _AFTER_MS))
+        first, last = (new_ulid(max(0, ms)) for ms in (at_ms - window_ms, at_ms + _AFTER_MS))
         rows = self._db.execute(
             "SELECT e.seq, e.id, e.meta_json, d.recipient FROM events e JOIN deliveries d"
             " ON d.event=e.seq WHERE e.id BETWEEN ? AND ? AND substr(e.id, -8)=?",
