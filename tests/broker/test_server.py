@@ -336,8 +336,8 @@ def test_an_agent_that_has_ended_is_said_not_to_run(home: Home, client: BrokerCl
 
 @pytest.mark.parametrize(
     "fields",
-    [{"to": "#team"}, {"to": ["Bob", "#team"]}, {"mode": "collect"}, {"mode": "interrupt"}],
-    ids=["channel", "channel-among-names", "collect", "interrupt"],
+    [{"to": "#team"}, {"to": ["Bob", "#team"]}, {"mode": "queue"}],
+    ids=["channel", "channel-among-names", "mode"],
 )
 def test_what_does_not_work_is_refused(home: Home, client: BrokerClient, fields: Json) -> None:
     with register(home, "Bob"), pytest.raises(UsageError, match="in this version"):

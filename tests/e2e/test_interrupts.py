@@ -100,7 +100,7 @@ def test_it_waits_for_dialogs_and_drafts_and_goes_to_nobody_at_rest(tmp_path: Pa
         relay("send", "Ann", "quick START", "--mode=interrupt", "--wait")
         assert log.escapes == [] and log.got("quick START") == 1
 
-        relay("send", "Ann", "LONG and ask")
+        ann.type("LONG and ask\r")
         log.wait_got("LONG and ask")
         wait_until(lambda: state("Ann") == "blocked", 20)
         id_ = relay_json("send", "Ann", "quick STOP", "--mode=interrupt")["id"]
@@ -117,14 +117,3 @@ def test_it_waits_for_dialogs_and_drafts_and_goes_to_nobody_at_rest(tmp_path: Pa
         ann.type("\x15")
         log.wait_got("quick STOP")
         assert log.escapes == ["working"]
-
-
-def test_a_program_that_cannot_be_stopped_says_so_in_the_receipt(tmp_path: Path) -> None:
-    with wrapped(["cat"], name="Cat"):
-        wait_registered("Cat")
-        told = relay_json("send", "Cat", "stop", "--mode=interrupt", "--wait=30")
-        [one] = told["deliveries"]
-        assert (one["state"], one["reason"]) == (
-            *("seen",),
-            "this agent cannot be interrupted: it was taken for a steer",
-        )
