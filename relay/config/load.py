@@ -369,8 +369,8 @@ def _collect(file: ConfigFile, module: types.ModuleType, mistakes: Mistakes) -> 
     settings = apply_dictionaries(names, registry, settings, mistakes, source=file.path)
     mistakes.check()
     settings = replace(settings, memory=settings.memory.of_file(file.path, file.sha256))
-    something = registry.holds_something or settings.hook_files or "memory" in settings.given
-    warnings = [] if something else _empty(names)
+    given = settings.hook_files or settings.given & {"memory", "personas"}
+    warnings = [] if registry.holds_something or given else _empty(names)
     for hook in registry.all_hooks():
         if isinstance(hook.action, Command):
             missing = pinned_programs.unfound(hook.action, file.path)

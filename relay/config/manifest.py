@@ -88,8 +88,15 @@ class Manifest:
 
     @property
     def more(self) -> dict[str, list[str]]:
-        """The names of its route functions, and of the channels that it connects."""
-        return {"routes": [one["name"] for one in self.routes], "channels": self.channel_adapters}
+        """The names of its route functions and of the channels that it connects, and what its
+        personas run."""
+        return {
+            "routes": [one["name"] for one in self.routes],
+            "channels": self.channel_adapters,
+            "personas": [
+                f"{name} ({' '.join(one['command'])})" for name, one in self.personas.items()
+            ],
+        }
 
     def fields(self) -> dict[str, Any]:
         """As it is kept."""
