@@ -21,7 +21,7 @@ SLOW = (
     "import time\n"
     "while True:\n"
     "    line = input()\n"
-    "    for n in range(300 if 'forever' in line and 'sent again' not in line else 15):\n"
+    "    for n in range(300 if 'forever' in line and 'sent again' not in line else 9):\n"
     "        print('step', n, flush=True)\n"
     "        time.sleep(0.1)\n"
     "    print('finished.', flush=True)\n"
