@@ -23,7 +23,14 @@ from relay.agents.json_lines import object_in
 from relay.agents.past_reader import MakeReader, PastReader
 from relay.broker.client import BrokerClient, connect
 from relay.cli import output, progress
-from relay.core.errors import EXIT_FAILED, BrokerUnavailable, RelayError, Timeout, UsageError
+from relay.core.errors import (
+    EXIT_FAILED,
+    BrokerUnavailable,
+    RelayError,
+    StorageError,
+    Timeout,
+    UsageError,
+)
 from relay.core.paths import Home
 from relay.protocol.past_turns import CLAUDE, CODEX
 
@@ -40,6 +47,8 @@ TAIL = 256
 #: A file's first lines, and bytes of each, that tell whose it is.
 HEAD_LINES, HEAD_MAX = 64, 64 * 1024
 DEPTH_MAX = 12
+#: The code of what only the person may do.
+_FORBIDDEN = "forbidden"
 #: Problems that are told one by one.
 TOLD_MAX = 20
 _OF_CLAUDE = re.compile(rb'"sessionId"\s*:\s*"')
@@ -92,9 +101,11 @@ def ingest_verb(options: Any) -> int:
                 for offset in _ingest(client, one, options.source, counts):
                     read = f"{(done + offset) >> 20} of {total >> 20} MB, {counts.turns} turns"
                     bar.show(done + offset, total, read)
-            except (BrokerUnavailable, Timeout):
+            except (BrokerUnavailable, Timeout, StorageError):
                 raise
             except (OSError, RelayError) as error:
+                if isinstance(error, RelayError) and error.code == _FORBIDDEN:
+                    raise
                 why = error.strerror if isinstance(error, OSError) else error.line
                 counts.problems.append(f"{one.path}: {why}")
             done += one.size
