@@ -128,6 +128,7 @@ class TurnReports:
         self._stopped = ""  # … for which message it is being stopped
         self._broken = False  # … it was broken off
         self._look_at: float | None = None
+        self._reads_again = False  # the turn began in a session before this one
         self._sent_at: float | None = None  # when a message went over that is not seen yet
         self._untold: list[Json] = []  # reports of a session before this one
 
@@ -323,7 +324,7 @@ class TurnReports:
     def _report(self, now: float) -> Iterator[DriverCommand]:
         saved = self._saved
         text = "\n".join(self._own_lines()).strip("\n")
-        ids, saved.seen = list(saved.seen), {}
+        ids, saved.seen, self._reads_again = list(saved.seen), {}, False
         self.gate.ended(ids)
         if saved.left_out:
             text = f"[the first {saved.left_out} lines are left out]\n{text}"
@@ -355,10 +356,10 @@ class TurnReports:
             yield ReportTurn(fields)
 
     def _own_lines(self) -> list[str]:
-        """The words without the echo of what was typed, which the screen of a program shows, and
-        which the next session cannot tell from them after a kill."""
+        """The words without the echo of what was typed: a session that reads a screen once more,
+        after a kill, cannot tell it from them."""
         lines, markers = self._saved.lines, self._saved.seen.values()
-        if not self._sources.screen_only:
+        if not (self._reads_again and self._sources.screen_only):
             return lines
         echoed = [n for n, line in enumerate(lines, 1) if any(one in line for one in markers)]
         return lines[echoed[-1] :] if echoed else lines
@@ -380,6 +381,7 @@ class TurnReports:
         """Go on where an earlier session of this run was."""
         self._saved = from_json(TurnCheckpoint, state or {})
         self._begun_at = now
+        self._reads_again = bool(self._saved.owed or self._saved.seen)
         self._heard_at = now if self._saved.lines else None
         self._untold = list(self._saved.pending)
         if self._saved.owed and not self._saved.started_ms:

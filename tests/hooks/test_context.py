@@ -155,11 +155,10 @@ def test_a_message_needs_a_receiver(to: str) -> None:
         context(FakeActions()).notify(to, "hello")
 
 
-@pytest.mark.parametrize("mode", ["steering", "collect", "interrupt"])
-def test_a_mode_that_nothing_acts_on_is_refused_with_those_that_are_there(mode: str) -> None:
+def test_a_mode_that_is_none_is_refused_with_those_that_are_there() -> None:
     with pytest.raises(UsageError) as caught:
-        context(FakeActions()).send("Bob", "hello", mode=mode)
-    assert "'steer'" in caught.value.hint or "known: followup, steer" in caught.value.hint
+        context(FakeActions()).send("Bob", "hello", mode="steering")
+    assert "'steer'" in caught.value.hint
 
 
 def test_output_is_bounded_in_number_and_size() -> None:

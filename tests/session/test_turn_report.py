@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
+
 from relay.core.message import REPORTED, AgentState, State
 from relay.core.source_events import StateChange
 from relay.directive.envelope import marker_of
@@ -152,7 +154,7 @@ def test_a_program_that_tells_nothing_is_done_after_silence_at_its_prompt() -> N
     asked(turns)
     turns.state_changed(IDLE, 0.0)
     assert not told(turns.delivered(ASKED.id, State.DELIVERING, 1.0))
-    turns.said([f"Relay message {marker_of(ASKED)} as it was typed", "answer"], 1.5)
+    turns.said(["answer"], 1.5)
     assert not told(turns.delivered(ASKED.id, State.SUBMITTED, 1.6))
     program.last_output, program.prompt = 1.5, False
     assert not told(turns.tick(1.5 + module.SILENCE + 1))
@@ -254,3 +256,21 @@ def test_a_turn_without_a_word_may_not_have_begun() -> None:
     turns.state_changed(IDLE, 6.0)
     [report] = told(turns.tick(6.0 + module.SETTLE))
     assert report["text"] == "one"
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["as-said", "after-a-kill"])
+def test_an_echo_is_told_from_words_that_repeat_the_message(killed: bool) -> None:
+    heard = Heard(screen_only=True, infers_turns=True)
+    turns = reports(heard)
+    asked(turns)
+    if killed:
+        turns, before = reports(heard), turns
+        turns.restore(before.state(), 0.0)
+    turns.state_changed(IDLE, 0.0)
+    turns.said([f"Relay message {marker_of(ASKED)} (End)", "answer"], 1.0) if killed else None
+    list(turns.delivered(ASKED.id, State.SEEN, 1.0))
+    words = f"GOT Relay message {marker_of(ASKED)}"
+    if not killed:
+        turns.said([words], 2.0)
+    [report] = told(turns.gone(3.0))
+    assert report["text"] == ("answer" if killed else words)
