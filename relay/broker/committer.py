@@ -24,7 +24,8 @@ from relay.protocol.broker import Json, refusal
 
 #: The most requests in one commit; what is beyond waits for the next.
 BATCH_MAX = 1024
-#: Who asks for what takes longer than this lets all others go first, again and again. Seconds.
+#: Who has asked for more than can be done in this time lets all others go first, again and again.
+#: Seconds.
 TURN = 0.01
 #: Ops whose messages a batch collects. Before any other op they are written, so that it finds them.
 _COLLECTED = frozenset({"send", "event"})
@@ -100,7 +101,7 @@ class Committer:
                 entry = pending.popleft()
                 if isinstance(entry, tuple):
                     self._apply(batch, *entry)
-                    if entry[1].op not in _COLLECTED and self._loop.time() > end:
+                    if self._loop.time() > end:
                         self._let_others_pass(entry[1].client)
                         break
                 else:
