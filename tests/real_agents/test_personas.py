@@ -15,6 +15,7 @@ from relay.core.dispatch import FULL, MINIMAL, PermissionLevel, PermissionSet
 from relay.core.paths import Home
 from tests.agents.gemini.documented import documented_hooks
 from tests.app.test_headless_turn import end, request
+from tests.e2e.wrapped import relay_json
 from tests.real_agents.conftest import Binary
 from tests.real_agents.gated import gated
 from tests.real_agents.model import Say, ScriptedModel, Shell
@@ -85,6 +86,8 @@ def test_a_wrapped_turn_is_held_to_its_permissions(
             client.request("dispatch", **asked)
         refused = "this turn may not use"
         wait_until(lambda: refused in json.dumps([one.body for one in model.requests]), 90)
+        # A prompt of the person's within half a second of the turn's end would still belong to it.
+        wait_until(lambda: relay_json("broker", "queue") == [], 60, "the turn's report")
         ann.rest()
         assert not (ann.recipe.cwd / "asked").exists()
         ann.call("observe")
