@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler, Job
 from relay.broker.routing import Routing
@@ -95,13 +96,13 @@ class Committer:
         """Apply what is pending and put it on the disk."""
         pending = self._pending
         batch = Batch(self._now_ms())
-        end = self._loop.time() + TURN
+        end = monotonic() + TURN
         try:
             for _ in range(min(len(pending), BATCH_MAX)):
                 entry = pending.popleft()
                 if isinstance(entry, tuple):
                     self._apply(batch, *entry)
-                    if self._loop.time() > end:
+                    if monotonic() > end:
                         self._let_others_pass(entry[1].client)
                         break
                 else:
