@@ -43,6 +43,12 @@ def start_newer(home: Home) -> None:
 def test_twenty_agents_notice_nothing_of_an_upgrade(
     home: Home, monkeypatch: pytest.MonkeyPatch, end: Callable[[Home], None]
 ) -> None:
+    starts = []
+
+    def launch(home: Home) -> None:
+        starts.append(home)
+        start_newer(home)
+
     async def talk(sessions: list[Session], number: int, half: asyncio.Event) -> None:
         """Say one thing after another to the next agent."""
         to = sessions[(number + 1) % AGENTS].name
@@ -57,7 +63,7 @@ def test_twenty_agents_notice_nothing_of_an_upgrade(
                 await stack.enter_async_context(Session(home, f"A{number}"))
                 for number in range(AGENTS)
             ]
-            monkeypatch.setattr("relay.broker.start.launch", start_newer)
+            monkeypatch.setattr("relay.broker.start.launch", launch)
             halves = [asyncio.Event() for _ in sessions]
             async with asyncio.TaskGroup() as group:
                 for number, half in enumerate(halves):
@@ -75,6 +81,7 @@ def test_twenty_agents_notice_nothing_of_an_upgrade(
     for session in asyncio.run(upgrade()):
         assert heard(session) == [f"{text}" for text in range(MESSAGES)]
         assert session.problems == []
+    assert len(starts) < AGENTS / 2  # of those who miss it one starts it
     stop_broker(home)
     with closing(sqlite3.connect(home.ledger)) as database:
         assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA.version + 1,)
