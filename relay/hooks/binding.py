@@ -49,8 +49,6 @@ class Binding:
     def call(self, function: Callable[..., object], arguments: Sequence[object]) -> object:
         """``function`` with its part of ``arguments`` (all that was offered, in order)."""
         if not self.keyword:
-            if len(self.positional) == 1:
-                return function(arguments[self.positional[0]])
             return function(*[arguments[index] for index in self.positional])
         return function(
             *[arguments[index] for index in self.positional],

@@ -15,8 +15,6 @@ from typing import Any, Protocol
 
 #: Calls of ``asyncio.to_thread`` that run at once, and plain calls that may wait for a thread.
 TO_THREAD_MAX, WAITING_MAX = 8, 1000
-#: Calls that begin between two looks where they are quick.
-MANY = 32
 #: Seconds that a loop which stops waits for the tasks which handlers left behind.
 LEFTOVER_GRACE = 1.0
 #: Seconds after which a thread that has nothing to do ends.
@@ -61,7 +59,6 @@ class Workers:
         self._queue: deque[Work] = deque()
         self._changed = threading.Condition()
         self._idle = self._alive = 0
-        self._begun = 0  # calls since ``spread`` was asked
         self._closed = False
 
     def add(self, calls: Sequence[Work]) -> None:
@@ -73,16 +70,11 @@ class Workers:
         for call in calls[room:]:
             call.fail(RuntimeError("too many calls wait for a thread"))
 
-    def spread(self) -> bool:
-        """Give further threads to what still waits; not while calls end within microseconds, which
-        those would only hold up. Returns whether to ask again soon."""
+    def spread(self) -> None:
+        """Give further threads to what still waits."""
         with self._changed:
-            begun, self._begun = self._begun, 0
-            if not self._queue:
-                return False
-            if begun < MANY:
+            if self._queue:
                 self._wake(len(self._queue))
-            return begun >= MANY
 
     def replace_one(self) -> None:
         """A thread is in a call that was given up: it ends with it, another may begin now."""
@@ -116,9 +108,6 @@ class Workers:
             del call  # an idle thread must not keep the last call and its result alive
 
     def _next(self) -> Work | None:
-        self._begun += 1  # two threads may count one; nobody needs the number exactly
-        with contextlib.suppress(IndexError):
-            return self._queue.popleft()
         with self._changed:
             while not self._queue:
                 self._idle += 1

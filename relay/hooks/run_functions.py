@@ -1,11 +1,10 @@
 """Calls Python handlers: each with a time limit, off the session's event loop, and never raising.
 
-Plain functions wait in one queue. One daemon thread begins with it; when it stops to move for 1 ms,
-what is in it gets further threads, up to 128 at once. Async functions are tasks of one event loop
-in a daemon thread of its own. A call over its time limit is given up: an async one is cancelled,
-the thread of a plain one is left to itself and replaced. A handler with 3 calls that were given up
-and still hang is switched off for the session; with 256 such calls in all, every further one is
-refused.
+Plain functions wait in one queue. One daemon thread begins with it; what is still in it after 1 ms
+gets further threads, up to 128 at once. Async functions are tasks of one event loop in a daemon
+thread of its own. A call over its time limit is given up: an async one is cancelled, the thread of
+a plain one is left to itself and replaced. A handler with 3 calls that were given up and still
+hang is switched off for the session; with 256 such calls in all, every further one is refused.
 """
 
 from __future__ import annotations
@@ -38,9 +37,6 @@ QUICK = 0.001
 #: Calls of one handler that hang before it is switched off, and of all before none is made.
 HUNG_PER_HANDLER, HUNG_MAX = 3, 256
 _TEXT_MAX = 4000
-
-#: What most handlers return, and nobody can await.
-_PLAIN = frozenset({bool, str, dict})
 
 R = TypeVar("R")
 
@@ -132,8 +128,7 @@ class FunctionRunner:
         patience = QUICK
         while batch.left:
             await asyncio.wait({batch.done}, timeout=patience)
-            if self._workers.spread():
-                continue
+            self._workers.spread()
             now = time.monotonic()
             late = [job for job in batch.jobs if not job.over and job.due(now) <= now]
             if late:
@@ -186,8 +181,9 @@ class FunctionRunner:
 
     def _abandon(self, batch: _Batch) -> None:
         """Nobody waits for these calls any more."""
-        # All of them first: a thread that takes the place of another begins at once.
-        for job in [job for job in batch.jobs if job.settle(CallEnd.REFUSED)]:
+        for job in batch.jobs:
+            if not job.settle(CallEnd.REFUSED):
+                continue
             if job.in_worker:
                 self._workers.replace_one()
                 self._hangs(job.call.callee, job, job.due(time.monotonic()))
@@ -204,8 +200,6 @@ class FunctionRunner:
             self._off[callee] = f"switched off: {own} of its calls hang"
 
     def _refusal(self, callee: Callee) -> CallOutcome[Any] | None:
-        if not (self._batches or self._off or self._given_up or self._closed):
-            return None
         end, why = CallEnd.REFUSED, ""
         if callee in self._off:
             end, why = CallEnd.OFF, self._off[callee]
@@ -311,6 +305,7 @@ class _Job:
             if self.over:
                 return True
             self.began, self.in_worker = time.monotonic(), True
+        threading.current_thread().name = f"relay-handler {self.call.callee.name}"[:60]
         try:
             # What a handler sets there is gone with it, as in a thread of its own.
             value = Variables().run(self.call.begin)
@@ -342,10 +337,8 @@ class _Job:
 
 
 def _is_awaitable(value: object) -> bool:
-    if value is None or type(value) in _PLAIN:
-        return False
     try:
-        return inspect.isawaitable(value)
+        return value is not None and inspect.isawaitable(value)
     except BaseException:  # a value of the user's own making may do anything
         return False
 

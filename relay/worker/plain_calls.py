@@ -15,11 +15,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from relay.core.dispatch import Event
-from relay.hooks.handler_threads import MANY, Workers
+from relay.hooks.handler_threads import Workers
 from relay.hooks.hook_types import RouteFunction
 from relay.hooks.output_keys import HandlerError
 from relay.hooks.run_functions import HUNG_PER_HANDLER, QUICK, WORKERS, one_line
 
+#: Functions that are called within 1 ms where they are quick.
+MANY = 32
 #: What a function returned, as it travels; raises HandlerError.
 Read = Callable[[object], object]
 #: Microseconds, what it said (None: nothing), and what went wrong.
