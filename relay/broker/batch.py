@@ -123,8 +123,8 @@ class Batch:
         self.requests: list[ClientRequest] = []
         self.owed: list[ClientRequest] = []  # requests of earlier batches that a job goes on with
         self.answers: list[tuple[Client, bytes]] = []
-        self.after: list[Callable[[], None]] = []
-        self.on_failure: list[Callable[[], None]] = []  # instead of ``after``
+        self.after: list[Callable[[], object]] = []
+        self.on_failure: list[Callable[[], object]] = []  # instead of ``after``
         self.sends: list[Accepted] = []
         self.stored: list[Accepted] = []  # what was written of them
         self.cut = False  # what follows must see this batch committed

@@ -22,6 +22,7 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Member
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.workers import ConfigWorker, ConfigWorkers
+from relay.core import json_text
 from relay.core.dispatch import RELAY_CHANNEL, Event, HookResult, dispatch_of, merged
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import derived_ulid
@@ -308,11 +309,7 @@ class Evaluations:
         if hops is None:
             return
         again = partial(self._submit, queue, worker, seq, event, said)
-
-        def failed() -> None:
-            self._loop.call_later(AGAIN_AFTER, again)
-
-        batch.on_failure.append(failed)
+        batch.on_failure.append(lambda: self._loop.call_later(AGAIN_AFTER, again))
         ready = worker.ready or {}
         rows, dispatches = [], []
         for one in said.said:
@@ -353,8 +350,9 @@ class Evaluations:
             return replace(row, error="an earlier event had switched it off"), None
         try:
             result = HookResult.of(one.result)
-        except UsageError as wrong:
-            return replace(row, error=wrong.line[:ERROR_MAX]), None
+            json_text.size_of(result.to_json())
+        except (UsageError, ValueError) as wrong:
+            return replace(row, error=str(wrong)[:ERROR_MAX]), None
         return replace(row, fired=result.fire, result=result.to_json()), result
 
     def _disable(self, hook_id: str, seq: int, event: str, batch: Batch) -> None:

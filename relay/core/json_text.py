@@ -49,9 +49,22 @@ def loads(text: str) -> Any:
         raise ValueError(f"no JSON value at character {error.value}") from None
     except RecursionError:
         raise ValueError("a JSON value that is nested too deep") from None
+    except SystemError:  # the scanner misses json's own exception, which is not imported yet
+        import json
+
+        json.loads(text)
+        raise
     if end != len(text):
         raise ValueError(f"more than one JSON value: character {end}")
     return value
+
+
+def size_of(value: object) -> int:
+    """Bytes of ``value`` as strict JSON. Raises ValueError for what SQLite or UTF-8 cannot hold: a
+    number that is not finite, a lone surrogate."""
+    import json
+
+    return len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
 
 
 def named(path: str) -> str | None:

@@ -144,9 +144,11 @@ def add(
     """Make a person known, or add to one of that name what is given. Who was brought by a channel
     under one of the addresses becomes this one. Raises UsageError for one that somebody has."""
     with ledger.guard() as db:
+        # What a stranger calls himself proves nothing: only those that the owner has named count.
         rows = db.execute(
-            f"SELECT {_COLUMNS} FROM persons p WHERE merged_into IS NULL AND name=? COLLATE NOCASE",
-            (name,),
+            f"SELECT {_COLUMNS} FROM persons p WHERE merged_into IS NULL AND name=? COLLATE NOCASE"
+            " AND type NOT IN (?,?,?)",
+            (name, *_BROUGHT),
         ).fetchmany(2)
     if len(rows) > 1:
         raise _several(name)

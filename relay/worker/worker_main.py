@@ -20,6 +20,7 @@ from typing import Any
 
 from relay.config.load import LoadedConfig, load_trusted, manifest_of
 from relay.config.trust import user_config
+from relay.core import json_text
 from relay.core.child_process import give_up, take_input
 from relay.core.dispatch import Event, HookResult
 from relay.core.errors import ConfigError, RelayError, UsageError, error_fields
@@ -184,7 +185,7 @@ def _read(value: object, name: str = "") -> Json | None:
     try:
         result = HookResult.of(value)
         found = result.to_json()
-        size = len(json.dumps(found))
+        size = json_text.size_of(found)
     except (RelayError, TypeError, ValueError, RecursionError) as error:
         told = error.line if isinstance(error, RelayError) else f"it is no JSON: {error}"
         raise HandlerError(

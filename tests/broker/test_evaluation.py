@@ -224,6 +224,22 @@ def test_a_function_that_takes_too_long_costs_only_its_own_part(
     assert errors == [("user/quick", None), ("user/slow", "it did not end within 0.2 s")]
 
 
+def test_what_no_ledger_can_hold_is_an_error_of_its_function(
+    home: Home, served: None, configure: Configure
+) -> None:
+    configure(
+        "@relay.route\ndef number(event): return {'fire': True, 'context': {'extracted':"
+        " {'n': 1e999}}}\n"
+        "@relay.route\ndef text(event): return {'fire': True, 'routing': {'session': '\\ud800'}}"
+    )
+    with connect(home) as client:
+        client.request("event", outside=outside("1"))
+        settled(home, 2)
+    errors = [error for (error,) in rows(home, "SELECT error FROM evaluations ORDER BY hook_id")]
+    assert ["not JSON compliant" in errors[0], "surrogates" in errors[1]] == [True, True]
+    assert rows(home, "SELECT count(*) FROM dispatches") == [(0,)]
+
+
 def test_what_is_not_trusted_any_more_or_cannot_run_evaluates_nothing_and_says_so(
     home: Home, served: None, configure: Configure
 ) -> None:

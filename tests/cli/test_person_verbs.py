@@ -50,6 +50,17 @@ def test_who_is_added_takes_over_what_came_from_the_address(relay: Run) -> None:
     assert done.stdout.splitlines()[1] == "name:         Mom"
 
 
+def test_nobody_becomes_known_by_the_name_that_he_gives_himself(relay: Run) -> None:
+    ingest(relay, "mail", "evil@example.org", sender_name="Mom")
+    relay("person", "add", "Mom", "--type", "owner", "--address", "imessage:+15559876543")
+    mom, evil = (
+        json.loads(relay("person", "show", one, "--json").stdout)
+        for one in ("imessage:+15559876543", "mail:evil@example.org")
+    )
+    assert (mom["type"], mom["addresses"]) == ("owner", ["imessage:+15559876543"])
+    assert (evil["type"], evil["addresses"]) == ("unknown", ["mail:evil@example.org"])
+
+
 def test_two_persons_become_one(relay: Run) -> None:
     relay("person", "add", "Mom", "--address", "mail:mom@example.org")
     relay("person", "add", "Mother", "--address", "chat:m", "--relationship", "family")
