@@ -1,6 +1,6 @@
 """Runs one turn of a headless persona: ``claude -p``, ``codex exec`` and the like, then ends.
 
-A process of its own, started by the broker (relay.broker.known_personas), told and telling as
+A process of its own, started by the broker (relay.broker.headless_turns), told and telling as
 relay.protocol.turns says, on its standard input, which is a socket. Whatever becomes of it, nothing
 of the turn goes on afterwards: all that the program has started ends with it.
 

@@ -16,7 +16,6 @@ from relay.core.agent_names import valid_name
 from relay.core.errors import EXIT_FAILED, UsageError
 from relay.core.files import own_folder, write_atomically
 from relay.core.paths import Home
-from relay.core.visible import visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,13 +127,13 @@ def learn_verb(options: Any) -> int:
     name = options.name or script_of(command) or program(command)
     path = _profile_path(name, home)
     table.prose(_STEPS.format(command=" ".join(command), draft=DRAFT))
-    if not _asked("Begin?"):
+    if not output.agreed("Begin?"):
         return EXIT_FAILED
     _end_in_order()
     text = learn(name, command)
     output.lines(text)
     there = " It takes the place of the one that is there." if os.path.exists(path) else ""
-    if not _asked(f"Keep this as {path}?{there}"):
+    if not output.agreed(f"Keep this as {path}?{there}"):
         return EXIT_FAILED
     own_folder(home.profiles)
     write_atomically(path, text)
@@ -160,15 +159,7 @@ def _agreed(command: list[str]) -> bool:
         f"{' '.join(command)} is started here, and its model answers some 15 short messages (about"
         " 10,000 tokens beside its own). It is asked to run a harmless command."
     )
-    if not sys.stdin.isatty():
-        raise UsageError("nobody is here to agree to that", hint="give --yes")
-    return _asked("Begin?")
-
-
-def _asked(question: str) -> bool:
-    sys.stderr.write(visible(f"{question} [y/N] "))
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return output.agreed("Begin?")
 
 
 def _table(report: Report) -> None:

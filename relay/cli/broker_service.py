@@ -12,10 +12,9 @@ import sys
 
 from relay.broker.client import check_person
 from relay.cli import output
-from relay.core.errors import RelayError, UsageError
+from relay.core.errors import RelayError
 from relay.core.files import write_atomically
 from relay.core.paths import Home
-from relay.core.visible import visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def install_verb(options: Any) -> int:
     output.lines(text)
     if os.path.exists(path):
         output.note("it replaces the one that is there")
-    if not _agreed(options):
+    if not output.agreed("Write it?", yes=options.yes):
         return 1
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -58,16 +57,6 @@ def _is_there(path: str, text: str) -> bool:
             return file.read() == text
     except (OSError, UnicodeDecodeError):
         return False
-
-
-def _agreed(options: Any) -> bool:
-    if options.yes:
-        return True
-    if not sys.stdin.isatty():
-        raise UsageError("nobody is here to agree to that", hint="give --yes")
-    sys.stderr.write(visible("Write it? [y/N] "))
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _command(home: Home) -> list[str]:

@@ -103,24 +103,14 @@ def _ingest(client: BrokerClient, text: bytes, files: list[Json]) -> Json:
 
 def _stored(path: str) -> Json:
     """The file, stored beside the ledger."""
-    import mimetypes
     import os
 
-    from relay.core.files import read_file
     from relay.ledger import content_files
 
-    try:
-        data = read_file(path, content_files.CONTENT_MAX)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    data = content_files.read(path)
     home = Home.from_env()
     home.create()
-    return {
-        "sha256": content_files.store(home, data),
-        "size": len(data),
-        "name": os.path.basename(path)[-255:],
-        "content_type": mimetypes.guess_type(path)[0] or "application/octet-stream",
-    }
+    return content_files.stored(home, os.path.basename(path), data)
 
 
 def _print(answer: Json, in_json: bool) -> None:

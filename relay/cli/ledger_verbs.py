@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 
 from relay.broker.client import connect
 from relay.cli import output, progress, table
@@ -12,7 +11,6 @@ from relay.cli.parser import Parser, count, moment, wait_seconds
 from relay.cli.verbs import verb
 from relay.core.errors import UsageError
 from relay.core.paths import Home
-from relay.core.visible import visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,17 +162,12 @@ def compact_verb(options: Any) -> int:
 
 
 def _agreed(options: Any, would: Json) -> bool:
-    if options.yes:
-        return True
-    output.note(
-        f"Of what was said in {would['turns']} turns the beginning stays, of their tool calls the"
-        f" names: {would['characters']:,} characters go for good. Events stay as they are."
-    )
-    if not sys.stdin.isatty():
-        raise UsageError("nobody is here to agree to that", hint="give --yes")
-    sys.stderr.write(visible("Compact them? [y/N] "))
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    if not options.yes:
+        output.note(
+            f"Of what was said in {would['turns']} turns the beginning stays, of their tool calls"
+            f" the names: {would['characters']:,} characters go for good. Events stay as they are."
+        )
+    return output.agreed("Compact them?", yes=options.yes)
 
 
 def _compact(client: BrokerClient, options: Any, *, really: bool) -> Json:

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from relay.core.errors import RelayError
+from relay.core.errors import RelayError, UsageError
 from relay.core.visible import is_visible, visible, visible_lines
 
 TYPE_CHECKING = False
@@ -94,6 +94,18 @@ def note(text: str) -> None:
     except OSError:  # nobody reads it: the end of the verb says so
         pass
     sys.stderr.write(visible(text) + "\n")
+
+
+def agreed(question: str, *, yes: bool = False) -> bool:
+    """Whether the person agrees, in words at the terminal or by ``yes``. Raises UsageError where
+    nobody can be asked."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise UsageError("nobody is here to agree to that", hint="give --yes")
+    sys.stderr.write(visible(f"{question} [y/N] "))
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def as_json(value: object) -> None:

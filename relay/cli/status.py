@@ -21,8 +21,6 @@ _FIELDS = (
     *("name", "state", "kind", "pid", "cwd", "unread", "since"),
     *("command", "last_seen", "reason"),
 )
-#: Longer than a broker takes that must kill a store which hangs. Seconds.
-_STOP_WITHIN = 30.0
 
 
 def add(verbs: Parser) -> None:

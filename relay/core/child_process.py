@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
+from contextlib import suppress
 
 
 def take_input() -> socket.socket:
@@ -19,7 +21,10 @@ def take_input() -> socket.socket:
 
 
 def give_up() -> None:
-    """End at once, with all that was started here."""
+    """End at once, with all that was started here; what was printed is in the log."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

@@ -7,13 +7,34 @@ from __future__ import annotations
 
 import hashlib
 import os
+from typing import Any
 
 from relay.core.errors import StorageError, UsageError
-from relay.core.files import make_private_folder, sync_folder, write_atomically
+from relay.core.files import make_private_folder, read_file, sync_folder, write_atomically
 from relay.core.paths import Home
 
 #: Bytes of one file.
 CONTENT_MAX = 16 * 1024 * 1024
+
+
+def read(path: str) -> bytes:
+    """What is in a file that the person names. Raises UsageError."""
+    try:
+        return read_file(path, CONTENT_MAX)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def stored(home: Home, name: str, data: bytes, content_type: str = "") -> dict[str, Any]:
+    """Put ``data`` on the disk; how an event names it. Raises UsageError, StorageError."""
+    import mimetypes  # it reads several files of the system's
+
+    return {
+        "sha256": store(home, data),
+        "size": len(data),
+        "name": name[-255:],
+        "content_type": content_type or mimetypes.guess_type(name)[0] or "application/octet-stream",
+    }
 
 
 def store(home: Home, data: bytes) -> str:

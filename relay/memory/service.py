@@ -321,11 +321,6 @@ def run(opener: Opener) -> None:
         MemoryServer(Home(sys.argv[1]), channel, opener).run()
     except BaseException:
         traceback.print_exc()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        pass
     # Threads and children of a store may live on; nothing of them is needed any more.
     give_up()
 

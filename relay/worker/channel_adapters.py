@@ -22,7 +22,6 @@ from typing import Any
 
 from relay.core.dispatch import DeliveryContext
 from relay.core.errors import RelayError, UsageError
-from relay.core.files import read_file
 from relay.core.paths import Home
 from relay.hooks.hook_types import ChannelAdapter
 from relay.ledger import content_files
@@ -88,27 +87,13 @@ class ChannelInlet:
         return outside
 
     def _stored(self, given: object) -> Json:
-        import mimetypes
-
         if isinstance(given, os.PathLike):
-            path = os.fspath(given)
-            try:
-                data = read_file(path, content_files.CONTENT_MAX)
-            except OSError as error:
-                raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-            name = os.path.basename(path)
-        elif isinstance(given, tuple) and len(given) in (2, 3) and isinstance(given[1], bytes):
-            name, data = str(given[0]), given[1]
-        else:
-            # Not the name of a file in a text: what comes from outside must not choose one.
-            raise UsageError("a file is a pathlib.Path, or (name, bytes) or (name, bytes, type)")
-        kind = given[2] if isinstance(given, tuple) and len(given) == 3 else None
-        return {
-            "sha256": content_files.store(self._home, data),
-            "size": len(data),
-            "name": name[-255:],
-            "content_type": kind or mimetypes.guess_type(name)[0] or "application/octet-stream",
-        }
+            data = content_files.read(os.fspath(given))
+            return content_files.stored(self._home, os.path.basename(given), data)
+        if isinstance(given, tuple) and len(given) in (2, 3) and isinstance(given[1], bytes):
+            return content_files.stored(self._home, str(given[0]), *given[1:])
+        # Not the name of a file in a text: what comes from outside must not choose one.
+        raise UsageError("a file is a pathlib.Path, or (name, bytes) or (name, bytes, type)")
 
 
 class _RunningAdapter:

@@ -223,9 +223,4 @@ def main() -> None:
             asyncio.run(_run(loaded, channel, Home(root), path == user_config()))
     except BaseException:
         traceback.print_exc()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        pass
     give_up()
