@@ -9,6 +9,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from relay.app.relay import Relay
+    from relay.automation.definition import Automation, AutomationResult
     from relay.core.dispatch import (
         AddedContext,
         DeliveryContext,
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AddedContext",
+    "Automation",
+    "AutomationResult",
     "DeliveryContext",
     "Event",
     "HookResult",
@@ -44,6 +47,10 @@ def __getattr__(name: str) -> object:
         from relay.core.message import QueueMode
 
         return QueueMode
+    if name.startswith("Automation"):
+        from relay.automation import definition
+
+        return getattr(definition, name)
     from relay.core import dispatch
 
     return getattr(dispatch, name)

@@ -23,7 +23,7 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "core",
         "protocol",
         "directive ledger",
-        "hooks screen",
+        "hooks screen automation",
         "agents",
         "config",
         "pump session broker memory worker",
@@ -48,7 +48,7 @@ IMPURE = {
     *("random", "secrets", "uuid", "traceback", "linecache"),
 }
 #: Files of these folders are pure, but for the emulator's; so is each that says "Pure." of itself.
-PURE_FOLDERS = {"directive", "screen"}
+PURE_FOLDERS = {"automation", "directive", "screen"}
 NOT_PURE = {"relay.screen.emulator", "relay.screen.emulator_library"}
 KINDS = re.compile(r"(Process \d: |Library: |Library, pure(?: but for [\w ]+)?: |Program: )")
 
