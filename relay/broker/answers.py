@@ -22,7 +22,7 @@ from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import Route, Routing, route
 from relay.core.dispatch import RELAY_CHANNEL
 from relay.core.errors import NotDelivered, RelayError
-from relay.core.ids import derived_ulid, new_ulid
+from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, QueueMode
 from relay.core.visible import visible
 from relay.ledger import answer_rows
@@ -153,8 +153,8 @@ class AnswerDeliveries:
             return
         message = Accepted(
             request=None,
-            id=derived_ulid(row.created_ms, "answer", row.id),
-            given=True,
+            id=new_ulid(batch.now_ms),
+            given=False,
             kind="message",
             sender=row.persona,
             origin="agent",

@@ -6,9 +6,10 @@ relay.broker.committer runs and commits it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from relay.broker.routing import Routing
 from relay.core.processes import Process
@@ -115,6 +116,7 @@ class Batch:
         "on_failure",
         "sends",
         "stored",
+        "offered",
         "cut",
     )
 
@@ -127,7 +129,23 @@ class Batch:
         self.on_failure: list[Callable[[], object]] = []  # instead of ``after``
         self.sends: list[Accepted] = []
         self.stored: list[Accepted] = []  # what was written of them
+        self.offered = False  # whether ``after`` offers what is stored
         self.cut = False  # what follows must see this batch committed
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """What is added within is taken back where it raises, as if that alone had not been
+        committed; but for ``owed``, whose answer the caller gives."""
+        lists: tuple[list[Any], ...] = (self.answers, self.after, self.sends)
+        sizes, failing, offered = [len(one) for one in lists], len(self.on_failure), self.offered
+        try:
+            yield
+        except BaseException:
+            for one, size in zip(lists, sizes, strict=True):
+                del one[size:]
+            self.offered = offered
+            self.after += self.on_failure[failing:]
+            raise
 
     def answer(self, client: Client, n: int, fields: Json) -> None:
         """Answer request ``n`` once the batch is committed."""

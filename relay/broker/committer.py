@@ -150,12 +150,16 @@ class Committer:
             batch.answers.append((request.client, refusal(request.n, self._fault())))
 
     def _do(self, batch: Batch, job: Job) -> None:
+        owed = len(batch.owed)
         try:
-            job(batch)
+            with self._ledger.part(), batch.part():
+                job(batch)
         except StorageError:
             raise
         except Exception:
-            self._fault()  # no request of the batch has anything to do with it
+            # No request of the batch has anything to do with it but those that it goes on with.
+            error = self._fault()
+            batch.answers += [(one.client, refusal(one.n, error)) for one in batch.owed[owed:]]
 
     def _failed(self, batch: Batch, error: RelayError) -> Batch:
         """What to finish instead of ``batch``: every request gets the error."""

@@ -62,7 +62,6 @@ class DeliveryWindows:
         self._directory = directory
         self._committer = committer
         self._windows: dict[str, _Window] = {}  # by lower-case name
-        self._collecting: Batch | None = None  # the last that got a message
         self._followers: dict[str, set[Client]] = {}  # by lower-case name
         self._following: dict[Client, str] = {}
         self._notified: set[Client] = set()  # they have not looked since
@@ -71,8 +70,8 @@ class DeliveryWindows:
 
     def collect(self, message: Accepted, batch: Batch) -> None:
         """Store a message with the batch, then offer it to its recipients."""
-        if self._collecting is not batch:
-            self._collecting = batch
+        if not batch.offered:
+            batch.offered = True
             batch.after.append(partial(self._offer_all, batch.stored))
         batch.sends.append(message)
 

@@ -11,7 +11,7 @@ from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import Route, Routing
 from relay.core.dispatch import RELAY_CHANNEL, PersonType
 from relay.core.errors import RelayError
-from relay.core.ids import derived_ulid
+from relay.core.ids import new_ulid
 from relay.core.message import QueueMode
 from relay.ledger import agent_ledger, dispatch_rows, persons
 from relay.ledger.agent_ledger import TurnPrompt
@@ -146,8 +146,8 @@ class DispatchEnds:
             body += f" relay broker retry {row.id[-8:]} tries it again."
         message = Accepted(
             request=None,
-            id=derived_ulid(batch.now_ms, "bounce", row.id, str(row.fence)),
-            given=True,
+            id=new_ulid(batch.now_ms),
+            given=False,
             kind="message",
             sender="relay",
             origin="relay",

@@ -24,7 +24,7 @@ from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.workers import ConfigWorker, ConfigWorkers
 from relay.core import json_text
 from relay.core.dispatch import RELAY_CHANNEL, Event, HookResult, dispatch_of, merged
-from relay.core.errors import RelayError, UsageError
+from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.ids import derived_ulid
 from relay.core.paths import Home
 from relay.hooks.hook_types import ASKED_KINDS
@@ -122,7 +122,8 @@ class Evaluations:
         at_ms = batch.now_ms - batch.now_ms % int(TICK * 1000)
         event = Accepted(
             request=None,
-            id=derived_ulid(at_ms, TIMER),  # of a minute there is one, whoever was killed
+            # Of a minute there is one, whoever was killed; and nobody can take its id before.
+            id=derived_ulid(at_ms, TIMER, self._ledger.nonce(TIMER, str(at_ms))),
             given=True,
             kind=TIMER,
             sender="relay",
@@ -219,8 +220,8 @@ class Evaluations:
                 continue
             queue.out.add(seq)
             fields: Json = {"do": "evaluate", "event": event.to_json(), "skip": off}
-            answer = worker.ask(fields)
-            answer.add_done_callback(partial(self._answered, queue, worker, seq, event))
+            asked = _Asked(queue, worker, seq, event)
+            worker.ask(fields).add_done_callback(partial(self._answered, asked))
 
     def _later(self, queue: _Queue, seconds: float) -> None:
         queue.reading = False
@@ -239,44 +240,36 @@ class Evaluations:
         def drop(batch: Batch) -> None:
             self._ledger.begin()
             count = evaluation_rows.drop_due(self._ledger, queue.key)
-            batch.after.append(
-                partial(self._log, f"{queue.key} leaves {count} events unevaluated: {why}")
-            )
+            told = f"{queue.key} leaves {count} events unevaluated: {why}"
+            batch.after.append(partial(self._log, told))
 
         queue.deaths.clear()
         self._committer.submit_job(drop)
 
     # -- what was said
 
-    def _answered(
-        self,
-        queue: _Queue,
-        worker: ConfigWorker,
-        seq: int,
-        event: Event,
-        answer: asyncio.Future[Json],
-    ) -> None:
+    def _answered(self, asked: _Asked, answer: asyncio.Future[Json]) -> None:
         if self._closed:
             return
         error = answer.exception()
         if error is None:
             try:
-                self._submit(queue, worker, seq, event, _answer(answer.result()))
+                self._submit(asked, _answer(answer.result()))
             except (KeyError, TypeError, ValueError):
-                worker.kill()
-                self._died(queue, worker, seq, event, "the worker answered nonsense")
+                asked.worker.kill()
+                self._died(asked, "the worker answered nonsense")
         else:
-            self._died(queue, worker, seq, event, str(error))
+            self._died(asked, str(error))
 
-    def _died(self, queue: _Queue, worker: ConfigWorker, seq: int, event: Event, how: str) -> None:
+    def _died(self, asked: _Asked, how: str) -> None:
         """The worker has ended while it had this event."""
+        queue, worker, seq, _ = asked
         queue.cursor = min(queue.cursor, seq - 1)
         if not worker.problem:
             queue.deaths[seq] = queue.deaths.get(seq, 0) + 1
             if queue.deaths[seq] >= DEATHS_MAX:
                 told = f"{how}, {DEATHS_MAX} times while this was evaluated"
-                said = _Answer(event.timestamp, [_Said("*", 0, None, told)], "{}")
-                self._submit(queue, worker, seq, event, said)
+                self._submit(asked, _failed(asked, told))
                 return
         queue.out.discard(seq)
         if queue.out:
@@ -286,34 +279,34 @@ class Evaluations:
         else:
             self.offer(queue.key)
 
-    def _submit(
-        self, queue: _Queue, worker: ConfigWorker, seq: int, event: Event, said: _Answer
-    ) -> None:
-        record = partial(self._record, queue, worker, seq, event, said)
-        self._committer.submit_job(record)
+    def _submit(self, asked: _Asked, said: _Answer) -> None:
+        self._committer.submit_job(partial(self._record, asked, said))
 
-    def _record(
-        self,
-        queue: _Queue,
-        worker: ConfigWorker,
-        seq: int,
-        event: Event,
-        said: _Answer,
-        batch: Batch,
-    ) -> None:
+    def _record(self, asked: _Asked, said: _Answer, batch: Batch) -> None:
         """Store the evaluations and the dispatches of one event, in one commit."""
-        config = worker.config
+        queue, seq = asked.queue, asked.seq
+        again = partial(self._submit, asked, said)
+        batch.on_failure.append(lambda: self._loop.call_later(AGAIN_AFTER, again))
         self._ledger.begin()
-        hops = evaluation_rows.settle(self._ledger, config.key, seq)
+        hops = evaluation_rows.settle(self._ledger, queue.key, seq)
         batch.after.append(partial(self._recorded, queue, seq))
         if hops is None:
             return
-        again = partial(self._submit, queue, worker, seq, event, said)
-        batch.on_failure.append(lambda: self._loop.call_later(AGAIN_AFTER, again))
-        ready = worker.ready or {}
+        try:
+            with self._ledger.part(), batch.part():
+                self._store(asked, hops, said, batch)
+        except StorageError:
+            raise
+        except Exception as error:
+            why = f"what was said of it cannot be stored: {type(error).__name__}: {error}"
+            self._log(f"the event {asked.event.id} is given up: {why}")
+            self._store(asked, hops, _failed(asked, why[:ERROR_MAX]), batch)
+
+    def _store(self, asked: _Asked, hops: int, said: _Answer, batch: Batch) -> None:
+        queue, worker, seq, event = asked
         rows, dispatches = [], []
         for one in said.said:
-            row, result = self._row(config.key, one, said.started_ms)
+            row, result = self._row(queue.key, one, said.started_ms)
             rows.append(row)
             if result is None:
                 continue
@@ -323,18 +316,13 @@ class Evaluations:
                 priority = worker.priorities.get(one.name, 0)
                 dispatches.append(dispatch_of(event, row.hook_id, result, priority))
         evaluation_rows.add_evaluations(
-            self._ledger, config.key, seq, said.started_ms, rows, said.quiet
+            self._ledger, queue.key, seq, said.started_ms, rows, said.quiet
         )
-        if ready.get("merge") == "same_session":
+        if (worker.ready or {}).get("merge") == "same_session":
             dispatches = merged(dispatches)
         if dispatches:
             add_dispatches(
-                self._ledger,
-                seq,
-                dispatches,
-                config=config.key,
-                hops=hops + 1,
-                now_ms=batch.now_ms,
+                self._ledger, seq, dispatches, config=queue.key, hops=hops + 1, now_ms=batch.now_ms
             )
             batch.after.append(self._dispatched)
 
@@ -369,6 +357,15 @@ class Evaluations:
         self.offer(queue.key)
 
 
+class _Asked(NamedTuple):
+    """An event that a worker was asked of."""
+
+    queue: _Queue
+    worker: ConfigWorker
+    seq: int
+    event: Event
+
+
 class _Said(NamedTuple):
     """What a worker said of one function. ``latency_us``: microseconds."""
 
@@ -384,6 +381,11 @@ class _Answer(NamedTuple):
     started_ms: int
     said: list[_Said]
     quiet: str  # JSON of microseconds by name
+
+
+def _failed(asked: _Asked, why: str) -> _Answer:
+    """That it is given up, and by all functions."""
+    return _Answer(asked.event.timestamp, [_Said("*", 0, None, why)], "{}")
 
 
 def _answer(given: Json) -> _Answer:

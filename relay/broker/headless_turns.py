@@ -26,6 +26,7 @@ from relay.broker.wrapped_turns import asked
 from relay.config.personas import PersonaSpec
 from relay.core.dispatch import PermissionSet
 from relay.core.errors import RelayError
+from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.ledger import agent_ledger, dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow
@@ -194,7 +195,7 @@ class HeadlessTurns:
             attempt=max(one.fence for one in rows),
         )
         request = TurnRequest(
-            turn=first.next_turn,
+            turn=new_ulid(now_ms),
             name=first.persona,
             session=label,
             prompt=told.prompt,

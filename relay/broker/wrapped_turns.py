@@ -18,6 +18,7 @@ from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import route
 from relay.broker.turn_context import AskedMessage, assemble
 from relay.core.errors import RelayError
+from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, BY_HOOK, REPORTED, QueueMode, State
 from relay.ledger import dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow
@@ -67,8 +68,8 @@ class WrappedTurns:
         }
         message = Accepted(
             request=None,
-            id=rows[0].next_turn,
-            given=True,
+            id=new_ulid(batch.now_ms),  # no derived one: nobody can take it before
+            given=False,
             kind="message",
             sender=sender,
             origin=origin,
@@ -128,7 +129,10 @@ class WrappedTurns:
         rest = deadline
         for row in rows:
             found = self._ledger.delivery(row.message or "", row.persona)
-            if found is None or found[2].state not in (State.SUBMITTED, State.SEEN):
+            if found is None:  # and never will be
+                late.append(row)
+                continue
+            if found[2].state not in (State.SUBMITTED, State.SEEN):
                 continue
             begun = found[2].submitted_ms or found[2].updated_ms
             left = deadline - (now_ms - begun) / 1000

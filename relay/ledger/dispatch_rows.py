@@ -74,11 +74,6 @@ class DispatchRow:
         ours = self.channel == RELAY_CHANNEL
         return self.sender if ours else f"{self.channel}:{self.sender}"
 
-    @property
-    def next_turn(self) -> str:
-        """The id of the turn that it begins next, and of the message to a wrapped agent."""
-        return derived_ulid(self.created_ms, "turn", self.id, str(self.fence + 1))
-
 
 #: Characters of what was asked that a list has.
 _LISTED = 400
@@ -166,8 +161,7 @@ def queued(
     with ledger.guard() as db:
         found = db.execute(
             "SELECT d.id, d.mode, d.created_ms, d.priority, d.config, d.permissions_json,"
-            " d.delivery_json, json_extract(d.context_json, '$.system_prompt'), e.agent,"
-            " e.peer_kind"
+            " d.delivery_json, iif(d.mode='collect', d.context_json, ''), e.agent, e.peer_kind"
             f" {_FROM} WHERE d.open AND d.persona=? AND d.session IN ({_marks(sessions)})"
             f" AND d.state='queued' AND d.mode IN ({_marks(modes)})"
             " ORDER BY d.priority DESC, d.seq LIMIT ?",
@@ -183,13 +177,14 @@ def _share(
     config: str,
     permissions: str,
     delivery: str,
-    prompt: str | None,
+    context: str,
     sender: str,
     peer_kind: str | None,
 ) -> str:
     """What those have in common that may share a turn: whose persona is meant, what is permitted,
     what it is told, and where the answer goes. In a group that is the group, else the sender."""
     to = {key: one for key, one in json.loads(delivery).items() if key != "reply_to"}
+    prompt = json.loads(context).get("system_prompt")  # no SQL: SQLite has no lone surrogates
     whose = "" if peer_kind == PeerKind.GROUP.value and to.get("peer") else sender.lower()
     return json.dumps([config, permissions, sorted(to.items()), prompt, whose])
 

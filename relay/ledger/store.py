@@ -120,13 +120,11 @@ class Ledger(Transactions):
         if told:
             self.tell(told)
 
-    def rollback(self) -> None:
-        """Forget everything since the last commit. Never raises."""
+    def _forget(self) -> None:
         self._seq = None
         self._added = 0
         self._numbers.clear()
         self._senders.clear()
-        super().rollback()
 
     def mend(self) -> None:
         """Set the damaged file aside; go on with what can be read of it. Raises StorageError."""

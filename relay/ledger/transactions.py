@@ -85,12 +85,40 @@ class Transactions:
 
     def rollback(self) -> None:
         """Forget everything since the last commit. Never raises."""
+        self._forget()
         if self._db.in_transaction:
             try:
                 self._db.execute("ROLLBACK")
             except sqlite3.Error:
                 # SQLite rolls back by itself after the errors that end up here.
                 return
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """What is written within is undone where it raises anything but StorageError."""
+        nested = self._db.in_transaction
+        if nested:
+            with self.guard() as db:
+                db.execute("SAVEPOINT part")
+        try:
+            yield
+        except StorageError:
+            raise
+        except BaseException:
+            if nested:
+                with self.guard() as db:
+                    db.execute("ROLLBACK TO part")
+                    db.execute("RELEASE part")
+                self._forget()
+            else:
+                self.rollback()
+            raise
+        if nested:
+            with self.guard() as db:
+                db.execute("RELEASE part")
+
+    def _forget(self) -> None:
+        """What is kept of this transaction's rows is not so."""
 
     def checkpoint(self) -> None:
         """Move the log into the main file. A log that cannot be moved now stays where it is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +30,16 @@ class FakeClient:
 
     def answered(self, size: int) -> None:
         """Nothing is bounded here."""
+
+
+def committing(ledger: Ledger) -> Committer:
+    return Committer(
+        ledger,
+        log=lambda text: None,
+        fault=lambda: RelayError("a fault", code="internal"),
+        ledger_failed=lambda error: None,
+        now_ms=lambda: 1,
+    )
 
 
 def fine(request: ClientRequest, batch: Batch) -> Json:
@@ -67,13 +78,7 @@ def test_only_a_failing_disk_fails_what_was_handled_with_it(
 
     async def play() -> None:
         ledger = Ledger(str(tmp_path / "ledger.db"))
-        committer = Committer(
-            ledger,
-            log=lambda text: None,
-            fault=lambda: RelayError("a fault", code="internal"),
-            ledger_failed=lambda error: None,
-            now_ms=lambda: 1,
-        )
+        committer = committing(ledger)
         for n, handler in enumerate(handlers):
             committer.submit(handler, ClientRequest(cast(Any, client), n, "op", {}, 0))
             if job is not None:
@@ -99,13 +104,7 @@ def test_who_asks_for_much_lets_others_pass_and_nothing_more_once_it_has_gone(
 
     async def play() -> None:
         ledger = Ledger(str(tmp_path / "ledger.db"))
-        committer = Committer(
-            ledger,
-            log=lambda text: None,
-            fault=lambda: RelayError("a fault", code="internal"),
-            ledger_failed=lambda error: None,
-            now_ms=lambda: 1,
-        )
+        committer = committing(ledger)
         for n in range(3):
             committer.submit(asked, ClientRequest(cast(Any, greedy), n, "history", {}, 0))
             committer.submit(asked, ClientRequest(cast(Any, gone), n, "history", {}, 0))
@@ -116,3 +115,49 @@ def test_who_asks_for_much_lets_others_pass_and_nothing_more_once_it_has_gone(
 
     asyncio.run(play())
     assert order == [(greedy, 0), (other, 0), (greedy, 1), (greedy, 2)]
+
+
+def test_a_job_that_raises_leaves_nothing_behind_and_no_request_without_an_answer(
+    tmp_path: Path,
+) -> None:
+    """Not in the ledger, whoever began the transaction, nor of what was to follow."""
+    client = FakeClient()
+    followed: list[str] = []
+
+    async def play() -> None:
+        ledger = Ledger(str(tmp_path / "ledger.db"))
+        committer = committing(ledger)
+
+        def tell(text: str) -> None:
+            ledger.begin()
+            seq = ledger.next_seq()
+            ledger.add([(seq, f"id-{text}", text, None, "relay", None, None, None, None, 1)], [])
+
+        def job(text: str, batch: Batch) -> None:
+            tell(text)
+            batch.after.append(partial(followed.append, text))
+
+        def half(n: int, batch: Batch) -> None:
+            batch.on_failure.append(partial(followed.append, f"not {n}"))
+            batch.owed.append(ClientRequest(cast(Any, client), n, "op", {}, 0))
+            job("half", batch)
+            broken()
+
+        for one in (
+            partial(half, 1),
+            partial(job, "first"),
+            partial(half, 2),
+            partial(job, "last"),
+        ):
+            committer.submit_job(one)
+        await committer.drain()
+        with ledger.guard() as db:
+            assert db.execute("SELECT seq, kind FROM events ORDER BY seq").fetchall() == [
+                (1, "first"),
+                (2, "last"),
+            ]
+        ledger.close()
+
+    asyncio.run(play())
+    assert followed == ["not 1", "first", "not 2", "last"]
+    assert [client.answers[n]["error"]["code"] for n in (1, 2)] == ["internal"] * 2

@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 import subprocess
+import time
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from relay.broker.batch import Batch, Job
 from relay.broker.client import connect
 from relay.config.trust import trust
 from relay.core.errors import RelayError
+from relay.core.ids import derived_ulid
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
 from tests.broker.conftest import Configure
@@ -240,6 +242,26 @@ def test_what_no_ledger_can_hold_is_an_error_of_its_function(
     assert rows(home, "SELECT count(*) FROM dispatches") == [(0,)]
 
 
+def test_what_relay_itself_cannot_store_is_all_taken_back_and_said(
+    home: Home, served: None, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ValueError("a fault of relay's")
+
+    configure("@relay.route\ndef once(event): return {'fire': True, 'disable_hook': True}")
+    with connect(home) as client, monkeypatch.context() as patched:
+        patched.setattr(evaluation, "add_dispatches", broken)
+        client.request("event", outside=outside("1"))
+        settled(home, 1)
+        patched.undo()
+        client.request("event", outside=outside("2"))
+        settled(home, 2)
+        assert client.request("routes")["rows"][0]["disabled"]
+    said = rows(home, "SELECT hook_id, fired, error FROM evaluations ORDER BY event")
+    why = "what was said of it cannot be stored: ValueError: a fault of relay's"
+    assert said == [("user/*", 0, why), ("user/once", 1, None)]
+
+
 def test_what_is_not_trusted_any_more_or_cannot_run_evaluates_nothing_and_says_so(
     home: Home, served: None, configure: Configure
 ) -> None:
@@ -307,15 +329,22 @@ def test_what_the_loop_guard_holds_is_not_evaluated(
 def test_the_clock_ticks_for_who_wants_it_and_once_a_minute(
     home: Home, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that is started anew in the same minute does not tick again."""
-    configure("@relay.route(kinds=['timer'])\ndef tick(event): return event.sender_type")
+    """A broker that is started anew in the same minute does not tick again, and no agent has told
+    of the minute before."""
     monkeypatch.setattr(evaluation, "TICK", 3600.0)  # no test waits for a minute to end
+    with broker_thread(home), register(home, "Bob") as agent:
+        hour = int(time.time()) // 3600 * 3_600_000
+        agent.request("event", kind="note", body="", id=derived_ulid(hour, "timer"))
+    configure("@relay.route(kinds=['timer'])\ndef tick(event): return event.sender_type")
     for _ in range(2):
         with broker_thread(home):
             settled(home, 1)
             with connect(home) as client:
-                assert client.request("status")["counts"]["events"] == 1
-    said = rows(home, "SELECT e.kind, e.agent, h.error FROM evaluations h, events e")
+                assert client.request("status")["counts"]["events"] == 2
+    said = rows(
+        home,
+        "SELECT e.kind, e.agent, h.error FROM evaluations h JOIN events e ON e.seq = h.event",
+    )
     assert [one[:2] for one in said] == [("timer", "relay")]
     assert "'system'" in said[0][2] or "SYSTEM" in said[0][2]
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,7 +19,7 @@ from relay.broker.known_personas import Personas
 from relay.broker.turn_context import AGAIN
 from relay.core.dispatch import Event, HookResult, HookRouting, PeerKind, PersonType, dispatch_of
 from relay.core.errors import NotFound
-from relay.core.ids import new_ulid
+from relay.core.ids import derived_ulid, new_ulid
 from relay.core.paths import Home
 from relay.core.processes import read_process
 from relay.ledger import agent_ledger, event_rows
@@ -182,17 +182,35 @@ def test_after_three_agents_that_died_it_is_dead(home: Home, atlas: Persona) -> 
         atlas.nothing()
 
 
+def test_no_agent_has_the_id_of_what_the_broker_is_to_send(home: Home, atlas: Persona) -> None:
+    with connect(home) as client, register(home, "Bob", "run-b") as bob:
+        dispatch(client, "the first")
+        first = atlas.next()
+        dispatch(client, "the second")
+        told = "SELECT created_ms, id, cast(fence + 1 AS TEXT) FROM dispatches"
+        for made_ms, *key in cast(list[Any], query(home.ledger, told, 9).rows):
+            bob.request("event", kind="note", body="", id=derived_ulid(made_ms, "turn", *key))
+        atlas.answer(first["id"])
+        assert atlas.next()["body"] == "the second"
+
+
+@pytest.mark.parametrize("lost", [pytest.param(False, id="late"), pytest.param(True, id="lost")])
 def test_a_turn_without_an_end_is_dead_at_its_deadline(
-    home: Home, atlas: Persona, monkeypatch: pytest.MonkeyPatch
+    home: Home, atlas: Persona, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
+    """Be its delivery lost, as in a ledger that was damaged."""
     monkeypatch.setattr(turn_engine, "DEADLINE", 0.3)
     with connect(home) as client:
         dispatch(client, "for ever")
         message = atlas.next()
+        if lost:
+            with closing(sqlite3.connect(home.ledger)) as db, db:
+                db.execute("DELETE FROM deliveries WHERE recipient='atlas'")
         dispatch(client, "the next one")
         wait_until(lambda: states(client, dead=True) == [("for ever", "dead")], what="its death")
         assert atlas.next()["body"] == "the next one"
-        assert atlas.answer(message["id"])["duplicate"] is True
+        if not lost:
+            assert atlas.answer(message["id"])["duplicate"] is True
         assert "no end of the turn within 0.3 s" in inbox(client)[0][1]
 
 
