@@ -16,7 +16,7 @@ from relay.core.dispatch import MAIN_SESSION, RELAY_CHANNEL, PersonType
 from relay.core.errors import UsageError
 from relay.core.visible import is_visible
 from relay.ledger import persons
-from relay.ledger.persona_sessions import alias_label, alias_sessions
+from relay.ledger.persona_sessions import alias_label
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
@@ -75,13 +75,15 @@ class PersonOps:
         into = persons.find(self._ledger, _text(request.fields.get("into"), "into"))
         self._ledger.begin()
         persons.merge(self._ledger, one, into, batch.now_ms)
-        names = [one.name, *(address for _, address in one.addresses)]
         why = f"{one.name} is {into.name}"
-        alias_sessions(self._ledger, names, into.name, why, batch.now_ms)
         for channel, address in one.addresses:
             theirs = [known for where, known in into.addresses if where == channel]
-            label = f"{channel}:dm:{theirs[0] if theirs else into.name}"
-            label = MAIN_SESSION if into.type is PersonType.OWNER else label
+            if into.type is PersonType.OWNER:
+                label = MAIN_SESSION
+            elif theirs:
+                label = f"{channel}:dm:{theirs[0]}"
+            else:
+                continue  # it stays the conversation on that channel
             alias_label(self._ledger, f"{channel}:dm:{address}", label, why, batch.now_ms)
         batch.after.append(self._turns.look_again)
         return {"person": asdict(persons.find(self._ledger, into.id))}

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relay.core.queue_modes import collected_text
+from relay.core.errors import RelayError
+from relay.core.message import BODY_MAX
+from relay.core.queue_modes import collected_text, marked
 
 #: What was said before has at most so many tokens, and a message that is cut so many; a token is
 #: taken for four characters.
@@ -40,7 +42,8 @@ class AskedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """``prompt`` has the history, ``resumed_prompt`` has not, ``body`` is for a wrapped agent."""
+    """``prompt`` has the history, ``resumed_prompt`` has not; ``body`` is for a wrapped agent: all
+    but the history, which it has itself."""
 
     system_prompt: str | None
     prompt: str
@@ -58,23 +61,42 @@ def assemble(
 ) -> Assembled:
     """All that belongs to one turn. ``history`` is (role, text), the newest last; the first
     ``summarised`` messages are not given in full; ``attempt``: earlier tries that may have begun.
+
+    Of what is larger than a message may be, more of the oldest are shortened. Raises RelayError
+    where that is not enough.
     """
+    before = bounded_history(history, tokens)
+    while True:
+        made = _assemble(messages, before, summarised, attempt)
+        if (size := len(made.body.encode(errors="surrogatepass"))) <= BODY_MAX:
+            return made
+        if summarised == len(messages):
+            raise RelayError(
+                f"what it is told beside the message is too long: {size} bytes, and a message has"
+                f" at most {BODY_MAX}"
+            )
+        summarised += (len(messages) - summarised + 1) // 2
+
+
+def _assemble(
+    messages: Sequence[AskedMessage], before: str, summarised: int, attempt: int
+) -> Assembled:
     text = collected_text([(one.id, one.sender, one.text) for one in messages], summarised)
     sections = [AGAIN] if attempt else []
-    for one in messages:
+    for one in messages[summarised:]:
         if one.extracted:
-            data = json.dumps(one.extracted, indent=2, ensure_ascii=False, default=str)
+            data = json.dumps(one.extracted, ensure_ascii=False)
             sections.append(f"## Extracted context\n\n```json\n{data}\n```")
     asked = "\n\n".join([*sections, "## Message", text] if sections else [text])
-    before = bounded_history(history, tokens)
     prompt = f"## {_BEFORE}\n\n{before}\n\n## Now\n\n{asked}" if before else asked
     prompts = dict.fromkeys(one.system_prompt for one in messages if one.system_prompt)
     system = "\n\n".join(prompts) or None
-    return Assembled(system, prompt, asked, f"{system}\n\n{prompt}" if system else prompt)
+    return Assembled(system, prompt, asked, f"{system}\n\n{asked}" if system else asked)
 
 
 def bounded_history(history: Sequence[tuple[str, str]], tokens: int) -> str:
-    """The newest turns of ``history`` that fit, whole ones, and a line for what is left out."""
+    """The newest turns of ``history`` that fit, whole ones, and a line for what is left out. Each
+    line of a text is marked, so that none can look like the next turn."""
     turns: list[list[tuple[str, str]]] = []
     for role, text in history:
         if role == "user" or not turns:
@@ -100,7 +122,7 @@ def bounded_history(history: Sequence[tuple[str, str]], tokens: int) -> str:
 
 
 def _words(turn: Sequence[tuple[str, str]]) -> str:
-    return "\n\n".join(f"{role}: {text}" for role, text in turn)
+    return "\n\n".join(f"{role}:\n{marked(text)}" for role, text in turn)
 
 
 def _cut(text: str, most: int) -> str:

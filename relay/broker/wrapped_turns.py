@@ -19,7 +19,7 @@ from relay.broker.routing import route
 from relay.broker.turn_context import AskedMessage, assemble
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
-from relay.core.message import BODY_MAX, BY_HOOK, REPORTED, QueueMode, State
+from relay.core.message import BY_HOOK, REPORTED, QueueMode, State
 from relay.ledger import dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow
 from relay.ledger.event_rows import OUTSIDE
@@ -73,7 +73,9 @@ class WrappedTurns:
             kind="message",
             sender=sender,
             origin=origin,
-            body=_text(rows, summarised),
+            body=assemble(
+                asked(rows), (), summarised=summarised, attempt=max(one.fence for one in rows)
+            ).body,
             mode=mode.value,
             meta=json.dumps(meta),
             routing=route([persona], sender, self._directory.members, strict=False),
@@ -151,12 +153,3 @@ def asked(rows: Sequence[DispatchRow]) -> list[AskedMessage]:
         )
         for one in rows
     ]
-
-
-def _text(rows: Sequence[DispatchRow], summarised: int) -> str:
-    attempt = max(one.fence for one in rows)
-    text = assemble(asked(rows), (), summarised=summarised, attempt=attempt).body
-    while len(text.encode()) > BODY_MAX and summarised < len(rows):
-        summarised += 1
-        text = assemble(asked(rows), (), summarised=summarised, attempt=attempt).body
-    return text

@@ -24,8 +24,8 @@ from relay.core.message import QueueMode
 QUIET_MS = 500
 #: How long the first one waits at most. Milliseconds.
 COLLECT_MS = 5000
-#: Messages that a collected turn has in full.
-COLLECTED_MAX = 20
+#: Messages that a collected turn has in full, and at all; the others have the next one.
+COLLECTED_MAX, TURN_MAX = 20, 100
 #: Lines of a summary, and characters of each.
 SUMMARY_LINES, SUMMARY_CHARS = 20, 160
 
@@ -114,7 +114,7 @@ def _collect(group: Sequence[QueueEntry], now_ms: int) -> QueueStep:
     due = min(max(arrived) + QUIET_MS, min(arrived) + COLLECT_MS)
     if now_ms < due:
         return WaitQueue(due)
-    ids = [one.id for one in sorted(group, key=lambda one: one.arrived_ms)]
+    ids = [one.id for one in sorted(group, key=lambda one: one.arrived_ms)][:TURN_MAX]
     return StartTurn(tuple(ids), max(0, len(ids) - COLLECTED_MAX))
 
 
@@ -134,9 +134,13 @@ def collected_text(messages: Sequence[tuple[str, str, str]], summarised: int) ->
         head = f"The oldest {summarised}, shortened (relay show ID prints one; the first is"
         parts.append("\n".join([f"{head} {short[0][0]}):", *more, *shown]))
     for _, sender, text in messages[summarised:]:
-        marked = "\n".join(f"| {line}" for line in text.splitlines())
-        parts.append(f"From {sender}:\n{marked}")
+        parts.append(f"From {sender}:\n{marked(text)}")
     return "\n\n".join(parts)
+
+
+def marked(text: str) -> str:
+    """``text`` with a bar before each of its lines: none of them can look like another's words."""
+    return "\n".join(f"| {line}" for line in text.splitlines())
 
 
 def _shortened(text: str) -> str:

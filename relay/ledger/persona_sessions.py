@@ -6,8 +6,6 @@ what was said under the alias stays there, and what comes under it goes on under
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from relay.ledger.store import Ledger
 
 #: Aliases that may follow from one another.
@@ -38,47 +36,21 @@ def labels_of(ledger: Ledger, persona: str, label: str) -> list[str]:
     return [str(row[0]) for row in found]
 
 
-def add_alias(
-    ledger: Ledger, persona: str, alias: str, label: str, reason: str, now_ms: int
-) -> None:
-    """What comes for the session ``alias`` goes to ``label`` from now on, if it does not yet, or
-    the other way round."""
-    label = label_of(ledger, persona, label)
-    if alias == label or label_of(ledger, persona, alias) == label:
-        return
-    ledger.begin()
-    with ledger.guard() as db:
-        db.execute(
-            "INSERT OR REPLACE INTO session_aliases VALUES (?,?,?,?,?)",
-            (persona, alias, label, reason, now_ms),
-        )
-
-
-def alias_label(ledger: Ledger, old: str, new: str, reason: str, now_ms: int) -> None:
-    """What comes for this session of any persona goes to that one from now on."""
+def alias_label(ledger: Ledger, alias: str, label: str, reason: str, now_ms: int) -> None:
+    """What comes for the session ``alias`` of any persona goes to ``label`` from now on, if it does
+    not yet, or the other way round."""
     with ledger.guard() as db:
         known = db.execute(
             "SELECT persona FROM agent_sessions WHERE persona NOT NULL AND label=?"
             " UNION SELECT persona FROM dispatches WHERE open AND session=?",
-            (old, old),
+            (alias, alias),
         ).fetchall()
     for (persona,) in known:
-        add_alias(ledger, persona, old, new, reason, now_ms)
-
-
-def alias_sessions(
-    ledger: Ledger, old_names: Sequence[str], new_name: str, reason: str, now_ms: int
-) -> None:
-    """Two persons turned out to be one: sessions whose label ends in ``:`` and one of the old
-    names, or has that name alone, are aliases of the new name's."""
-    with ledger.guard() as db:
-        known = db.execute(
-            "SELECT persona, label FROM agent_sessions WHERE persona NOT NULL AND label NOT NULL"
-            " UNION SELECT persona, session FROM dispatches WHERE open"
-        ).fetchall()
-    old = {one.lower() for one in old_names}
-    for persona, label in known:
-        head, colon, name = label.rpartition(":")
-        if name.lower() in old:
-            to = f"{head}{colon}{new_name}"
-            add_alias(ledger, persona, label, to, reason, now_ms)
+        to = label_of(ledger, persona, label)
+        if alias == to or label_of(ledger, persona, alias) == to:
+            continue
+        with ledger.guard() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO session_aliases VALUES (?,?,?,?,?)",
+                (persona, alias, to, reason, now_ms),
+            )

@@ -229,19 +229,31 @@ def test_what_is_withdrawn_or_goes_to_a_person_is_dead_at_once(home: Home, serve
 
 def test_sessions_of_two_who_are_one_go_on_as_one(home: Home, atlas: Persona) -> None:
     with connect(home) as client:
-        client.request("person_add", name="Mom", addresses=[])
-        client.request("person_add", name="mum", addresses=[["mail", "mum@x.org"]])
-        dispatch(client, "one", session="family:mum@x.org")
-        atlas.answer(atlas.next()["id"])
+        client.request("person_add", name="Mom", addresses=[["mail", "mom@x.org"]])
+        client.request("person_add", name="mum", addresses=[["mail", "mum@x.org"], ["sms", "7"]])
+        for session in ("mail:dm:mum@x.org", "mail:group:mum@x.org", "sms:dm:7"):
+            dispatch(client, "one", session=session)
+            atlas.answer(atlas.next()["id"])
         client.request("person_merge", one="mum", into="Mom")
-        dispatch(client, "two", session="family:mum@x.org")
+        dispatch(client, "two", session="mail:dm:mum@x.org")
         two = atlas.next()
-        dispatch(client, "three", session="family:Mom")
+        dispatch(client, "three", session="mail:dm:mom@x.org")
         atlas.nothing()  # it is the same session: one turn at a time
         atlas.answer(two["id"])
         atlas.answer(atlas.next()["id"])
+        # Somebody's name, or a group's, is nobody's address.
+        for session in ("mail:dm:Mom", "mail:group:mum@x.org", "sms:dm:Mom", "sms:dm:7"):
+            dispatch(client, "four", session=session)
+            atlas.answer(atlas.next()["id"])
         stop_broker(home)
-    assert sessions(home) == {"family:mum@x.org": ["one"], "family:Mom": ["two", "three"]}
+    assert sessions(home) == {
+        "mail:dm:mum@x.org": ["one"],
+        "mail:group:mum@x.org": ["one", "four"],
+        "sms:dm:7": ["one", "four"],
+        "mail:dm:mom@x.org": ["two", "three"],
+        "mail:dm:Mom": ["four"],
+        "sms:dm:Mom": ["four"],
+    }
 
 
 def sessions(home: Home) -> dict[str, list[str]]:

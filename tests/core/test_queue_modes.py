@@ -7,6 +7,7 @@ from relay.core.queue_modes import (
     COLLECT_MS,
     COLLECTED_MAX,
     QUIET_MS,
+    TURN_MAX,
     QueueEntry,
     StartTurn,
     SteerTurn,
@@ -67,6 +68,10 @@ def test_only_compatible_messages_are_collected_and_the_others_stay() -> None:
 
 def test_of_more_than_twenty_the_oldest_are_summarised_and_none_is_dropped() -> None:
     queue = [entry(f"{n:02}", C) for n in range(COLLECTED_MAX + 30)]
+    more = [*queue, *(entry(f"more {n}", C) for n in range(TURN_MAX))]
+    full = next_step(more, QUIET_MS)
+    assert isinstance(full, StartTurn) and full.ids[:50] == tuple(one.id for one in queue)
+    assert (len(full.ids), full.summarised) == (TURN_MAX, TURN_MAX - COLLECTED_MAX)
     step = next_step(queue, QUIET_MS)
     assert isinstance(step, StartTurn)
     assert (len(step.ids), step.summarised) == (50, 30)
