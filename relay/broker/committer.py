@@ -31,7 +31,7 @@ TURN = 0.01
 #: Ops whose messages a batch collects. Before any other op they are written, so that it finds them.
 _COLLECTED = frozenset({"send", "event"})
 #: Ops that change nothing: who has gone needs no answer.
-_QUESTIONS = frozenset({"history", "inbox", "sent", "show", "agents", "hook_log", "evaluations"})
+_QUESTIONS = frozenset({"history", "inbox", "sent", "show", "agents", "hook_log"})
 _FOLLOWUP = QueueMode.FOLLOWUP.value
 
 

@@ -217,19 +217,19 @@ class HookRuns:
         return {"stored": len(rows)}
 
     def hook_log(self, request: ClientRequest, batch: Batch) -> Json:
-        """The newest runs of hooks that match, newest first."""
-        limit = request.fields.get("limit", 50)
+        """The newest runs of hooks, and of route functions, that match; newest first."""
+        fields = request.fields
+        limit = fields.get("limit", 50)
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= ROWS_MAX:
             raise UsageError(f"the limit must be 1 to {ROWS_MAX}, not {limit!r}")
-        before = request.fields.get("before")
-        wanted = queries.Invocations(
-            agent=_optional(request.fields, "agent"),
-            event=_optional(request.fields, "event"),
-            hook=_optional(request.fields, "hook"),
-            failed=bool(request.fields.get("failed")),
-            before=before if isinstance(before, int) else None,
+        given = {name: fields.get(name) for name in ("agent", "hook", "event", "kind")}
+        found = queries.hook_log(
+            self._ledger,
+            {name: one for name, one in given.items() if isinstance(one, str) and one},
+            limit + 1,
+            failed=bool(fields.get("failed")),
+            quiet=bool(fields.get("quiet")),
         )
-        found = queries.invocations(self._ledger, wanted, limit + 1)
         rows, cut = fitting(found[:limit])
         return {"rows": rows, "more": cut or len(found) > limit}
 
@@ -292,8 +292,3 @@ def _row(record: object, run: str, agent: str, now_ms: int) -> tuple[Any, ...]:
     for name in _LONG_TEXTS:
         values[name] = str(record.get(name) or "")[:TEXT_MAX]
     return tuple(values[name] for name in INVOCATION_COLUMNS[1:])
-
-
-def _optional(request: Json, name: str) -> str | None:
-    value = request.get(name)
-    return value if isinstance(value, str) and value else None

@@ -1,4 +1,4 @@
-"""The ops ``routes``, ``hook_switch`` and ``evaluations``: what route functions there are, and did.
+"""The ops ``routes`` and ``hook_switch``: what route functions there are.
 
 In a file of its own, apart from the ops of the hooks in sessions.
 """
@@ -15,7 +15,7 @@ from relay.broker.trusted_configs import TrustedConfig, TrustedConfigs
 from relay.core.errors import NotFound, UsageError
 from relay.ledger import evaluation_rows
 from relay.ledger.store import Ledger
-from relay.protocol.broker import ROWS_MAX, Json
+from relay.protocol.broker import Json
 
 
 class RouteOps:
@@ -91,23 +91,3 @@ class RouteOps:
         if found:
             raise UsageError(f"several hooks are called {name}", hint=", ".join(found))
         raise NotFound(f"there is no route function {name}", hint="relay hooks list shows them")
-
-    def evaluations(self, request: ClientRequest, batch: Batch) -> Json:
-        """What route functions said, the newest first."""
-        fields = request.fields
-        limit = fields.get("limit")
-        limit = limit if isinstance(limit, int) and 0 < limit <= ROWS_MAX else 50
-        texts = {
-            name: value
-            for name in ("hook", "kind", "sender")
-            if isinstance(value := fields.get(name), str) and value
-        }
-        found = evaluation_rows.evaluations(
-            self._ledger,
-            texts,
-            quiet=bool(fields.get("quiet")),
-            failed=bool(fields.get("failed")),
-            limit=limit + 1,
-        )
-        rows, cut = fitting(found[:limit])
-        return {"rows": rows, "more": cut or len(found) > limit}

@@ -201,7 +201,6 @@ class BrokerServer:
             "hook_log": self._hook_log.hook_log,
             "routes": self._routes.routes,
             "hook_switch": self._routes.hook_switch,
-            "evaluations": self._routes.evaluations,
             "ask": self._hooks.ask,
             "answer": self._hooks.answer,
             **self._memory.handlers(),

@@ -196,6 +196,8 @@ def again_verb(options: Any) -> int:
         whom = f"channel {row['channel']}" if row["what"] == "answer" else row["persona"]
         done = "dropped" if options.drop else f"waits for {whom} again"
         output.data(f"{row['id'][-8:]}  {output.summary(row['body'])}: {done}")
+    if not rows:
+        output.note("nothing is dead")
     return 0
 
 

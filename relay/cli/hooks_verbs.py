@@ -3,57 +3,24 @@ trying them out, how they ran, and switching route functions off and on."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
-import time
-from concurrent.futures import Future
 from typing import Any
 
 from relay.broker.client import connect
-from relay.broker.hookcall import fire
-from relay.cli import output, routes, table
+from relay.broker.trusted_configs import TrustedConfigs
+from relay.cli import hook_trial, output, table
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
-from relay.config.load import LoadedConfig, load_for_session
-from relay.core.errors import EXIT_FAILED, NotFound, UsageError
-from relay.core.ids import new_ulid
-from relay.core.message import QueueMode
+from relay.config.load import load_for_session
 from relay.core.paths import Home
-from relay.hooks.context import Context, Identity
-from relay.hooks.events import EVENTS, HookEventName, RegistrationError, event_name, problem
-from relay.hooks.hook_log import aggregated_record
+from relay.hooks.events import HookEventName, RegistrationError, event_name
 from relay.hooks.hook_types import HookDefinition
-from relay.hooks.run_functions import FunctionRunner
-from relay.session.hook_setup import SessionConfig, make_engine
+
+Json = dict[str, Any]
 
 _HEAD = ("EVENT", "HOOK", "KIND", "MATCHER", "PRIORITY", "ON FAILURE", "TRUSTED")
-_LOG_HEAD = ("TIME", "AGENT", "EVENT", "HOOK", "RESULT", "SECONDS", "ERROR")
-
-#: What an event is about that does not say it: the fields that are left out of ``--input``.
-_USUAL: dict[HookEventName, dict[str, Any]] = {
-    HookEventName.SESSION_START: {"source": "startup"},
-    HookEventName.SESSION_END: {"reason": "exit"},
-    HookEventName.BEFORE_TOOL: {"tool_input": {}},
-    HookEventName.AFTER_TOOL: {"tool_input": {}, "tool_response": ""},
-    HookEventName.AFTER_AGENT: {"prompt": "", "prompt_response": ""},
-    HookEventName.PRE_COMPRESS: {"trigger": "auto"},
-}
-_EXAMPLES: dict[HookEventName, dict[str, Any]] = {
-    HookEventName.OUTPUT: {"output": "what it said"},
-    HookEventName.MESSAGE_RECEIVED: {"sender": "Bob", "body": "hi"},
-    HookEventName.BEFORE_TOOL: {"tool_name": "Bash", "tool_input": {"command": "ls"}},
-    HookEventName.AFTER_TOOL: {
-        "tool_name": "Bash",
-        "tool_input": {"command": "ls"},
-        "tool_response": "README.md",
-    },
-    HookEventName.BEFORE_AGENT: {"prompt": "mend the tests"},
-    HookEventName.BEFORE_MODEL: {"llm_request": {"messages": []}},
-    HookEventName.AFTER_MODEL: {"llm_request": {"messages": []}, "llm_response": {"text": ""}},
-    HookEventName.BEFORE_TOOL_SELECTION: {"llm_request": {"messages": []}},
-    HookEventName.NOTIFICATION: {"notification_type": "idle_prompt", "message": "waiting"},
-}
+_ROUTES = ("ROUTE FUNCTION", "KINDS", "CHANNELS", "PRIORITY", "STATE")
+_LOG_HEAD = ("TIME", "AGENT", "EVENT", "ID", "HOOK", "MS", "RESULT")
 
 
 def add(verbs: Parser) -> None:
@@ -82,7 +49,7 @@ def add(verbs: Parser) -> None:
     _event(test)
     _common(test)
     _path(test)
-    test.set_defaults(run=run_test)
+    test.set_defaults(run=hook_trial.run_test)
 
     fire = own.add_parser(
         "fire",
@@ -97,7 +64,7 @@ def add(verbs: Parser) -> None:
         "--timeout", type=float, default=30.0, metavar="S", help="seconds, at most 120 (30)"
     )
     _common(fire)
-    fire.set_defaults(run=run_fire)
+    fire.set_defaults(run=hook_trial.run_fire)
 
     log = own.add_parser("log", help="how hooks ran, the newest last")
     log.add_argument("--agent", metavar="NAME", help="only this agent's")
@@ -117,7 +84,7 @@ def add(verbs: Parser) -> None:
         switch = own.add_parser(name, help=text)
         switch.add_argument("hook", metavar="ID", help="as relay hooks list shows it")
         _common(switch)
-        switch.set_defaults(run=routes.run_switch, on=name == "enable")
+        switch.set_defaults(run=run_switch, on=name == "enable")
 
 
 def _event(parser: Parser) -> None:
@@ -137,212 +104,47 @@ def _path(parser: Parser) -> None:
 
 def run_list(options: Options) -> int:
     """Every hook of the configuration that applies here, in the order in which they would run."""
-    loaded = _load(options)
+    loaded = load_for_session(Home.from_env(), os.getcwd(), options.config)
     order = {event: number for number, event in enumerate(HookEventName)}
     hooks = sorted(
         loaded.registry.all_hooks(), key=lambda one: (order[one.event], -one.priority, one.order)
     )
-    found = routes.applying(Home.from_env(), os.getcwd())
+    found = _routes(Home.from_env(), os.getcwd())
+    if not (hooks or found) or options.config:
+        hook_trial.check(loaded)
+    hook_trial.warn(loaded)
     if options.json:
-        output.as_json([*map(_shown, hooks), *map(routes.as_hook, found)])
+        output.as_json([*map(_shown, hooks), *map(_route_as_hook, found)])
         return 0
     if not hooks and not found:
         output.note("no hook is registered: see docs/hooks.md, or relay init")
     if hooks:
         table.table(_HEAD, [_cells(hook) for hook in hooks], width=table.columns())
     if found:
-        routes.print_list(found)
+        _print_routes(found)
     return 0
-
-
-def run_test(options: Options) -> int:
-    """Run the hooks for an event that did not happen; nothing is sent or injected."""
-    try:
-        event = event_name(options.event)
-    except RegistrationError as error:
-        raise UsageError(error.message, hint=error.hint) from None
-    given = _input(options)
-    loaded = _load(options)
-    usual = _USUAL.get(event, {}) | {"idle_seconds": loaded.settings.idle_seconds}
-    fields = {name: usual[name] for name in EVENTS[event].required if name in usual} | given
-    wrong = problem(event, fields)
-    if wrong:
-        example = json.dumps(_EXAMPLES.get(event, usual), ensure_ascii=False)
-        raise UsageError(wrong, hint=f"for example --input '{example}'")
-    return _shown_test(asyncio.run(_fire(loaded, event, fields)), options)
-
-
-def run_fire(options: Options) -> int:
-    """Run the hooks of an agent that runs, in its session."""
-    fields = _input(options)
-    with connect(Home.from_env()) as client:
-        record = fire(
-            client, options.agent, options.event, fields, options.timeout, **output.speaker()
-        )
-    return _shown_test(record, options)
-
-
-def _input(options: Options) -> dict[str, Any]:
-    try:
-        fields = json.loads(options.input)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--input is no JSON: {error}", hint="give an object: {}") from None
-    if not isinstance(fields, dict):
-        raise UsageError("--input is no JSON object", hint='for example {"tool_name": "Bash"}')
-    return fields
-
-
-def _shown_test(record: dict[str, Any], options: Options) -> int:
-    if options.json:
-        output.as_json(record)
-    else:
-        _print_test(record)
-    return 0 if record["success"] else EXIT_FAILED
 
 
 def run_log(options: Options) -> int:
     """How hooks and route functions ran, as the broker's ledger has it."""
-    fields: dict[str, Any] = {"limit": options.limit, "failed": options.failed}
-    event = routes.kind_or_event(options.event)
-    for name in ("agent", "hook"):
-        if getattr(options, name):
-            fields[name] = getattr(options, name)
+    fields: dict[str, Any] = {"agent": options.agent, "hook": options.hook, "kind": options.event}
+    fields |= {name: getattr(options, name) for name in ("limit", "failed", "quiet")}
+    try:
+        fields["event"] = event_name(options.event).value if options.event else None
+    except RegistrationError:
+        fields["event"] = options.event  # a kind of events
     with connect(Home.from_env()) as client:
-        asked = routes.evaluations(client, event, options)
-        answer: dict[str, Any] = {"rows": [], "more": False}
-        if isinstance(event, HookEventName):
-            fields["event"] = event.value
-        if event is None or isinstance(event, HookEventName):
-            answer = client.request("hook_log", **fields)
-    found = [*reversed(answer["rows"]), *reversed(asked["rows"])]
-    rows = sorted(found, key=lambda row: int(row["created_ms"]))
-    more = answer["more"] or asked["more"] or len(rows) > options.limit
-    rows = rows[-options.limit :]
+        answer = client.request("hook_log", **fields)
+    rows = list(reversed(answer["rows"]))
     if options.json:
         output.as_json([_log_row(row) for row in rows])
     elif not rows:
         output.note("no hook has run")
     else:
         table.table(_LOG_HEAD, [_log_cells(row) for row in rows], width=table.columns())
-    if more:
+    if answer["more"]:
         output.note("older ones are left out: --limit N shows more")
     return 0
-
-
-def _load(options: Options) -> LoadedConfig:
-    loaded = load_for_session(Home.from_env(), os.getcwd(), options.config)
-    if loaded.unusable is not None:
-        raise loaded.unusable
-    if loaded.untrusted and not loaded.files:
-        raise UsageError(loaded.not_applied[-1])
-    for warning in (*loaded.not_applied, *loaded.warnings, *loaded.hook_problems):
-        output.note(warning)
-    return loaded
-
-
-class _DryActions:
-    """Does nothing of what handlers ask for, and remembers it."""
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
-
-    def inject(self, text: str) -> tuple[str, Future[Any]]:
-        return self._note(inject=text)
-
-    def send(
-        self, to: str, text: str, *, mode: QueueMode | None, thread: str | None
-    ) -> tuple[str, Future[Any]]:
-        return self._note(send=text, to=to)
-
-    def notify(self, topic: str, text: str) -> tuple[str, Future[Any]]:
-        return self._note(notify=text, topic=topic)
-
-    def agents(self) -> Future[list[dict[str, Any]]]:
-        future: Future[list[dict[str, Any]]] = Future()
-        future.set_result([])
-        return future
-
-    def memory(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
-        """A dry run finds nothing, and saves nothing."""
-        future: Future[dict[str, Any]] = Future()
-        if op in ("get", "forget"):
-            future.set_exception(NotFound("a dry run looks up no memory"))
-            return future
-        now_ms = time.time_ns() // 1_000_000
-        memory = {
-            "id": "dry-run",
-            "text": fields.get("text", ""),
-            "scope": fields.get("scope") or "project",
-            "owner": "",
-            "agent": "test",
-            "session": "dry-run",
-            "created_ms": now_ms,
-            "updated_ms": now_ms,
-            "supersedes": fields.get("supersedes"),
-            "meta": fields.get("meta") or {},
-        }
-        future.set_result({"memory": memory, "outcome": "new", "redacted": [], "memories": []})
-        if op == "save":
-            self._note(memory=memory["text"])
-        return future
-
-    def memory_command(self, action: str, text: str) -> None:
-        self._note(memory=text, action=action)
-
-    def _note(self, **what: str) -> tuple[str, Future[Any]]:
-        self.asked.append(what)
-        future: Future[Any] = Future()
-        future.set_result({})
-        return new_ulid(time.time_ns() // 1_000_000), future
-
-
-async def _fire(
-    loaded: LoadedConfig, event: HookEventName, fields: dict[str, Any]
-) -> dict[str, Any]:
-    actions = _DryActions()
-    task = loaded.settings.task
-    identity = Identity("test", "test", "dry-run", os.getcwd(), dict(os.environ), task)
-    context = Context(identity, actions)
-    functions = FunctionRunner(loaded.registry, timeout=loaded.settings.handler_timeout)
-    engine = make_engine(
-        SessionConfig(identity, context, None), loaded.registry, functions, env=dict(os.environ)
-    )
-    try:
-        result = await engine.fire(event, fields)
-    finally:
-        await engine.close()
-        await functions.close()
-    return {"event": event.value, **aggregated_record(result), "asked": actions.asked}
-
-
-def _print_test(record: dict[str, Any]) -> None:
-    if not record["results"] and not record["errors"]:
-        output.note(f"no hook matches this {_spelled(record['event'])}")
-    for one in record["results"]:
-        word = "ok" if one["success"] else "failed"
-        decision = f", {one['decision']}" if one["decision"] else ""
-        output.data(f"{one['hook']}: {word}{decision} ({one['duration']:.3f} s)")
-        for name in ("error", "stdout", "stderr"):
-            if one[name]:
-                output.data(f"  {name}: {one[name].strip()[:500]}")
-    for failure in record["errors"]:
-        if failure["stage"] != "hook":
-            output.data(f"{failure['stage']}: {failure['message']}")
-    said = {
-        name: record[name]
-        for name in ("decision", "reason", "stop_reason", "system_message", "context", "input")
-        if record[name]
-    }
-    said |= {name: record[name] for name in ("response", "request", "tools") if record[name]}
-    for name, value in said.items():
-        text = value if isinstance(value, str) else json.dumps(value, default=str)
-        output.data(f"{name.replace('_', ' ')}: {text}")
-    for text in record["inject"]:
-        output.data(f"inject: {text}")
-    for asked in record.get("asked", ()):
-        output.data(f"asked: {json.dumps(asked, ensure_ascii=False)}")
-    for conflict in record["conflicts"]:
-        output.data(f"conflict: {conflict}")
 
 
 def _shown(hook: HookDefinition) -> dict[str, Any]:
@@ -368,27 +170,75 @@ def _cells(hook: HookDefinition) -> tuple[object, ...]:
     return *where, hook.priority, hook.on_failure.value, trusted
 
 
-def _spelled(event: str) -> str:
-    """An event's name as everything for people spells it: ``on_before_tool``."""
-    known = event in list(HookEventName)
-    return HookEventName(event).registration if known else event
-
-
 def _log_row(row: dict[str, Any]) -> dict[str, Any]:
-    shown = {key: value for key, value in row.items() if key != "created_ms"}
+    shown = {key: value for key, value in row.items() if key not in ("created_ms", "seq")}
     return {"created_at": output.iso(row["created_ms"]), **shown}
 
 
 def _log_cells(row: dict[str, Any]) -> tuple[object, ...]:
     result = row["decision"] or ("ok" if row["success"] else "failed")
-    error = " ".join(row["error"].split())
-    when = output.clock(row["created_ms"], time.time_ns() // 1_000_000)
+    if row["persona"]:
+        result = f"{result}: {row['persona']} {row['session']}"
+    if row["error"]:
+        result = f"{result}: {' '.join(row['error'].split())}"
+    # Of an event, which relay show knows; a hook in a session is called for none in the ledger.
+    id_ = row["correlation_id"] if row["kind"] == "route" else None
     return (
-        when,
+        table.when(row["created_ms"]),
         row["agent"],
-        _spelled(row["event"]),
+        hook_trial.spelled(row["event"]),
+        id_ if id_ is None or table.columns() is None else id_[-8:],
         row["hook"],
+        f"{row['duration'] * 1000:.1f}",
         result,
-        f"{row['duration']:.3f}",
-        error,
     )
+
+
+# -- route functions
+
+
+def _routes(home: Home, cwd: str) -> list[Json]:
+    """The route functions that evaluate the events of an agent in ``cwd``, as the op ``routes``
+    shows them. The person is told which configurations evaluate nothing."""
+    configs = TrustedConfigs(home).applying(cwd)
+    if not any(one.manifest is None or one.manifest.routes for one in configs):
+        return []
+    with connect(home) as client:
+        answer = client.request("routes", cwd=cwd)
+    for path, problem in answer["problems"].items():
+        output.note(f"{path} evaluates no event: {problem}")
+    rows: list[Json] = answer["rows"]
+    return rows
+
+
+def _route_as_hook(row: Json) -> Json:
+    """A route function as ``relay hooks list --json`` shows it among hooks."""
+    names = ("kinds", "channels", "priority", "disabled")
+    shown = {name: row[name] for name in names}
+    return {"event": "route", "name": row["hook"], "kind": "route", **shown, "source": row["path"]}
+
+
+def _print_routes(rows: list[Json]) -> None:
+    """The table of ``relay hooks list``."""
+    cells = [
+        (
+            row["hook"],
+            " ".join(row["kinds"] or ()) or "*",
+            " ".join(row["channels"] or ()) or "*",
+            row["priority"],
+            f"off: {row['disabled']['reason']}" if row["disabled"] else "on",
+        )
+        for row in rows
+    ]
+    table.table(_ROUTES, cells, width=table.columns())
+
+
+def run_switch(options: Options) -> int:
+    """``relay hooks enable|disable``."""
+    with connect(Home.from_env()) as client:
+        answer = client.request("hook_switch", hook=options.hook, on=options.on, **output.speaker())
+    if options.json:
+        output.as_json({name: answer[name] for name in ("hook", "on")})
+    else:
+        output.data(f"{answer['hook']} is {'on' if answer['on'] else 'off'}")
+    return 0

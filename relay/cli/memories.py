@@ -172,11 +172,9 @@ def _one(client: BrokerClient, options: Any) -> int:
         output.note(f"forgotten: {output.summary(memory['text'])}")
         return 0
     fields = {**shown(memory), "place": _place(memory)}
-    for name in ("id", "place", "agent", "session", "created_at", "updated_at", "supersedes"):
-        if fields[name] is not None:
-            output.data(f"{name + ':':<12}{fields[name]}")
-    if memory["meta"]:
-        output.data(f"{'meta:':<12}{json.dumps(memory['meta'])}")
+    names = ("id", "place", "agent", "session", "created_at", "updated_at", "supersedes")
+    meta = json.dumps(memory["meta"]) if memory["meta"] else None
+    table.fields([*((name, fields[name]) for name in names), ("meta", meta)])
     output.data("")
     output.lines(memory["text"])
     return 0
@@ -192,37 +190,43 @@ def _stats(client: BrokerClient, options: Any) -> int:
         return 0
     tier = "words and meaning" if answer["tier"] == "hybrid" else "words"
     title = StoreSpec.from_json(answer["store"]).title if answer.get("store") else ""
-    output.data(f"{'backend:':<12}{title or answer['backend']}")
-    output.data(f"{'search by:':<12}{tier}")
     own = answer["backend"] == "local" and title in ("", "local")
     none = "none (relay memory setup gets one)" if own else "none"
-    output.data(f"{'embedder:':<12}{answer['embedder'] or none}")
-    if answer["problem"]:
-        output.data(f"{'problem:':<12}{answer['problem']}")
-    if answer["pending"]:
-        output.data(f"{'pending:':<12}{answer['pending']} without a vector yet")
-    if answer.get("kept"):
-        output.data(f"{'kept:':<12}{answer['kept']} until the store can be reached")
-    if answer.get("refused"):
-        output.data(f"{'refused:':<12}{answer['refused']} kept ones that the store would not take")
-    _auto_save(answer.get("extractions") or {})
-    if answer["folder"]:
-        output.data(f"{'size:':<12}{answer['size']} bytes in {answer['folder']}")
     # A server that is away cannot be asked: none that are known is not none.
     unknown = not own and answer["problem"] and not answer["count"]
-    output.data(f"{'memories:':<12}{'unknown' if unknown else answer['count']}")
+
+    def counted(name: str, what: str) -> tuple[str, str | None]:
+        return name, f"{answer[name]} {what}" if answer.get(name) else None
+
+    table.fields(
+        [
+            ("backend", title or answer["backend"]),
+            ("search by", tier),
+            ("embedder", answer["embedder"] or none),
+            ("problem", answer["problem"] or None),
+            counted("pending", "without a vector yet"),
+            counted("kept", "until the store can be reached"),
+            counted("refused", "kept ones that the store would not take"),
+            *_auto_save(answer.get("extractions") or {}),
+            (
+                "size",
+                f"{answer['size']} bytes in {folder}" if (folder := answer["folder"]) else None,
+            ),
+            ("memories", "unknown" if unknown else answer["count"]),
+        ]
+    )
     for place in answer["places"]:
         output.data(f"  {place['count']:>8}  {_place(place)}")
     return 0
 
 
-def _auto_save(extractions: Json) -> None:
+def _auto_save(extractions: Json) -> list[tuple[str, object]]:
     """What auto_save has not done yet, if there is anything."""
     counts = [f"{extractions[key]} {key}" for key in ("waiting", "failed") if extractions.get(key)]
-    if counts:
-        output.data(f"{'auto_save:':<12}{', '.join(counts)} (the last words of so many sessions)")
-        if extractions.get("last_error"):
-            output.data(f"{'':<12}{extractions['last_error']}")
+    if not counts:
+        return []
+    what = f"{', '.join(counts)} (the last words of so many sessions)"
+    return [("auto_save", what), ("", extractions.get("last_error") or None)]
 
 
 def _by(memory: Json) -> str:

@@ -13,7 +13,7 @@ from relay.config.memory_settings import MemorySettings
 from relay.config.memory_spec import StoreSpec
 from relay.config.trust import place_of, read_config
 from relay.core.errors import ConfigError
-from relay.core.paths import Home
+from relay.core.paths import Home, working_folder
 from relay.protocol.broker import Json
 
 #: Seconds for one request.
@@ -36,7 +36,7 @@ def applying(home: Home, explicit: str | None = None) -> Applying:
     Raises ConfigError when a trusted one cannot be used, and when ``explicit`` may not run.
     """
     started_with = os.environ.get("RELAY_CONFIG") if os.environ.get("RELAY_RUN") else None
-    loaded = load_for_session(home, _cwd(), explicit or started_with or None)
+    loaded = load_for_session(home, working_folder(), explicit or started_with or None)
     if loaded.unusable is not None:
         raise loaded.unusable
     if explicit is not None and loaded.untrusted == place_of(explicit):
@@ -78,14 +78,6 @@ class StoreClient(BrokerClient):
         if op == "memory_save" and fields.get("secrets") is None:
             fields["secrets"] = self._secrets
         return super().request(op, deadline=deadline, **fields)
-
-
-def _cwd() -> str:
-    """Where no folder is any more, only the user's own configuration can apply."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return os.sep
 
 
 def ask(client: BrokerClient, op: str, **fields: object) -> Json:

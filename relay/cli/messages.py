@@ -228,25 +228,24 @@ def show_verb(options: Any) -> int:
     if options.json:
         output.as_json(shown)
         return 0
-    for name in ("id", "from", "via", "cause", "mode", "thread", "session", "turn", "created_at"):
-        if shown.get(name) is not None:
-            output.data(f"{name + ':':<12}{shown[name]}")
+    names = ("id", "from", "via", "cause", "mode", "thread", "session", "turn", "created_at")
+    of_channel = ("channel", "source_id", "sender_type", "account", "peer", "content_type")
+    lines = [(name, shown.get(name)) for name in names]
     for one in shown["deliveries"]:
         proof = f", proof: {one['proof']}" if one["proof"] else ""
         tries = f", tries: {one['attempts']}" if one["attempts"] else ""
         decided = f", {one['decided']}" if one["decided"] else ""
-        output.data(f"{'to:':<12}{one['to']}  {output.state_text(one)}{proof}{tries}{decided}")
+        lines.append(("to", f"{one['to']}  {output.state_text(one)}{proof}{tries}{decided}"))
     if outside is not None:
-        for name in ("channel", "source_id", "sender_type", "account", "peer", "content_type"):
-            if shown[name] is not None:
-                output.data(f"{name + ':':<12} {shown[name]}")
+        lines += [(name, shown[name]) for name in of_channel]
         for one in shown["files"]:
-            output.data(f"{'file:':<12}{one['path']}  {one['name']}, {one['size']} bytes")
+            lines.append(("file", f"{one['path']}  {one['name']}, {one['size']} bytes"))
     for one in shown["dispatches"]:
         why = f" ({one['reason']})" if one["reason"] else ""
         answer = f", answer {one['answer']}" if one["answer"] else ""
         to = f"{one['persona']} {one['session']}  {one['state']}{why}{answer}"
-        output.data(f"{'dispatch:':<12}{to}, by {one['hook']}")
+        lines.append(("dispatch", f"{to}, by {one['hook']}"))
+    table.fields(lines)
     output.data("")
     output.lines(shown["body"] or "")
     return 0

@@ -120,8 +120,6 @@ def _print(row: Json, in_json: bool) -> None:
     if in_json:
         output.as_json(row)
         return
-    for name in ("id", "name", "type", "relationship", "created_at"):
-        if row[name] is not None:
-            output.data(f"{name + ':':<14}{row[name]}")
-    for address in row["addresses"]:
-        output.data(f"{'address:':<14}{address}")
+    names = ("id", "name", "type", "relationship", "created_at")
+    addresses = [("address", one) for one in row["addresses"]]
+    table.fields([*((name, row[name]) for name in names), *addresses])

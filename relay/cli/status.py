@@ -7,8 +7,9 @@ from relay.broker.client import connect
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
+from relay.config.trust import TRUSTED, candidates, found_at, trusted_paths
 from relay.core.errors import BrokerUnavailable
-from relay.core.paths import Home
+from relay.core.paths import Home, working_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,9 +65,20 @@ def _print_agents(rows: list[Json]) -> None:
     )
 
 
+def _untrusted(home: Home, cwds: set[str]) -> list[str]:
+    """Of each configuration that would evaluate events and may not run, why, and what to do."""
+    files = [one for path in trusted_paths(home) if (one := found_at(home, path)) is not None]
+    for cwd in cwds:
+        files += candidates(home, cwd)
+    return sorted({one.notice for one in files if one.state != TRUSTED})
+
+
 def status_verb(options: Any) -> int:
     """``relay status``. Starts nothing: it says when there is no broker."""
-    found = broker_status(Home.from_env())
+    home = Home.from_env()
+    found = broker_status(home)
+    live = {str(row["cwd"]) for row in found["agents"] if row["state"] != "gone" and row["cwd"]}
+    found["untrusted"] = _untrusted(home, {working_folder(), *live})
     if options.json:
         output.as_json(found)
         return 0
@@ -84,6 +96,9 @@ def status_verb(options: Any) -> int:
             output.data(f"  ! {channels['problem']}")
     for path, problem in found["problems"].items():
         output.data(f"! {path} evaluates no event: {problem}")
+    for notice in found["untrusted"]:
+        output.data(f"! {notice}")
+        output.data("  What happens until then is stored, but it is never evaluated by it.")
     for row in found["agents"]:
         output.data(f"{row['name']}: {output.state_text(row)}, {row['kind']}{_source(row)}")
         for remark in row["notes"]:
@@ -133,8 +148,9 @@ def print_broker(found: Json) -> None:
         f" for {found['uptime_s']:.0f} s"
     )
     output.data(f"home: {found['home']}")
+    events = found["counts"]["events"]
     waiting = sum(number for name, number in found["counts"].items() if name != "events")
-    output.data(f"ledger: {found['counts']['events']} events, {waiting} deliveries open")
+    output.data(f"ledger: events {events}, open deliveries {waiting}")
 
 
 def _agent(row: Json) -> Json:

@@ -57,6 +57,14 @@ def table(
             _remark(visible(remark), 2 if narrow else widths[0] + 2, width)
 
 
+def fields(lines: Iterable[tuple[str, object]]) -> None:
+    """What one thing is: a name and a value on each line, but for values that are None."""
+    shown = [(f"{name}:" if name else "", value) for name, value in lines if value is not None]
+    width = max(11, *(len(name) for name, _ in shown)) + 1
+    for name, value in shown:
+        output.data(f"{name:<{width}}{value}")
+
+
 def _block(line: list[str], width: int) -> None:
     """One row where the columns cannot stand side by side: as many cells on a line as fit."""
     shown = _cut(line[0], width)

@@ -130,3 +130,11 @@ def _cannot_make(error: OSError) -> RelayError:
         hint="make it writable, or set RELAY_HOME to a directory that is",
         code="state_dir",
     )
+
+
+def working_folder() -> str:
+    """Where this process is; where only the user's own applies, once that folder is gone."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return os.sep

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,41 +124,6 @@ def enable_hook(ledger: Ledger, hook_id: str) -> bool:
     """Switch a hook on again, within the open transaction. Returns whether it was off."""
     with ledger.guard() as db:
         return bool(db.execute("DELETE FROM disabled_hooks WHERE hook_id=?", (hook_id,)).rowcount)
-
-
-#: What evaluations are searched by: the columns that must be so, whatever their case.
-_SEARCHED = {"hook": "instr(lower(h.hook_id), lower(?))", "kind": "e.kind=?", "sender": "e.agent=?"}
-
-
-def evaluations(
-    ledger: Ledger, texts: Mapping[str, str], *, quiet: bool, failed: bool, limit: int
-) -> list[Json]:
-    """The newest evaluations, the newest first. ``quiet``: those too that neither fired nor failed;
-    ``failed``: only those that failed."""
-    where = [_SEARCHED[name] for name in texts]
-    if failed:
-        where.append("h.error IS NOT NULL")
-    elif not quiet:
-        where.append("(h.fired OR h.error IS NOT NULL)")
-    table = "evaluations" if quiet and not failed else "hook_evaluations"
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT e.id, e.kind, e.channel, e.agent, h.hook_id, h.started_ms, h.latency_us,"
-            f" h.fired, h.result_json, h.error FROM {table} h JOIN events e"
-            f" ON e.seq = h.event WHERE {' AND '.join(where) or 1}"
-            " ORDER BY h.event DESC, h.hook_id LIMIT ?",
-            (*texts.values(), limit),
-        ).fetchall()
-    names = ("event", "kind", "channel", "sender", "hook", "started_ms", "latency_us", "fired")
-    return [
-        {
-            **dict(zip(names, row, strict=False)),
-            "fired": bool(row[7]),
-            "result": json.loads(row[8]) if row[8] else None,
-            "error": row[9],
-        }
-        for row in found
-    ]
 
 
 def event_of(ledger: Ledger, home: Home, seq: int) -> Event:

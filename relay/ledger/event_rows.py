@@ -71,16 +71,11 @@ def add(ledger: Ledger, row: OutsideRow, outside: OutsideEvent) -> None:
     seq, _, _, sender, thread, _, _, now_ms = row
     where = (outside.channel, outside.source_id, outside.account, outside.peer_kind.value)
     what = (outside.peer, outside.reply_to, outside.content_type, outside.occurred_ms)
-    name = outside.sender_name or sender
-    person = persons.ensure(
-        ledger, outside.channel, sender, name=name, type_=outside.sender_type, now_ms=now_ms
-    )
     if thread is not None:
         note_thread(ledger, outside.channel, thread, now_ms, outside)
     ledger.note_events([row], {(sender, seq >> BLOCK_BITS)})
     with ledger.guard() as db:
         db.execute(_EVENT, (*row, *where, *what))
-        db.execute("INSERT INTO event_participants VALUES (?,?,'from')", (seq, person))
         db.executemany(
             "INSERT INTO event_files VALUES (?,?,?,?,?,?)",
             [
@@ -88,6 +83,14 @@ def add(ledger: Ledger, row: OutsideRow, outside: OutsideEvent) -> None:
                 for n, one in enumerate(outside.files)
             ],
         )
+    # What nobody has sent has its channel's name for a sender, and that is nobody.
+    if sender != outside.channel or outside.sender_type is not PersonType.UNKNOWN:
+        name, type_ = outside.sender_name or sender, outside.sender_type
+        person = persons.ensure(
+            ledger, outside.channel, sender, name=name, type_=type_, now_ms=now_ms
+        )
+        with ledger.guard() as db:
+            db.execute("INSERT INTO event_participants VALUES (?,?,'from')", (seq, person))
 
 
 def note_thread(

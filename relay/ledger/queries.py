@@ -6,6 +6,8 @@ can do other things in between.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from relay.core.message import State
@@ -33,17 +35,6 @@ class Filter:
     thread: str | None = None
     since_ms: int | None = None
     grep: str | None = None  # a part of the body, whatever its case
-
-
-@dataclass(frozen=True, slots=True)
-class Invocations:
-    """Which runs of hooks to look for. None means any."""
-
-    agent: str | None = None
-    event: str | None = None
-    hook: str | None = None  # a part of its name, whatever its case
-    failed: bool = False
-    before: int | None = None  # only rows with a lower number
 
 
 def last_event(ledger: Ledger) -> int:
@@ -313,29 +304,53 @@ def counts(ledger: Ledger) -> Row:
     return out
 
 
-def invocations(ledger: Ledger, wanted: Invocations, limit: int) -> list[Row]:
-    """The newest ``limit`` runs of hooks that match, newest first."""
-    tests = ["1"]
-    values: list[object] = []
-    for column, value in (("agent", wanted.agent), ("event", wanted.event)):
-        if value is not None:
-            tests.append(f"{column}=?")
-            values.append(value)
-    if wanted.hook is not None:
-        tests.append("instr(lower(hook),lower(?))")
-        values.append(wanted.hook)
-    if wanted.failed:
-        tests.append("success=0")
-    if wanted.before is not None:
-        tests.append("seq<?")
-        values.append(wanted.before)
+#: What hooks in sessions did, and what route functions said, in the same columns.
+_RUNS = (
+    f"SELECT {','.join(INVOCATION_COLUMNS)}, NULL, NULL, NULL FROM hook_invocations WHERE {{}}"
+    " ORDER BY seq DESC LIMIT ?"
+)
+_SAID = (
+    "SELECT h.event, h.started_ms, '', e.agent, e.kind, h.hook_id, 'route', e.channel, e.id,"
+    " h.error IS NULL,"
+    " CASE WHEN h.error IS NOT NULL THEN '' WHEN h.fired THEN 'fired' ELSE 'not fired' END,"
+    " h.latency_us / 1e6, NULL, '', '', ifnull(h.error, ''), h.result_json, d.persona, d.session"
+    " FROM {} h JOIN events e ON e.seq = h.event"
+    " LEFT JOIN dispatches d ON d.event = h.event AND d.hook_id = h.hook_id WHERE {}"
+    " ORDER BY h.event DESC, h.hook_id LIMIT ?"
+)
+
+
+def hook_log(
+    ledger: Ledger, texts: Mapping[str, str], limit: int, *, failed: bool, quiet: bool
+) -> list[Row]:
+    """The newest ``limit`` runs of hooks and route functions, newest first. ``texts``: agent,
+    hook (a part of its name), event (of hooks) and kind (of events). ``quiet``: route functions
+    too that said nothing."""
+    runs, said = ["success = 0" if failed else "1"], ["1"]
+    if failed or not quiet:
+        said = ["h.error IS NOT NULL" if failed else "(h.fired OR h.error IS NOT NULL)"]
+    values: list[list[object]] = [[], []]
+    for name, one, other in (
+        ("agent", "agent = ?", "e.agent = ?"),
+        ("hook", "instr(lower(hook), lower(?))", "instr(lower(h.hook_id), lower(?))"),
+        ("event", "event = ?", ""),
+        ("kind", "", "e.kind = ?"),
+    ):
+        for test, tests, given in ((one, runs, values[0]), (other, said, values[1])):
+            if test and name in texts:
+                tests.append(test)
+                given.append(texts[name])
+    table = "evaluations" if quiet and not failed else "hook_evaluations"
+    both = _RUNS.format(" AND ".join(runs)), _SAID.format(table, " AND ".join(said))
     with ledger.guard() as db:
         found = db.execute(
-            f"SELECT {','.join(INVOCATION_COLUMNS)} FROM hook_invocations"
-            f" WHERE {' AND '.join(tests)} ORDER BY seq DESC LIMIT ?",
-            (*values, limit),
+            f"SELECT * FROM ({both[0]}) UNION ALL SELECT * FROM ({both[1]})"
+            " ORDER BY created_ms DESC, seq DESC LIMIT ?",
+            (*values[0], limit, *values[1], limit, limit),
         ).fetchall()
-    rows = [dict(zip(INVOCATION_COLUMNS, row, strict=True)) for row in found]
+    names = (*INVOCATION_COLUMNS, "result", "persona", "session")
+    rows = [dict(zip(names, row, strict=True)) for row in found]
     for row in rows:
         row["success"] = bool(row["success"])
+        row["result"] = json.loads(row["result"]) if row["result"] else None
     return rows

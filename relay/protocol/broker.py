@@ -114,9 +114,10 @@ Ops (``?`` marks what may be left out):
               disabled_ms} or null}], problems {path: why it evaluates nothing}: the route functions
               that evaluate the events of an agent in ``cwd``, or of none
 ``hook_switch`` hook (an id, or the only such name), on -> hook, on. Not for agents.
-``evaluations`` hook?, kind?, sender?, quiet? (those too that neither fired nor failed), failed?,
-              limit? -> rows [{event (its id), kind, channel, sender, hook, started_ms, latency_us,
-              fired, result, error}] (the newest first), more
+``hook_log``  agent?, hook? (a part of its name), event? (of hooks), kind? (of events), failed?,
+              quiet? (route functions too that said nothing), limit? -> rows, more: how hooks ran,
+              and what route functions said (kind ``route``; ``correlation_id`` is the event's),
+              newest first
 ``dispatch``  persona, body, session?, mode?, priority?, permissions?, system_prompt?, extracted?,
               thread_history?, id? -> id, event, duplicate. Only the person's: what is asked of a
               persona without a route function. Answered once it is on the disk.

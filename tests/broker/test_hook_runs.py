@@ -61,9 +61,7 @@ def test_a_question_narrows_it_down(home: Home) -> None:
         assert hooks(failed=True) == ["h3"]
         assert hooks(hook="H4") == ["h4"]
         assert hooks(event="AfterTool") == [] and hooks(agent="ann", limit=1) == ["h5"]
-        answer = client.request("hook_log", limit=2)
-        assert answer["more"]
-        assert hooks(limit=2, before=answer["rows"][-1]["seq"]) == ["h3", "h2"]
+        assert client.request("hook_log", limit=2)["more"]
         for limit in (0, 1001, "1", True):
             with pytest.raises(UsageError, match="limit"):
                 hooks(limit=limit)

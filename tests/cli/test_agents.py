@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pytest
+
+from relay.config.trust import CONFIG_NAME
 from relay.core.paths import Home
 from tests.broker.support import register
 from tests.cli.conftest import Run
@@ -42,6 +46,29 @@ def test_status_shows_what_does_not_work(relay: Run, broker_home: Home) -> None:
         assert "Bob: blocked (a dialog), screen, source screen" in out and "! no hooks" in out
         status = json.loads(relay("status", "--json").stdout)
         assert status["agents"][0]["notes"] == ["no hooks"]
+
+
+def test_status_says_which_configuration_evaluates_nothing_and_what_mends_it(
+    relay: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "config" / "relay"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder.parent))
+    file = folder / CONFIG_NAME
+    file.write_text("routes = {}\n")
+
+    def told() -> str:
+        [notice] = json.loads(relay("status", "--json").stdout)["untrusted"]
+        assert f"! {notice}\n  What happens until then is stored" in relay("status").stdout
+        return str(notice)
+
+    assert told().startswith(f"{file} is not trusted") and told().endswith(f"relay trust {file}")
+    relay("trust", str(file))
+    assert "!" not in relay("status").stdout
+    file.write_text("routes = {}  # edited\n")
+    assert told().startswith(f"{file} has changed") and told().endswith(f"relay trust {file}")
+    file.unlink()
+    assert told().startswith(f"{file}, which you trusted, is gone")
 
 
 def test_status_starts_nothing(relay: Run, broker_home: Home) -> None:

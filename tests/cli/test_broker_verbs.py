@@ -39,6 +39,7 @@ def test_what_is_dropped_is_gone_from_the_list_and_nonsense_is_refused(relay: Ru
     relay("cancel", sent["id"])
     assert "dropped" in relay("broker", "drop", "atlas").stdout
     assert relay("broker", "dead").stdout == ""
+    assert "nothing is dead" in relay("broker", "retry", "--all").stderr
     refused = relay("broker", "retry", "zzzz")
     assert refused.returncode == 3 and "nothing dead" in refused.stderr
     assert relay("broker", "dispatch", "not a name", "x").returncode == 2

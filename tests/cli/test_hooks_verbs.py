@@ -287,13 +287,30 @@ def test_route_functions_are_listed_switched_off_and_on_and_what_they_said_is_sh
 
     wait_until(lambda: len(log("--quiet")) == 2, what="both evaluations")
     assert log() == [(hook, "Ann", "fired")]
+    with register(broker_home, "Ann", run="r1") as ann:
+        ann.request("hooks_ran", records=[record(duration=0.25)])
+    of_event, of_session = (
+        re.split("  +", line) for line in relay("hooks", "log").stdout.splitlines()[1:]
+    )
+    assert of_event[1:5] == ["Ann", "match", message_id(1), hook]
+    assert of_event[6] == "fired: default main" and float(of_event[5]) < 5000
+    assert of_session[1:] == ["Ann", "on_before_tool", "-", "guard", "250.0", "ok"]
     assert log("--quiet", "--event", "match")[-1] == (hook, "Ann", "not fired")
     assert relay("hooks", "disable", "wanted").stdout == f"{hook} is off\n"
     assert "off: switched off by" in relay("hooks", "list").stdout
     told(3, "go")
-    assert len(log("--quiet")) == 2  # asked no more
+    assert len(log("--quiet", "--event", "match")) == 2  # asked no more
     assert json.loads(relay("hooks", "enable", hook, "--json").stdout) == {"hook": hook, "on": True}
     told(4, "go")
-    wait_until(lambda: len(log("--quiet")) == 3, what="another evaluation")
+    wait_until(lambda: len(log("--quiet")) == 4, what="another evaluation")
+    assert not relay("hooks", "list").stderr
+    broken = tmp_path / "config" / "relay" / CONFIG_NAME
+    broken.parent.mkdir(parents=True)
+    broken.write_text("1 / 0\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    file = read_config(str(broken))
+    trust(broker_home, file.path, file.sha256)
+    others = relay("hooks", "list")  # they apply whatever is wrong with that one
+    assert others.returncode == 0 and hook in others.stdout and str(broken) in others.stderr
     unknown = relay("hooks", "disable", "wnted")
     assert unknown.returncode == 3 and "no route function wnted" in unknown.stderr

@@ -154,9 +154,9 @@ def test_an_event_is_shown_by_what_its_channel_calls_it(relay: Run) -> None:
     done = relay("show", "imessage:abc123")
     lines = done.stdout.splitlines()
     assert {
-        "from:       imessage:+15559876543",
-        "peer:        family",
-        "sender_type: unknown",
+        "from:         imessage:+15559876543",
+        "peer:         family",
+        "sender_type:  unknown",
     } <= set(lines)
     assert lines[-1] == SEED["content"]
     shown = json.loads(relay("show", "imessage:abc123", "--json").stdout)

@@ -27,6 +27,7 @@ def test_everybody_who_comes_along_is_a_person(relay: Run, broker_home: Home) ->
     with register(broker_home, "Bob"):
         ingest(relay, "mail", "a@example.org", sender_name="Ann")
         ingest(relay, "hook", "stripe", sender_type="webhook")
+        ingest(relay, "door", "")  # nobody has sent it
         relay("send", "Bob", "hi", "--from", "Carol")
         found = {name: (one["type"], one["addresses"]) for name, one in listed(relay).items()}
     assert found == {
