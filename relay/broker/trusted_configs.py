@@ -1,8 +1,8 @@
 """Which trusted configurations evaluate an event, and which of their route functions are asked.
 
 An agent's event is evaluated by the configurations that apply where the agent runs, any other by
-the person's own alone. What is found is kept, and looked at again when the trust store or one of
-the files is another than it was; that is checked at most every ``FRESH`` seconds.
+the person's own alone. What is found is kept until the trust store or a file that was trusted is
+another than it was; that is checked at most every ``FRESH`` seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from relay.config.trust import (
     trusted_paths,
     user_config,
 )
-from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.hooks.hook_types import wants
@@ -33,8 +32,8 @@ from relay.protocol.broker import Json
 USER = "user"
 #: Seconds for which what was found counts.
 FRESH = 0.05
-#: Folders of agents for which it is kept.
-_FOLDERS_MAX = 4096
+#: Answers that are kept, for the folders of agents.
+_KEPT_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +57,19 @@ class TrustedConfig:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What applies in a folder, and the state of the files that say so."""
-
-    paths: tuple[str, ...]
-    state: object
-    configs: tuple[TrustedConfig, ...]
-
-
 class TrustedConfigs:
     """All of them. Belongs to the broker's loop."""
 
     def __init__(self, home: Home, clock: Callable[[], float] = time.monotonic) -> None:
         self._home = home
         self._clock = clock
-        self._checked = clock()
-        self._found: BoundedDict[str | None, _Found] = BoundedDict(_FOLDERS_MAX)
-        self._keyed: BoundedDict[str, _Found] = BoundedDict(_FOLDERS_MAX)
-        self._keyed_fresh: set[str] = set()
-        self._fresh: set[str | None] = set()
+        self._checked = float("-inf")
+        self._paths: list[str] = []  # of all that were trusted
+        self._state: list[object] = []  # of the trust store, and of these
+        self._whole = True  # whether all have a manifest: one gets it when its worker has loaded it
+        # What is true in this state:
+        self._applying: dict[str | None, tuple[TrustedConfig, ...]] = {}
+        self._keyed: dict[str, TrustedConfig] = {}
         self._wanted: dict[tuple[str | None, str, str], tuple[str, ...]] = {}
 
     def wanted(self, cwd: str | None, kind: str, channel: str, disabled: Json) -> tuple[str, ...]:
@@ -85,33 +77,42 @@ class TrustedConfigs:
 
         Asked of every message: it costs a look-up.
         """
-        if self._clock() - self._checked > FRESH:
-            self.look_again()
+        self._check()
         key = (cwd, kind, channel)
         found = self._wanted.get(key)
         if found is None:
             configs = self.applying(cwd)
             found = tuple(one.key for one in configs if one.wants(kind, channel, disabled))
-            if len(self._wanted) >= _FOLDERS_MAX:
-                self._wanted.clear()
             self._wanted[key] = found
         return found
 
     def look_again(self) -> None:
-        """What was found may be no more so."""
+        """What was found may be no more so: hooks were switched, or something was trusted."""
+        self._wanted.clear()
+        self._checked = float("-inf")
+
+    def _check(self) -> None:
+        if self._clock() - self._checked <= FRESH:
+            return
         self._checked = self._clock()
-        self._fresh.clear()
-        self._keyed_fresh.clear()
+        state: list[object] = [_stat(self._home.trust), *map(_stat, self._paths)]
+        kept = len(self._applying) + len(self._wanted)
+        if state == self._state and self._whole and kept <= _KEPT_MAX:
+            return
+        # Before anything is read: what changes meanwhile is found next time.
+        self._paths = trusted_paths(self._home)
+        self._state = [state[0], *map(_stat, self._paths)]
+        self._whole = True
+        self._applying.clear()
+        self._keyed.clear()
         self._wanted.clear()
 
     def applying(self, cwd: str | None) -> tuple[TrustedConfig, ...]:
         """Those that apply in ``cwd``, the person's own first; without a folder that one alone."""
-        known = self._found.get(cwd)
-        if known is not None and (cwd in self._fresh or self._state(known.paths) == known.state):
-            self._fresh.add(cwd)
-            return known.configs
-        # Before it is read: what is trusted meanwhile is then found next time.
-        store = _stat(self._home.trust)
+        self._check()
+        known = self._applying.get(cwd)
+        if known is not None:
+            return known
         try:
             if cwd is None:
                 own = found_at(self._home, user_config())
@@ -121,31 +122,20 @@ class TrustedConfigs:
         except (RelayError, OSError):
             files = []
         configs = tuple(filter(None, map(self._trusted, files)))
-        # A configuration without a manifest gets one when its worker has loaded it.
-        if all(one.manifest is not None for one in configs):
-            # What was never trusted evaluates nothing, whatever becomes of it.
-            paths = tuple(one.path for one in files if one.entry is not None)
-            self._found[cwd] = _Found(paths, [store, *map(_stat, paths)], configs)
-            self._fresh.add(cwd)
+        self._applying[cwd] = configs
         return configs
 
     def by_key(self, key: str) -> TrustedConfig | None:
         """The one with this key, wherever it is; None when it may not run any more."""
-        if self._clock() - self._checked > FRESH:
-            self.look_again()
-        known = self._keyed.get(key)
-        fresh = key in self._keyed_fresh
-        if known is not None and (fresh or self._state(known.paths) == known.state):
-            self._keyed_fresh.add(key)
-            return known.configs[0]
-        store = _stat(self._home.trust)
-        paths = tuple(path for path in trusted_paths(self._home) if _key(path) == key)[:1]
-        found = found_at(self._home, paths[0]) if paths else None
-        config = None if found is None else self._trusted(found)
-        # One that is not there may be a moment later: an event may wait for it already.
-        if config is not None and config.manifest is not None:
-            self._keyed[key] = _Found(paths, [store, *map(_stat, paths)], (config,))
-            self._keyed_fresh.add(key)
+        self._check()
+        config = self._keyed.get(key)
+        if config is None:
+            # Read anew: an event may wait for one already that is there only now.
+            path = next((one for one in trusted_paths(self._home) if _key(one) == key), None)
+            found = None if path is None else found_at(self._home, path)
+            config = None if found is None else self._trusted(found)
+            if config is not None:
+                self._keyed[key] = config
         return config
 
     def all(self) -> list[TrustedConfig]:
@@ -156,18 +146,16 @@ class TrustedConfigs:
     def _trusted(self, one: FoundConfig) -> TrustedConfig | None:
         if one.state != TRUSTED or one.file is None or one.problem:
             return None
-        sha256 = one.file.sha256
-        return TrustedConfig(_key(one.path), one.path, sha256, read_manifest(self._home, sha256))
-
-    def _state(self, paths: tuple[str, ...]) -> object:
-        return [_stat(self._home.trust), *map(_stat, paths)]
+        manifest = read_manifest(self._home, one.file.sha256)
+        self._whole = self._whole and manifest is not None
+        return TrustedConfig(_key(one.path), one.path, one.file.sha256, manifest)
 
 
 def _key(path: str) -> str:
     if path == user_config():
         return USER
     folder = re.sub(r"[^A-Za-z0-9_.-]+", "-", os.path.basename(os.path.dirname(path)))[:40]
-    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:4]
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     return f"{folder.strip('-') or 'root'}-{digest}"
 
 

@@ -271,7 +271,7 @@ def test_route_functions_are_listed_switched_off_and_on_and_what_they_said_is_sh
     assert relay("trust", CONFIG_NAME).returncode == 0
     [listed] = json.loads(relay("hooks", "list", "--json").stdout)
     hook = listed["name"]
-    assert re.fullmatch(r"shop-[0-9a-f]{4}/wanted", hook)
+    assert re.fullmatch(r"shop-[0-9a-f]{16}/wanted", hook)
     assert (listed["kinds"], listed["priority"], listed["disabled"]) == (["match"], 3, None)
 
     def told(number: int, body: str) -> None:
