@@ -58,21 +58,21 @@ class DispatchOps:
         given = fields.get("id")
         id_ = new_ulid(now_ms) if given is None else checked_id(given)
         made = derived_ulid(now_ms, "dispatch", id_) if given is None else id_
-        dispatch = self._checked(fields, id_, made, now_ms)
+        dispatch = self._checked(fields, id_, made)
         if self._ledger.known([id_]):
             return {"id": made, "event": id_, "duplicate": True}
         self._ledger.begin()
         seq = self._ledger.next_seq()
         owner = self._directory.owner
         head = (seq, id_, "dispatch", owner, "person", dispatch.queue_mode.value, None)
-        self._ledger.add([(*head, dispatch.content, None, now_ms)], [])
+        self._ledger.add([(*head, fields["body"], None, now_ms)], [])
         dispatch_rows.add_dispatches(
             self._ledger, seq, [dispatch], config="user", hops=0, now_ms=now_ms
         )
         batch.after.append(self._turns.wake)
         return {"id": made, "event": id_, "duplicate": False}
 
-    def _checked(self, fields: Json, event: str, id_: str, now_ms: int) -> BrokerDispatch:
+    def _checked(self, fields: Json, event: str, id_: str) -> BrokerDispatch:
         persona, body = fields.get("persona"), fields.get("body")
         if not isinstance(persona, str) or not valid_name(persona):
             raise UsageError(f"{persona!r} cannot be a persona's name")
@@ -100,16 +100,10 @@ class DispatchOps:
         added = AddedContext.from_json({key: one for key, one in told.items() if one is not None})
         return BrokerDispatch(
             id=id_,
-            event_id=event,
             hook_id=BY_HAND,
-            timestamp=now_ms,
             persona=persona,
             session=session,
             queue_mode=mode,
-            sender=self._directory.owner,
-            content=body,
-            content_type="text",
-            metadata={},
             permissions=FULL if permissions is None else PermissionSet.from_json(permissions),
             delivery_context=DeliveryContext(RELAY_CHANNEL, reply_to=event),
             system_prompt=added.system_prompt,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from relay.broker.batch import Accepted, Batch, ClientRequest
@@ -17,7 +16,7 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.evaluation import Evaluations
 from relay.broker.ops_messages import META_MAX, OF_SESSIONS, THREAD_MAX, MessageOps, checked_id
-from relay.core.dispatch import RELAY_CHANNEL, PeerKind, PersonType
+from relay.core.dispatch import RELAY_CHANNEL, PeerKind, PersonType, read_table
 from relay.core.errors import UsageError
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import BODY_MAX
@@ -38,32 +37,14 @@ _CONTENT_TYPE = re.compile(r"[a-z0-9][a-z0-9.+/-]{0,126}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: What a sender may be said to be by what brings it: nobody who may do more than a stranger.
 _SAID_TYPES = (PersonType.UNKNOWN, PersonType.WEBHOOK, PersonType.SYSTEM)
-#: Each key of an event, and its other spellings.
-_KEYS = {
-    "id": "id",
-    "channel": "channel",
-    "source_id": "source_id",
-    "kind": "kind",
-    "account": "account",
-    "account_id": "account",
-    "peer_kind": "peer_kind",
-    "peer": "peer",
-    "peer_id": "peer",
-    "thread": "thread",
-    "thread_id": "thread",
-    "reply_to": "reply_to",
-    "reply_to_id": "reply_to",
-    "sender": "sender",
-    "from": "sender",
-    "sender_name": "sender_name",
-    "sender_type": "sender_type",
-    "content": "content",
-    "content_type": "content_type",
-    "timestamp": "timestamp",
-    "timestamp_ms": "timestamp",
-    "metadata": "metadata",
-    "files": "files",
-}
+#: What an event has.
+_KEYS = (
+    *("id", "channel", "source_id", "kind", "account", "peer_kind", "peer", "thread", "reply_to"),
+    *("sender", "sender_name", "sender_type", "content", "content_type", "timestamp"),
+    *("metadata", "files"),
+)
+#: Other spellings.
+_SPELLINGS = {"from": "sender", "timestamp_ms": "timestamp"}
 
 
 class EventOps:
@@ -105,7 +86,7 @@ def read_outside(given: object, now_ms: int, id_: str | None) -> Accepted:
 
     Raises UsageError, which says what is wrong with it.
     """
-    fields = _fields(given)
+    fields = read_table(given, "an event", _KEYS, **_SPELLINGS)
     channel = _word(fields, "channel", _CHANNEL, None)
     if channel == RELAY_CHANNEL:
         raise UsageError(
@@ -160,23 +141,6 @@ def read_outside(given: object, now_ms: int, id_: str | None) -> Accepted:
         meta=_metadata(fields.get("metadata")),
         outside=outside,
     )
-
-
-def _fields(given: object) -> Json:
-    """``given`` in one spelling: ``peerKind`` and ``peerId`` are known too. Raises UsageError."""
-    if not isinstance(given, Mapping):
-        raise UsageError("an event is a JSON object")
-    fields: Json = {}
-    for key, value in given.items():
-        name = _KEYS.get(re.sub(r"(?<=[a-z])([A-Z])", r"_\1", str(key)).lower())
-        if name is None:
-            hint = f"it has {', '.join(dict.fromkeys(_KEYS.values()))}; metadata takes the rest"
-            raise UsageError(f"an event has no {str(key)[:64]!r}", hint=hint)
-        if name in fields:
-            raise UsageError(f"{name} is given twice")
-        if value is not None:
-            fields[name] = value
-    return fields
 
 
 def _source_of(channel: str, id_: str | None) -> str | None:

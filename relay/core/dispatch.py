@@ -97,8 +97,8 @@ class PermissionSet:
     @classmethod
     def from_json(cls, value: object) -> PermissionSet:
         """Read it. Raises UsageError."""
-        given = _table(value, "permissions", ("level", "tools", "credentials"))
-        tools = _table(given.get("tools") or {}, "permissions.tools", ("allow", "deny"))
+        given = read_table(value, "permissions", ("level", "tools", "credentials"))
+        tools = read_table(given.get("tools") or {}, "permissions.tools", ("allow", "deny"))
         allow = tools.get("allow")
         return cls(
             _member(PermissionLevel, given.get("level", "minimal"), "permissions.level"),
@@ -161,7 +161,7 @@ class AddedContext:
     @classmethod
     def from_json(cls, value: object) -> AddedContext:
         """Read it. Raises UsageError."""
-        given = _table(value, "context", _names(cls))
+        given = read_table(value, "context", _names(cls))
         prompt, extracted, history = map(given.get, _names(cls))
         if prompt is not None and not isinstance(prompt, str):
             raise UsageError(f"context.system_prompt must be a text, not {prompt!r}")
@@ -193,7 +193,7 @@ class HookResult:
             value = {one.name: getattr(value, one.name) for one in fields(value)}
         if value is None or isinstance(value, bool):
             return cls(fire=bool(value))
-        given = _table(value, "the result", _names(cls))
+        given = read_table(value, "the result", _names(cls))
         for name in ("fire", "disable_hook"):
             if not isinstance(given.get(name, False), bool):
                 raise UsageError(f"{name} must be true or false, not {given[name]!r}")
@@ -271,16 +271,10 @@ class BrokerDispatch:
     """A message on its way to a persona, made from one event and one hook's result."""
 
     id: str
-    event_id: str
     hook_id: str
-    timestamp: int
     persona: str
     session: str
     queue_mode: QueueMode
-    sender: str
-    content: str
-    content_type: str
-    metadata: Mapping[str, Any]
     permissions: PermissionSet
     delivery_context: DeliveryContext
     system_prompt: str | None = None
@@ -295,16 +289,10 @@ def dispatch_of(event: Event, hook_id: str, result: HookResult, priority: int) -
     added = result.context or AddedContext()
     return BrokerDispatch(
         id=derived_ulid(event.timestamp, "dispatch", event.id, hook_id),
-        event_id=event.id,
         hook_id=hook_id,
-        timestamp=event.timestamp,
         persona=routing.persona or DEFAULT_PERSONA,
         session=routing.session or event.session_key,
         queue_mode=routing.queue_mode or QueueMode.FOLLOWUP,
-        sender=event.sender,
-        content=event.content,
-        content_type=event.content_type,
-        metadata=event.metadata,
         permissions=result.permissions or event.default_permissions,
         delivery_context=result.delivery_context
         or DeliveryContext(event.channel, event.account, event.peer, event.thread, event.id),
@@ -347,23 +335,28 @@ def _names(kind: type) -> tuple[str, ...]:
     return tuple(one.name for one in fields(kind))
 
 
-def _table(value: object, what: str, keys: Sequence[str]) -> Json:
-    """``value`` with its keys in Python's spelling (``queueMode``, ``accountId`` are known too)."""
+def read_table(value: object, what: str, keys: Sequence[str], **other: str) -> Json:
+    """``value`` with its keys in Python's spelling (``queueMode``, ``accountId`` are known too), or
+    as ``other`` says (by spelling); without what is None. Raises UsageError."""
     if not isinstance(value, Mapping):
-        raise UsageError(f"{what} must be a table, not {value!r}")
+        raise UsageError(f"{what} must be a table, not {str(value)[:100]!r}")
     found: Json = {}
     for key, one in value.items():
         name = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", str(key)).lower()
-        if name not in keys and name.removesuffix("_id") in keys:
+        name = other.get(name, name)
+        if name not in keys:
             name = name.removesuffix("_id")
         if name not in keys:
-            raise UsageError(f"{what} has no {key!r}", hint=f"it has {', '.join(keys)}")
-        found[name] = one
+            raise UsageError(f"{what} has no {str(key)[:64]!r}", hint=f"it has {', '.join(keys)}")
+        if name in found:
+            raise UsageError(f"{what} has {name} twice")
+        if one is not None:
+            found[name] = one
     return found
 
 
 def _strings(value: object, what: str, kind: type, required: str = "") -> Json:
-    given = {key: one for key, one in _table(value, what, _names(kind)).items() if one is not None}
+    given = read_table(value, what, _names(kind))
     for key, one in given.items():
         if not isinstance(one, str) or not one:
             raise UsageError(f"{what}.{key} must be a text, not {one!r}")

@@ -48,16 +48,10 @@ def answered(
         ledger.add([(seq, event, "message", sender, "person", None, "t", "hi", None, seq)], [])
         dispatch = BrokerDispatch(
             id=message_id(1000 + seq),
-            event_id=event,
             hook_id="user/one",
-            timestamp=seq,
             persona="atlas",
             session="main",
             queue_mode=QueueMode.FOLLOWUP,
-            sender=sender,
-            content="hi",
-            content_type="text",
-            metadata={},
             permissions=FULL,
             delivery_context=DeliveryContext(channel, reply_to=event),
         )
