@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from relay.automation.schedules import Schedule
 from relay.core import json_text
 from relay.core.dispatch import AddedContext, Event, HookResult, HookRouting, PermissionSet
 from relay.core.dispatch import PersonType as PrincipalType
@@ -174,8 +175,9 @@ class Definition:
         if not isinstance(told, str) or not told.strip() or len(told) > 1000:
             raise UsageError("an automation has a description, a text of up to 1000 characters")
         schedule, config = given.get("schedule"), given.get("config") or {}
-        for what, one in (("schedule", schedule or {}), ("config", config)):
-            _json(one, what)
+        if schedule is not None:
+            Schedule.of(schedule)
+        _json(config, "config")
         priority, deadline = given.get("priority", 0), given.get("deadline", DEADLINE)
         if type(priority) is not int or not -1_000_000 <= priority <= 1_000_000:
             raise UsageError(f"priority is a whole number, not {priority!r}")
