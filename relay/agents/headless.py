@@ -71,7 +71,10 @@ class HeadlessForm:
         return [*command, *(_PLACE.sub(lambda m: said.get(m[1], m[0]), word) for word in words)]
 
     def inert(self, prompt: str) -> str:
-        """The prompt so that the program finds no command and no file's name in it."""
+        """The prompt so that the program finds no option, command or file's name in it."""
+        if self.takes_argument:
+            prompt = prompt.replace("\0", "")
+            prompt = f"Message:\n\n{prompt}" if prompt.startswith("-") else prompt
         if not self.escape:
             return prompt
         plain = _MENTION.sub(lambda found: self.escape + found[0], prompt)

@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -23,6 +24,8 @@ from relay.protocol.turns import TEXT_MAX, TurnRequest, TurnState
 
 #: Bytes of a line that are kept, bytes of all output, and of what is said on standard error.
 LINE_MAX, OUTPUT_MAX, ERRORS_MAX = 8 * 1024 * 1024, 256 * 1024 * 1024, 16 * 1024
+#: Bytes of the line that a driven program is asked: a terminal drops the rest without a word.
+TYPED_MAX = 1000 if sys.platform == "darwin" else 4000
 #: Seconds that it has to end by itself when it is stopped, and that its pipes may stay open.
 ENDING, DRAINING = 3.0, 1.0
 #: What any program needs. Everything else a persona names.
@@ -207,8 +210,7 @@ class HeadlessProcess:
         )
         try:
             child.expect(prompt)
-            # A line end would send it in pieces.
-            child.sendline(" ".join(self._prompt.split()))
+            child.sendline(self._prompt)
             child.expect(prompt)
             self.said = _plain(child.before or "")[:TEXT_MAX]
             if self._form.leave:

@@ -28,7 +28,7 @@ from relay.agents.hook_codec import AgentHookCall, text_of
 from relay.agents.known_agents import make_hook_codec
 from relay.agents.profile import find_profile
 from relay.agents.tool_names import UNASKED, limits, refusal
-from relay.app.headless_process import HeadlessProcess, environment
+from relay.app.headless_process import TYPED_MAX, HeadlessProcess, environment
 from relay.config.personas import PersonaSpec, parse_persona
 from relay.core import json_text
 from relay.core.errors import RelayError
@@ -36,6 +36,8 @@ from relay.core.files import make_private_folder
 from relay.core.ids import RUN_TOKEN
 from relay.core.paths import Home
 from relay.core.processes import become_monitor, mark
+from relay.directive.escape import clean
+from relay.directive.redact import redact
 from relay.protocol.turns import ALIVE_EVERY, CALLS_MAX, ToolCall, TurnEnded, TurnRequest, TurnState
 from relay.session.hook_server import HookServer
 from relay.session.session_events import EventQueue
@@ -43,6 +45,8 @@ from relay.session.tool_hooks import NoHooks, ToolHookEndpoint
 
 #: Bytes of a line from the broker: a prompt whose every byte is escaped.
 LINE_MAX = 32 * 1024 * 1024
+#: Characters of the reason why a turn did not complete.
+REASON_MAX = 500
 #: Seconds that the broker may take to say what is to be done.
 REQUEST_DEADLINE = 30.0
 
@@ -121,9 +125,12 @@ class HeadlessTurn:
     # -- the command
 
     def _command(self, resumed: bool) -> tuple[list[str], str]:
-        """The command line, and what goes to its standard input."""
+        """The command line, and what it is asked on its standard input or at its prompt. Raises
+        CannotBegin."""
         request, form = self._request, self._form
-        prompt = (request.resumed_prompt or request.prompt) if resumed else request.prompt
+        # In one line the history could not be told from the message.
+        without_history = resumed or form.driven
+        prompt = (without_history and request.resumed_prompt) or request.prompt
         told = request.system_prompt or ""
         said = {"model": self._spec.model, "id": request.external_id or "", "prompt": prompt}
         if resumed:
@@ -135,7 +142,14 @@ class HeadlessTurn:
             said |= {"text": told, "file": path}
         elif told:
             prompt = f"{told}\n\n{prompt}"
-        said["prompt"] = prompt = form.inert(prompt)
+        prompt = form.inert(clean(prompt) if form.driven else prompt)
+        if form.driven:
+            prompt = " ".join(prompt.split())  # a line end would send it in pieces
+            if (size := len(prompt.encode())) > TYPED_MAX:
+                raise CannotBegin(
+                    f"it would be typed at a prompt, which takes {TYPED_MAX} bytes: it has {size}"
+                )
+        said["prompt"] = prompt
         argv = form.command(self._spec.command, **said)
         return argv, "" if form.takes_argument else prompt
 
@@ -243,12 +257,12 @@ class HeadlessTurn:
             text = "" if text == output.error else text
         elif process.status:
             state, again = TurnState.FAILED, True
-            last = process.errors.strip().splitlines()[-1:] or ["it said no more"]
+            last = redact(process.errors).strip().splitlines()[-1:] or ["it said no more"]
             reason = f"{self._spec.command[0]} ended with status {process.status}: {last[0]}"
         return TurnEnded(
             state=state,
             text=text,
-            reason=reason or None,
+            reason=redact(reason)[:REASON_MAX] or None,
             again=again,
             inferred=self._form.driven,
             model=output.model or self._spec.model or None,

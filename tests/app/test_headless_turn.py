@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from relay.app.headless_process import TYPED_MAX
 from relay.broker.service_process import python
 from relay.core.dispatch import FULL, MINIMAL, PermissionLevel, PermissionSet
 from relay.core.ids import new_ulid
@@ -77,6 +78,11 @@ def test_what_a_program_prints_is_its_answer(tmp_path: Path) -> None:
     assert (made["state"], made["text"]) == ("completed", "you said: hello there")
 
 
+def test_a_prompt_is_no_option(tmp_path: Path) -> None:
+    persona = {"command": ["printf"], "headless": {"args": ["{prompt}"]}}
+    assert end(request(tmp_path, "--ver\0sion", persona=persona))["text"] == "Message:\n\n--version"
+
+
 def test_the_environment_has_what_is_named_and_no_more(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from-a-file\n")
     credentials = {"here": {"TOKEN": f"file:{tmp_path}/token"}, "not": {"OTHER": "env:OTHER"}}
@@ -133,13 +139,37 @@ def test_a_failure_says_what_the_program_said(tmp_path: Path) -> None:
     made = end(request(tmp_path, persona=shell("echo no such model >&2; exit 3")))
     assert made["state"] == "failed" and made["again"]
     assert made["reason"].endswith("status 3: no such model")
+    key = "sk-ant-api03-" + "abc123XYZ" * 8  # others are told the reason
+    made = end(request(tmp_path, persona=shell(f"echo 401 bad key {key} $(seq 999) >&2; exit 1")))
+    assert "bad key sk-ant-***" in made["reason"] and "abc123XYZ" not in made["reason"]
+    assert len(made["reason"]) == 500
 
 
-def test_a_prompt_is_driven(tmp_path: Path) -> None:
-    program = "import sys\nwhile True:\n said = input('>>> ')\n print('heard', said)"
-    persona = {"command": ["python3", "-c", program], "headless": {"prompt": ">>> "}}
-    made = end(request(tmp_path, "one\ntwo", persona=persona))
-    assert (made["text"], made["inferred"]) == ("heard one two", True)
+#: Says how many characters it has read at its prompt, and which.
+DRIVEN = "while True:\n said = input('>>> ')\n print('heard', len(said), said[:40])"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "heard"),
+    [
+        ("one\ntwo", "heard 7 one two"),
+        ("stop\x03 end\x04\x1b[A\x9b1m", "heard 23 stop␃ end␄␛[A<U+009B>1m"),
+        ("x" * TYPED_MAX, f"heard {TYPED_MAX} {'x' * 40}"),
+    ],
+    ids=["lines", "keys", "long"],
+)
+def test_a_prompt_is_driven(tmp_path: Path, prompt: str, heard: str) -> None:
+    persona = {"command": ["python3", "-c", DRIVEN], "headless": {"prompt": ">>> "}}
+    told = {"resumed_prompt": prompt, "persona": persona}
+    made = end(request(tmp_path, f"the history\n{prompt}", **told))
+    assert (made["text"], made["inferred"]) == (heard, True)
+
+
+def test_what_a_terminal_would_drop_is_not_typed(tmp_path: Path) -> None:
+    persona = {"command": ["python3", "-c", DRIVEN], "headless": {"prompt": ">>> "}}
+    made = end(request(tmp_path, "x" * (TYPED_MAX + 1), persona=persona))
+    assert (made["state"], made["again"]) == ("failed", False)
+    assert f"takes {TYPED_MAX} bytes: it has {TYPED_MAX + 1}" in made["reason"]
 
 
 def test_a_conversation_that_has_gone_is_begun_anew(tmp_path: Path) -> None:
