@@ -22,6 +22,8 @@ from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import AgentState, State
 from relay.ledger import queries
 from relay.ledger.agent_ledger import answers_to
+from relay.ledger.answer_rows import followed
+from relay.ledger.dispatch_rows import DispatchState
 from relay.ledger.schema import Delivery, Row
 from relay.ledger.store import Ledger
 from relay.protocol.broker import ROWS_MAX, Json
@@ -30,6 +32,12 @@ from relay.protocol.broker import ROWS_MAX, Json
 WAIT_MAX = 24 * 3600.0
 #: Messages that expire in one batch; the rest follows in the next.
 _SWEEP_ROWS = 500
+#: What the sender of a dispatch is told of it; else it has failed.
+_AS_DELIVERED = {
+    DispatchState.QUEUED: State.QUEUED,
+    DispatchState.RUNNING: State.SEEN,
+    DispatchState.DONE: State.SEEN,
+}
 
 
 class _Wait:
@@ -236,13 +244,15 @@ class DeliveryOps:
             self._forget(waiting)
 
     def answered(self, id_: str) -> None:
-        """The turn that answers this message is stored."""
+        """A turn that answers this message, or event, is stored; or none will."""
         if id_ in self._waits:
             self._committer.submit_job(partial(self._answer_waits, id_, None))
 
     def _how_far(self, id_: str, answer: bool) -> Json:
         """What a ``wait`` is answered now."""
         deliveries = self._directory.with_absence(queries.deliveries(self._ledger, id_))
+        if not deliveries:
+            return self._how_far_in_turns(id_, answer)
         if not answer:
             done = all(State(row["state"]).final for row in deliveries)
             return {"id": id_, "done": done, "deliveries": deliveries}
@@ -250,6 +260,21 @@ class DeliveryOps:
         by = {one["from"].lower() for one in answers}
         over = [row["to"].lower() in by or self._never_answered(row) for row in deliveries]
         return {"id": id_, "done": all(over), "deliveries": deliveries, "answers": answers}
+
+    def _how_far_in_turns(self, id_: str, answer: bool) -> Json:
+        """The same of what is no message: how far the dispatches are that follow from it."""
+        found, rows = followed(self._ledger, id_), []
+        for one in found:
+            state = _AS_DELIVERED.get(one["state"], State.FAILED)
+            rows.append({"to": one["persona"], "state": state.value, "reason": one["reason"]})
+        if not answer:
+            done = all(one["state"] != State.QUEUED for one in rows)
+            return {"id": id_, "done": done, "deliveries": rows}
+        done = all(
+            one["state"] not in (DispatchState.QUEUED, DispatchState.RUNNING) for one in found
+        )
+        tries = {one["from"]: one for one in answers_to(self._ledger, id_)}  # the last counts
+        return {"id": id_, "done": done, "deliveries": rows, "answers": list(tries.values())}
 
     def _never_answered(self, row: Row) -> bool:
         """Whether nobody will answer a delivery any more: who has seen it is gone, say."""

@@ -6,7 +6,9 @@ from relay.broker.answers import AnswerDeliveries
 from relay.broker.batch import Batch, ClientRequest
 from relay.broker.directory import Directory
 from relay.broker.dispatch_ends import WITHDRAWN, DispatchEnds
+from relay.broker.known_personas import Personas
 from relay.broker.ops_messages import checked_id
+from relay.broker.trusted_configs import USER
 from relay.broker.turn_engine import TurnEngine
 from relay.core.agent_names import valid_name
 from relay.core.dispatch import (
@@ -20,7 +22,7 @@ from relay.core.dispatch import (
 )
 from relay.core.errors import NotFound, UsageError
 from relay.core.ids import derived_ulid, new_ulid
-from relay.core.message import BODY_MAX, QueueMode
+from relay.core.message import BODY_MAX, QueueMode, State
 from relay.core.visible import is_visible
 from relay.ledger import answer_rows, dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow, DispatchState
@@ -44,7 +46,9 @@ class DispatchOps:
         turns: TurnEngine,
         ends: DispatchEnds,
         answers: AnswerDeliveries,
+        personas: Personas,
     ) -> None:
+        self._personas = personas
         self._answers = answers
         self._ends = ends
         self._ledger = ledger
@@ -54,23 +58,41 @@ class DispatchOps:
     def dispatch(self, request: ClientRequest, batch: Batch) -> Json:
         """Ask a persona something, without a route function."""
         self._directory.check_person(request, "dispatch to a persona")
-        fields, now_ms = request.fields, batch.now_ms
-        given = fields.get("id")
+        made, event, duplicate = self._add(request.fields, self._directory.owner, None, batch)
+        return {"id": made, "event": event, "duplicate": duplicate}
+
+    def sent(
+        self, request: ClientRequest, sender: str, thread: str | None, batch: Batch
+    ) -> Json | None:
+        """The person writes to a persona that does not run: that is a dispatch to it. None where
+        no such persona is configured."""
+        to = request.fields["to"]
+        spec = self._personas.find(to, USER)
+        if spec is None:
+            return None
+        _, event, duplicate = self._add({**request.fields, "persona": to}, sender, thread, batch)
+        rows = [{"to": spec.name, "state": State.QUEUED.value, "reason": None}]
+        return {"id": event, "from": sender, "deliveries": rows, "duplicate": duplicate}
+
+    def _add(
+        self, fields: Json, sender: str, thread: str | None, batch: Batch
+    ) -> tuple[str, str, bool]:
+        """Store a dispatch of the person's: its id, that of its event, and whether it was there."""
+        given, now_ms = fields.get("id"), batch.now_ms
         id_ = new_ulid(now_ms) if given is None else checked_id(given)
         made = derived_ulid(now_ms, "dispatch", id_) if given is None else id_
         dispatch = self._checked(fields, id_, made)
         if self._ledger.known([id_]):
-            return {"id": made, "event": id_, "duplicate": True}
+            return made, id_, True
         self._ledger.begin()
         seq = self._ledger.next_seq()
-        owner = self._directory.owner
-        head = (seq, id_, "dispatch", owner, "person", dispatch.queue_mode.value, None)
+        head = (seq, id_, "dispatch", sender, "person", dispatch.queue_mode.value, thread)
         self._ledger.add([(*head, fields["body"], None, now_ms)], [])
         dispatch_rows.add_dispatches(
-            self._ledger, seq, [dispatch], config="user", hops=0, now_ms=now_ms
+            self._ledger, seq, [dispatch], config=USER, hops=0, now_ms=now_ms
         )
         batch.after.append(self._turns.wake)
-        return {"id": made, "event": id_, "duplicate": False}
+        return made, id_, False
 
     def _checked(self, fields: Json, event: str, id_: str) -> BrokerDispatch:
         persona, body = fields.get("persona"), fields.get("body")

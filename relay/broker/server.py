@@ -140,8 +140,11 @@ class BrokerServer:
             WrappedTurns(ledger, directory, windows, self._held),
             HeadlessTurns(home, ledger, committer, personas),
             ends,
+            self._deliveries.answered,
         )
-        self._dispatches = DispatchOps(ledger, directory, self._engine, ends, self._answers)
+        self._dispatches = DispatchOps(
+            ledger, directory, self._engine, ends, self._answers, personas
+        )
         self._evaluations = Evaluations(
             ledger,
             committer,
@@ -152,7 +155,9 @@ class BrokerServer:
             log=log,
             dispatched=self._engine.wake,
         )
-        self._messages = MessageOps(ledger, directory, windows, self._held, self._evaluations)
+        self._messages = MessageOps(
+            ledger, directory, windows, self._held, self._evaluations, self._dispatches
+        )
         self._events = EventOps(directory, windows, self._messages, self._evaluations)
         self._routes = RouteOps(ledger, directory, configs, self._evaluations)
         self._adapter_events = AdapterEvents(self._events, committer)

@@ -81,7 +81,10 @@ class TurnEngine:
         wrapped: WrappedTurns,
         headless: HeadlessTurns,
         ends: DispatchEnds,
+        ended: Callable[[str], None],
     ) -> None:
+        """``ended`` gets the id of each event of which a dispatch has ended, or waits again."""
+        self._ended = ended
         self._ledger = ledger
         self._directory = directory
         self._committer = committer
@@ -283,6 +286,7 @@ class TurnEngine:
                 lane = self._lane(one.persona, one.session)
                 self._settled(lane, [one])
                 self._look(lane)
+                self._ended(one.event_id)
             if self._for_room and self._headless.has_room:
                 self._look(self._for_room.popitem(last=False)[0])
 

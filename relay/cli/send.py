@@ -11,6 +11,7 @@ from relay.cli.parser import WAIT, Parser, wait_seconds
 from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, UsageError
 from relay.core.paths import Home
+from relay.core.processes import wrapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -133,6 +134,9 @@ def _await_answer(client: BrokerClient, sent: Json, options: Any) -> int:
         _print_sent({**sent, "deliveries": rows, "done": found["done"], "answers": answers}, True)
     else:
         _print_answers(answers, rows, several=len(rows) > 1)
+    if answers and not wrapped():
+        output.flush()
+        _mark(client, sent, [one["text"] for one in answers])
     if not found["done"]:
         if not options.json:
             output.note(f"relay: not answered within {options.answer:g} s; it is not lost")
@@ -140,6 +144,14 @@ def _await_answer(client: BrokerClient, sent: Json, options: Any) -> int:
         return EXIT_TIMEOUT
     good = sum(one["state"] == "completed" for one in answers)
     return 0 if good == len(rows) else EXIT_NOT_DELIVERED
+
+
+def _mark(client: BrokerClient, sent: Json, texts: list[str]) -> None:
+    """What a persona answers that was started for it is in the inbox, too, but printed by now."""
+    rows = client.request("inbox", name=sent["from"], limit=1000)["rows"]
+    ids = [one["id"] for one in rows if one.get("cause") == sent["id"] and one["body"] in texts]
+    if ids:
+        client.request("read", name=sent["from"], ids=ids)
 
 
 def _print_answers(answers: list[Json], rows: list[Json], *, several: bool) -> None:

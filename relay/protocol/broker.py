@@ -25,7 +25,8 @@ Ops (``?`` marks what may be left out):
               (the turn that answers it is reported, see ``turn``), auth?
               -> id, from, duplicate, deliveries [{to, state, reason, parked?}], did_you_mean,
               present.
-              Answered once the message is on the disk. The same id again changes nothing.
+              Answered once the message is on the disk. The same id again changes nothing. What
+              the person sends to a configured persona that does not run is a dispatch.
               With ``notice`` it is from relay, to the very agent whose session sends it: true
               for a text of the person's handlers (``by_hook``) and for what the agent has asked
               for; ``about`` for what relay says about something that the agent said, which the
@@ -73,7 +74,8 @@ Ops (``?`` marks what may be left out):
               new). Refused as ``changed`` where the file was read on meanwhile. Not for agents.
 ``wait``      id, timeout, answer? -> done, deliveries, answers? [{from, text, state, reason,
               inferred, model, turn, tool_calls (how many)}]: once all deliveries are final; with
-              ``answer``, once each is answered, or nobody will answer it any more
+              ``answer``, once each is answered, or nobody will answer it any more. Of a
+              dispatch: once its turn has begun; with ``answer``, once the last try has ended
 ``turn``      ids (messages that were answered in it), started_ms, and the fields of TurnEnded
               -> duplicate. Of the registered agent; the same turn told again changes nothing.
 ``cancel``    id (as for ``show``), auth? -> id, withdrawn (how many), deliveries. An agent's own.
