@@ -16,7 +16,7 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.evaluation import Evaluations
 from relay.broker.ops_messages import META_MAX, OF_SESSIONS, THREAD_MAX, MessageOps, checked_id
-from relay.core.dispatch import RELAY_CHANNEL, PeerKind, PersonType, read_table
+from relay.core.dispatch import RELAY_CHANNEL, PeerKind, PersonType, read_event
 from relay.core.errors import UsageError
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import BODY_MAX
@@ -37,14 +37,6 @@ _CONTENT_TYPE = re.compile(r"[a-z0-9][a-z0-9.+/-]{0,126}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: What a sender may be said to be by what brings it: nobody who may do more than a stranger.
 _SAID_TYPES = (PersonType.UNKNOWN, PersonType.WEBHOOK, PersonType.SYSTEM)
-#: What an event has.
-_KEYS = (
-    *("id", "channel", "source_id", "kind", "account", "peer_kind", "peer", "thread", "reply_to"),
-    *("sender", "sender_name", "sender_type", "content", "content_type", "timestamp"),
-    *("metadata", "files"),
-)
-#: Other spellings.
-_SPELLINGS = {"from": "sender", "timestamp_ms": "timestamp"}
 
 
 class EventOps:
@@ -86,7 +78,7 @@ def read_outside(given: object, now_ms: int, id_: str | None) -> Accepted:
 
     Raises UsageError, which says what is wrong with it.
     """
-    fields = read_table(given, "an event", _KEYS, **_SPELLINGS)
+    fields = read_event(given)
     channel = _word(fields, "channel", _CHANNEL, None)
     if channel == RELAY_CHANNEL:
         raise UsageError(

@@ -32,6 +32,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from relay.core import http
+from relay.core.dispatch import read_event
 from relay.core.errors import NotDelivered, RelayError, UsageError
 from relay.core.files import read_file
 from relay.core.http_server import Refused, Request, ServerConnection
@@ -218,14 +219,14 @@ class _Webhook:
             read = await asyncio.to_thread(self._read, WebhookRequest(name, headers, request.body))
             if read is None:
                 return 202, {"id": None, "duplicate": False}
-            own = next((headers[one] for one in _IDS if one in headers), None)
             # Which of the senders it was is said by the token, not by what was posted.
-            event: Json = {"sender": name, "sender_type": "webhook", **read, "account": name}
-            if event.get("source_id") is None and own is not None:
-                event["source_id"] = own
-            if event.get("source_id") is not None:
-                # A sender's numbers are its own.
-                event["source_id"] = f"{name}:{event['source_id']}"
+            event: Json = {"sender": name, "sender_type": "webhook", **read_event(read)}
+            event["account"] = name
+            own = (headers[one] for one in _IDS if one in headers)
+            numbers = (event.pop("source_id", None), event.pop("id", None), *own)
+            number = next((one for one in numbers if one not in (None, "")), None)
+            if number is not None:
+                event["source_id"] = f"{name}:{number}"  # a sender's numbers are its own
             return 202, await inlet.put(event)
         except Refused:
             raise

@@ -225,6 +225,20 @@ def test_a_function_of_yours_reads_what_is_posted() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("key", ["source_id", "sourceId", "id"])
+def test_a_senders_numbers_are_its_own_however_they_are_read(key: str) -> None:
+    async def run() -> None:
+        async with served(read=lambda asked: {key: 7, "from": "ann"}) as (port, inlet):
+            assert (await post(port))[0] == 202
+            other = {"authorization": f"Bearer {OTHER}"}
+            assert (await post(port, "git", headers=other))[1]["duplicate"] is False
+            found = [(one["source_id"], one["sender"]) for one in inlet.events]
+            assert found == [("stripe:7", "ann"), ("git:7", "ann")]
+            assert all("id" not in one for one in inlet.events)
+
+    asyncio.run(run())
+
+
 def test_answers_are_posted_back(tmp_path: Path) -> None:
     """To a callback, which is another such server here."""
     file = tmp_path / "token"
