@@ -217,7 +217,7 @@ class Relay:
         return register
 
     def adapter(self, name: str) -> AdapterDecorator:
-        """Connect the channel ``name``: a decorator of the generator function of its events, whose
+        """Connect the channel ``name``: a decorator of the async generator of its events, whose
         ``send`` is one of the function that sends answers. See docs/broker.md."""
         return AdapterDecorator(self.registry, name)
 

@@ -10,6 +10,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from inspect import isasyncgenfunction, iscoroutinefunction
 
 from relay.core.dispatch import RELAY_CHANNEL
 from relay.core.visible import is_visible
@@ -229,6 +230,11 @@ class Registry:
             if given is not None:
                 check_callable(f"the channel {name}", given, offered)
                 source = source or source_of(given)
+        if events is not None and not (isasyncgenfunction(events) or iscoroutinefunction(events)):
+            raise RegistrationError(
+                f"the function for events of the channel {name} is not async",
+                hint="write it as async def",
+            )
         entry = ChannelAdapter(
             name,
             events or (known.events if known else None),

@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -103,6 +104,7 @@ class _RunningAdapter:
         self._adapter = adapter
         self._inlet = inlet
         self._room = threading.BoundedSemaphore(SENDS_MAX)
+        self._threads = ThreadPoolExecutor(SENDS_MAX)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name=adapter.name, daemon=True)
         self._thread.start()
@@ -111,7 +113,9 @@ class _RunningAdapter:
         asyncio.set_event_loop(self._loop)
         if self._adapter.events is not None:
             self._listening = self._loop.create_task(self._listen())
-        self._loop.run_forever()
+        while True:
+            with suppress(SystemExit, KeyboardInterrupt):  # an answer's end, not the adapter's
+                self._loop.run_forever()
 
     # -- events
 
@@ -139,26 +143,17 @@ class _RunningAdapter:
         assert function is not None
         arguments = [self._inlet] if inspect.signature(function).parameters else []
         made: Any = function(*arguments)
-        if inspect.isasyncgen(made):
-            try:
-                told: Any = None
-                while True:
-                    told = await self._put(await made.asend(told))
-            except StopAsyncIteration:
-                return
-            finally:
-                await made.aclose()
-        elif inspect.isawaitable(made):
+        if not inspect.isasyncgen(made):
             await made
-        else:  # in a thread of its own: it may wait for its next event as it likes
-            await _in_thread(self._drain, made)
-
-    def _drain(self, made: Generator[Any, Any, None]) -> None:
-        told: Json | None = None
-        with suppress(StopIteration):
+            return
+        told: Any = None
+        try:
             while True:
-                event = made.send(told)
-                told = asyncio.run_coroutine_threadsafe(self._put(event), self._loop).result()
+                told = await self._put(await made.asend(told))
+        except StopAsyncIteration:
+            return
+        finally:
+            await made.aclose()
 
     async def _put(self, event: Any) -> Json | None:
         """Store what was yielded; what is no event, or refused, is logged and passed over."""
@@ -178,29 +173,16 @@ class _RunningAdapter:
         """Send an answer. Raises whatever the adapter does, TimeoutError when it takes too long."""
         function = self._adapter.send
         assert function is not None
-        # What takes too long is given up, and holds its place as long as it goes on.
+        # What takes too long is given up, and a thread holds its place as long as it goes on.
         if not self._room.acquire(blocking=False):
             raise RelayError(f"{SENDS_MAX} answers are under way", code="busy")
-        running: Coroutine[Any, Any, None] = self._call(function, context, text)
-        future = asyncio.run_coroutine_threadsafe(running, self._loop)
+        if inspect.iscoroutinefunction(function):
+            future = asyncio.run_coroutine_threadsafe(function(context, text), self._loop)
+        else:
+            future = self._threads.submit(function, context, text)
+        future.add_done_callback(lambda _: self._room.release())
         async with asyncio.timeout(limit):
             await asyncio.wrap_future(future)
-
-    async def _call(self, function: Callable[..., Any], context: AnswerContext, text: str) -> None:
-        if inspect.iscoroutinefunction(function):
-            try:
-                await function(context, text)
-            finally:
-                self._room.release()
-            return
-
-        def call() -> None:
-            try:
-                function(context, text)
-            finally:
-                self._room.release()
-
-        await _in_thread(call)
 
     def _say(self, error: BaseException) -> None:
         lines = traceback.format_exception(error)[-4:]
@@ -234,39 +216,10 @@ class ChannelAdapters:
             raise
         except TimeoutError as error:
             raise RelayError(f"the channel adapter took longer than {limit:g} s") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise RelayError(f"{type(error).__name__}: {error}"[:500]) from error
         return {"sent": True}
 
 
 async def _awaited(awaitable: Awaitable[Json]) -> Json:
     return await awaitable
-
-
-async def _in_thread(function: Callable[..., Any], *arguments: object) -> Any:
-    """Call ``function`` in a thread that nobody waits for at the end of the process."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
-        elif isinstance(error, StopIteration | SystemExit | KeyboardInterrupt):
-            future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
-        else:
-            future.set_exception(error)
-
-    def run() -> None:
-        result: Any = None
-        error: BaseException | None = None
-        try:
-            result = function(*arguments)
-        except BaseException as raised:
-            error = raised
-        with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(settle, result, error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return await future

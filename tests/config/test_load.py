@@ -476,10 +476,17 @@ def test_route_functions_are_registered_in_both_ways(loads: Load, text: str) -> 
         ("relay.route('a')(lambda one, two: 1)", "cannot be called"),
         ("relay.route('a', priority='high')(len)", "priority must be a whole number"),
         ("relay.adapter('relay')(print)", "cannot be the name of a channel"),
-        ("relay.adapter('a')(print); relay.adapter('a')(print)", "two functions for events"),
+        (
+            "relay.adapter('a').send(print); relay.adapter('a').send(print)",
+            "two functions for send",
+        ),
+        ("relay.adapter('a')(print)", "is not async"),
         ("relay.adapter('a').send(lambda a, b, c: 1)", "cannot be called"),
     ],
-    ids=["name", "kinds", "twice", "parameters", "priority"] + ["channel", "channel-twice", "send"],
+    ids=[
+        *("name", "kinds", "twice", "parameters", "priority"),
+        *("channel", "channel-twice", "channel-async", "send"),
+    ],
 )
 def test_a_wrong_route_or_channel_is_a_mistake_with_its_line(
     loads: Load, line: str, says: str
