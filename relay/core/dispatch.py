@@ -326,18 +326,11 @@ def merged(dispatches: Sequence[BrokerDispatch]) -> list[BrokerDispatch]:
 
 # -- reading what people and programs write
 
-#: What an event of another channel may have.
-_EVENT_KEYS = (
-    *("id", "channel", "source_id", "kind", "account", "peer_kind", "peer", "thread", "reply_to"),
-    *("sender", "sender_name", "sender_type", "content", "content_type", "timestamp"),
-    *("metadata", "files"),
-)
-
 
 def read_event(value: object) -> Json:
     """The fields of an event of another channel, in one spelling. Raises UsageError."""
-    other = {"from": "sender", "timestamp_ms": "timestamp"}
-    return read_table(value, "an event", _EVENT_KEYS, **other)
+    keys = (*_names(Event), "sender_name", "files")
+    return read_table(value, "an event", keys, **{"from": "sender", "timestamp_ms": "timestamp"})
 
 
 def _matches(patterns: Sequence[str], names: Sequence[str]) -> bool:
