@@ -12,22 +12,21 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
 from relay.agents.headless import HeadlessForm
 from relay.config.personas import PersonaSpec
-from relay.core.processes import descendants
+from relay.core.child_process import ENDING, end_descendants
 from relay.protocol.turns import TEXT_MAX, TurnRequest, TurnState
 
 #: Bytes of a line that are kept, bytes of all output, and of what is said on standard error.
 LINE_MAX, OUTPUT_MAX, ERRORS_MAX = 8 * 1024 * 1024, 256 * 1024 * 1024, 16 * 1024
 #: Bytes of the line that a driven program is asked: a terminal drops the rest without a word.
 TYPED_MAX = 1000 if sys.platform == "darwin" else 4000
-#: Seconds that it has to end by itself when it is stopped, and that its pipes may stay open.
-ENDING, DRAINING = 3.0, 1.0
+#: Seconds that its pipes may stay open when it has ended.
+DRAINING = 1.0
 #: What any program needs. Everything else a persona names.
 USUAL = frozenset(
     (
@@ -229,19 +228,3 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|
 
 def _plain(text: str) -> str:
     return _ESCAPE.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
-
-
-def end_descendants() -> None:
-    """Kill all that descends from this process, also what has left its group, and reap it."""
-    until = time.monotonic() + ENDING
-    while time.monotonic() < until:
-        found = descendants(os.getpid())
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        if not found:
-            return
-        time.sleep(0.01)

@@ -40,6 +40,13 @@ _OF_A_RUN = (b"RELAY_RUN", b"RELAY_TOKEN", b"RELAY_SOCKET", b"RELAY_PORT", b"REL
 Asked = Callable[[str, Json], Awaitable[Json]]
 
 
+def own_environment(folder: str) -> dict[bytes, bytes]:
+    """The environment of a worker, which speaks for the person; nothing is imported from
+    ``folder``."""
+    env = for_own_process(folder)
+    return {name: value for name, value in env.items() if name not in _OF_A_RUN}
+
+
 class ConfigWorker:
     """One running worker. Raises OSError when it cannot be started."""
 
@@ -66,16 +73,13 @@ class ConfigWorker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         folder = os.path.dirname(config.path)
-        env = for_own_process(folder)
-        for name in _OF_A_RUN:
-            env.pop(name, None)
         self._process = ServiceProcess(
             [*command, home.root, config.path, config.sha256],
             cwd=folder,
             log=os.path.join(home.logs, f"worker-{config.key}.log"),
             received=self._received,
             ended=self._on_end,
-            env=env,
+            env=own_environment(folder),
         )
         self._timer = self._loop.call_later(START_LIMIT, self._process.kill)
 

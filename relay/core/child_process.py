@@ -6,7 +6,13 @@ import os
 import signal
 import socket
 import sys
+import time
 from contextlib import suppress
+
+from relay.core.processes import descendants
+
+#: Seconds that processes have to end when they are told to.
+ENDING = 3.0
 
 
 def take_input() -> socket.socket:
@@ -28,3 +34,19 @@ def give_up() -> None:
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
+
+
+def end_descendants() -> None:
+    """Kill all that descends from this process, also what has left its group, and reap it."""
+    until = time.monotonic() + ENDING
+    while time.monotonic() < until:
+        found = descendants(os.getpid())
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if not found:
+            return
+        time.sleep(0.01)

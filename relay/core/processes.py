@@ -92,9 +92,18 @@ def become_monitor(name: str) -> None:
             os.write(fd, name.encode())
         finally:
             os.close(fd)
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    except (OSError, ImportError, AttributeError):
-        return  # no /proc, or a Python without ctypes
+    except OSError:
+        return  # no /proc
+    adopt_orphans()
+
+
+def adopt_orphans() -> None:
+    """Have every orphan below this process become its child, where the kernel can do that."""
+    if MARKS:
+        try:
+            _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        except (OSError, ImportError, AttributeError):
+            return  # a Python without ctypes
 
 
 def _prctl(option: int, value: int) -> None:

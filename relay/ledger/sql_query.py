@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -48,8 +48,11 @@ class QueryAnswer:
     more: bool
 
 
-def query(path: str, sql: str, limit: int, seconds: float = PATIENCE) -> QueryAnswer:
-    """What the SELECT ``sql`` finds in the ledger at ``path``: at most ``limit`` rows.
+def query(
+    path: str, sql: str, limit: int, seconds: float = PATIENCE, params: Sequence[object] = ()
+) -> QueryAnswer:
+    """What the SELECT ``sql`` finds in the ledger at ``path``: at most ``limit`` rows. ``params``
+    are the values of its ``?``.
 
     Raises UsageError for whatever is not one harmless SELECT, Timeout for what takes too long.
     """
@@ -57,7 +60,7 @@ def query(path: str, sql: str, limit: int, seconds: float = PATIENCE) -> QueryAn
 
     def run() -> None:
         try:
-            found.append(_select(path, sql, limit, seconds))
+            found.append(_select(path, sql, limit, seconds, params))
         except Exception as error:
             found.append(error)
 
@@ -73,11 +76,13 @@ def query(path: str, sql: str, limit: int, seconds: float = PATIENCE) -> QueryAn
     return found[0]
 
 
-def _select(path: str, sql: str, limit: int, seconds: float) -> QueryAnswer:
+def _select(
+    path: str, sql: str, limit: int, seconds: float, params: Sequence[object]
+) -> QueryAnswer:
     with _reading(path) as db:
         _limit(db, time.monotonic() + seconds)
         try:
-            cursor = db.execute(sql)
+            cursor = db.execute(sql, params)
             columns = tuple(str(one[0]) for one in cursor.description or ())
             rows: list[tuple[object, ...]] = []
             size = 0

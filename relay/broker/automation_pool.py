@@ -1,0 +1,314 @@
+"""The workers of automations (relay.worker.automation_main), as the broker sees them.
+
+They belong to no automation: whichever is free takes the next run, one that has its source first.
+A run that is not over at its deadline is ended with its worker and all that it has started; what
+a worker says that ends is told as the error of the run that it had, and of no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from relay.automation.definition import AutomationResult, Definition
+from relay.broker.service_process import ServiceProcess, python
+from relay.broker.workers import CLOSE_DEADLINE, START_LIMIT, own_environment
+from relay.core import json_text
+from relay.core.errors import RelayError
+from relay.core.paths import Home
+from relay.protocol.broker import Json, error_from
+from relay.protocol.worker import ERROR_MAX, LOG_MAX, STATE_MAX
+
+#: What starts one.
+WORKER = python("relay.worker.automation_main")
+#: Workers at a time, where nothing else is configured.
+WORKERS = 4
+#: Seconds without a run after which a worker ends.
+IDLE = 300.0
+#: Seconds for a source to be loaded, and for a worker to end what it has started when it must end.
+LOAD_DEADLINE, ENDING = 10.0, 5.0
+#: Sources that one worker loads: then a new one takes its place.
+SOURCES_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RunAnswer:
+    """How one run of an automation ended. ``state``: what it changed; None for what it removed."""
+
+    started_ms: int
+    latency_us: int
+    result: AutomationResult | None = None
+    error: str | None = None
+    llm_calls: int = 0
+    log: str = ""
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+class _Job:
+    """One question that waits for a worker, or is with one."""
+
+    def __init__(self, question: Json, source: Callable[[], str], deadline: float) -> None:
+        self.question = question
+        self.source = source
+        self.deadline = deadline
+        #: Which source it is of; None for one that is only loaded.
+        self.key = (question["automation"], question["version"]) if "event" in question else None
+        self.began = time.monotonic()
+        self.began_ms = time.time_ns() // 1_000_000
+        self.answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+
+
+class _Worker:
+    """One process. ``changed`` is called when it is free, or has ended (``gone``)."""
+
+    def __init__(
+        self, home: Home, command: Sequence[str], changed: Callable[[_Worker], None]
+    ) -> None:
+        self.job: _Job | None = None
+        self.sources: set[object] = set()  # the keys of the jobs that it has had
+        self.ready = self.leaving = self.gone = False
+        self._changed = changed
+        self._numbers = itertools.count(1)
+        self._number = 0
+        self._why = ""  # it was told to end
+        self._loop = asyncio.get_running_loop()
+        self._process = ServiceProcess(
+            [*command, home.root],
+            cwd=home.root,
+            log=os.path.join(home.logs, "automations.log"),
+            received=self._received,
+            ended=self._on_end,
+            env=own_environment(home.root),
+        )
+        self._timer = self._loop.call_later(START_LIMIT, self.end, "did not start")
+
+    def begin(self, job: _Job) -> None:
+        """Give it a question; it has none."""
+        self.job = job
+        if self.ready:
+            self._send(job)
+
+    def end(self, why: str = "") -> None:
+        """End it, with all that it has started."""
+        self.leaving = True
+        self._why = self._why or why
+        self._process.finish()
+        self._timer.cancel()
+        self._timer = self._loop.call_later(ENDING, self._process.kill)
+
+    def _send(self, job: _Job) -> None:
+        self._number = next(self._numbers)
+        job.began, job.began_ms = time.monotonic(), time.time_ns() // 1_000_000
+        known = job.key is not None and job.key in self.sources
+        try:
+            source = None if known else job.source()
+        except RelayError as error:
+            self._settle(error)
+            return
+        line = json.dumps({"id": self._number, **job.question, "source": source})
+        self._process.send(line.encode() + b"\n")
+        self._timer.cancel()
+        late = f"did not end within {job.deadline:g} s"
+        self._timer = self._loop.call_later(job.deadline, self.end, late)
+
+    def _received(self, line: bytes) -> None:
+        """A line of the process. Raises ValueError for what is none: it is killed then."""
+        said = json_text.loads(line.decode())
+        if not isinstance(said, dict):
+            raise ValueError("not an object")
+        if self.leaving:
+            return
+        if "ready" in said and not self.ready:
+            self.ready = True
+            if self.job is not None:
+                self._send(self.job)
+            return
+        if self.job is None or said.get("id") != self._number:
+            raise ValueError("nobody has asked")
+        self.sources.add(self.job.key or object())
+        if said.get("last") or len(self.sources) >= SOURCES_MAX:
+            self.end()
+        else:
+            self._timer.cancel()
+            self._timer = self._loop.call_later(IDLE, self.end)
+        self._settle(said)
+
+    def _settle(self, said: Json | RelayError) -> None:
+        job, self.job = self.job, None
+        if job is not None and not job.answer.done():
+            if isinstance(said, RelayError):
+                job.answer.set_exception(said)
+            else:
+                job.answer.set_result(said)
+        self._changed(self)
+
+    def _on_end(self, how: str) -> None:
+        self._timer.cancel()
+        self.gone = True
+        code = "worker_ended" if self.ready else "busy"
+        told = f"it {self._why}, so it was ended" if self._why else f"its worker {how}"
+        self._settle(RelayError(told, code=code, hint="see automations.log"))
+
+
+class AutomationPool:
+    """All of them. Belongs to the broker's loop."""
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        log: Callable[[str], None],
+        workers: int = WORKERS,
+        command: Sequence[str] = WORKER,
+    ) -> None:
+        self._home = home
+        self._log = log
+        self._most = workers
+        self._command = command
+        self._workers: list[_Worker] = []
+        self._urgent: deque[_Job] = deque()
+        self._others: deque[_Job] = deque()
+        self._closed = False
+        self._all_gone = asyncio.Event()
+
+    @property
+    def busy(self) -> bool:
+        """Whether something runs, or waits to."""
+        waits = bool(self._urgent or self._others)
+        return waits or any(one.job is not None for one in self._workers)
+
+    async def load(self, path: str, source: str) -> Json:
+        """The definition of the automation whose file, at ``path``, is ``source``.
+
+        Raises RelayError.
+        """
+        question: Json = {"do": "load", "path": path}
+        said = await self._ask(_Job(question, lambda: source, LOAD_DEADLINE), urgent=True)
+        if isinstance(error := said.get("error"), dict):
+            raise error_from(error)
+        return Definition.of(said.get("definition")).to_json()
+
+    async def run(
+        self, question: Json, source: Callable[[], str], *, urgent: bool = False
+    ) -> RunAnswer:
+        """Run an automation: ``question`` as relay.protocol.worker has it, but for ``id``, ``do``
+        and ``source``, which is called where the worker does not have it. ``urgent`` ones go first.
+
+        Whatever happens to it is its answer. Raises RelayError where it was not begun: of the code
+        ``busy`` (later it may be), or ``stopping``.
+        """
+        job = _Job({"do": "run", **question}, source, question["deadline"])
+        try:
+            said = await self._ask(job, urgent=urgent)
+            return _answer(said, job.began_ms)
+        except RelayError as error:
+            if error.code != "worker_ended":
+                raise
+            told = error.message
+        except (KeyError, TypeError, ValueError):
+            told = "its worker answered nonsense"
+        latency_us = int((time.monotonic() - job.began) * 1e6)
+        return RunAnswer(job.began_ms, latency_us, error=told)
+
+    async def close(self) -> None:
+        """End all of them; who waits for an answer gets none."""
+        self._closed = True
+        for job in (*self._urgent, *self._others):
+            self._refuse(job)
+        self._urgent.clear()
+        self._others.clear()
+        for worker in self._workers:
+            if worker.job is not None:
+                self._refuse(worker.job)
+            worker.end()
+        self._look()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._all_gone.wait(), ENDING + CLOSE_DEADLINE)
+
+    async def _ask(self, job: _Job, *, urgent: bool) -> Json:
+        if self._closed:
+            self._refuse(job)
+        else:
+            (self._urgent if urgent else self._others).append(job)
+            self._assign()
+        try:
+            return await job.answer
+        except asyncio.CancelledError:
+            for worker in self._workers:
+                if worker.job is job:
+                    worker.end("was given up")
+            raise
+
+    def _refuse(self, job: _Job) -> None:
+        if not job.answer.done():
+            job.answer.set_exception(RelayError("the broker stops", code="stopping"))
+
+    def _assign(self) -> None:
+        """Give what waits to those that are free; start more where there may be more."""
+        while not self._closed and (queue := self._urgent or self._others):
+            job = queue[0]
+            if job.answer.done():  # given up
+                queue.popleft()
+                continue
+            free = [one for one in self._workers if one.job is None and not one.leaving]
+            # One is kept for the urgent: what hangs does not hold them up.
+            all_of_them = queue is self._urgent or self._most == 1
+            room = self._most if all_of_them else self._most - 1
+            if len(self._workers) - len(free) >= room:
+                return
+            queue.popleft()
+            worker = next((one for one in free if job.key in one.sources), None)
+            if worker is None and free:
+                worker = free[-1]
+            if worker is None:
+                try:
+                    worker = _Worker(self._home, self._command, self._changed)
+                except OSError as error:
+                    why = f"no worker can be started: {error.strerror or error}"
+                    job.answer.set_exception(RelayError(why, code="busy"))
+                    continue
+                self._workers.append(worker)
+            worker.begin(job)
+
+    def _changed(self, worker: _Worker) -> None:
+        if worker.gone and worker in self._workers:
+            self._workers.remove(worker)
+            if not worker.ready and not self._closed:
+                self._log("a worker of automations did not start: see automations.log")
+        self._look()
+        self._assign()
+
+    def _look(self) -> None:
+        if self._closed and not self._workers:
+            self._all_gone.set()
+
+
+def _answer(said: Json, started_ms: int) -> RunAnswer:
+    """Read it. Raises TypeError or ValueError: the code that runs there may write anything."""
+    error, state = said["error"], said["state"]
+    latency_us, llm_calls, log = said["latency_us"], said["llm_calls"], said["log"]
+    good = type(latency_us) is int and type(llm_calls) is int and isinstance(log, str)
+    good = good and isinstance(state, dict) and json_text.size_of(state) <= 2 * STATE_MAX
+    if not good or not (error is None or isinstance(error, str)):
+        raise ValueError("not an answer")
+    try:
+        result = None if said["result"] is None else AutomationResult.of(said["result"])
+    except RelayError as wrong:
+        raise ValueError(wrong.message) from wrong
+    if result is not None:
+        json_text.size_of(result.to_json())  # no text that cannot be stored
+    told = None if error is None else _storable(error[:ERROR_MAX])
+    kept = _storable(log[: 2 * LOG_MAX])
+    return RunAnswer(started_ms, latency_us, result, told, llm_calls, kept, state)
+
+
+def _storable(text: str) -> str:
+    return text.encode(errors="replace").decode()

@@ -1,0 +1,271 @@
+"""Automations run by real workers: what they return, and that a bad one harms nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from relay.automation.definition import AutomationResult
+from relay.broker.automation_pool import AutomationPool, RunAnswer
+from relay.core.errors import RelayError, UsageError
+from relay.core.paths import Home
+from tests.support import wait_until
+
+Json = dict[str, Any]
+T = TypeVar("T")
+EVENT = {"id": "01E", "channel": "mail", "kind": "message", "sender": "mom@x", "content": "code 7"}
+OWNER = {"type": "known", "name": "Mom", "relationship": "family", "id": "p1"}
+
+
+def file(handler: str, **fields: object) -> str:
+    more = "".join(f", {key}={value!r}" for key, value in fields.items())
+    return (
+        "from relay import Automation, AutomationResult\n"
+        f"{handler}\n"
+        f"automation = Automation(name='one', description='does it', handler=handler{more})\n"
+    )
+
+
+def question(automation: str = "A", version: int = 1, **fields: Any) -> Json:
+    return {
+        "automation": automation,
+        "version": version,
+        "path": f"/somewhere/{automation}.py",
+        "event": {**EVENT, "timestamp": 1_700_000_000_000, "metadata": {"subject": "hi"}},
+        "principal": OWNER,
+        "permissions": {"level": "minimal"},
+        "session": {"key": "mail:dm:mom@x", "persona": "default"},
+        "about": {
+            "id": automation,
+            "name": "one",
+            "created_at": 0,
+            "last_triggered": None,
+            "config": {"limit": 3},
+        },
+        "state": {},
+        "llm": None,
+        "deadline": 20.0,
+        "dry": False,
+        **fields,
+    }
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(str(tmp_path / "home"))
+    home.create()
+    return home
+
+
+def pooled(home: Home, use: Callable[[AutomationPool], Awaitable[T]], workers: int = 2) -> T:
+    async def run() -> T:
+        pool = AutomationPool(home, log=print, workers=workers)
+        try:
+            return await use(pool)
+        finally:
+            await pool.close()
+            assert not pool.busy
+
+    return asyncio.run(run())
+
+
+def ran(home: Home, *sources: str, **fields: Any) -> list[RunAnswer]:
+    """One run of each, one after the other."""
+
+    async def use(pool: AutomationPool) -> list[RunAnswer]:
+        return [
+            await pool.run(question(f"A{number}", **fields), partial(str, source))
+            for number, source in enumerate(sources)
+        ]
+
+    return pooled(home, use)
+
+
+GOOD = file("def handler(ctx): return True")
+
+
+def test_a_handler_sees_the_event_and_its_answer_comes_back(home: Home) -> None:
+    told = file(
+        "def handler(ctx):\n"
+        "    ctx.log.info('from %s', ctx.principal.name)\n"
+        "    ctx.state['seen'] = ctx.state.get('seen', 0) + 1\n"
+        "    ctx.state.pop('old')\n"
+        "    who = ctx.principal\n"
+        "    facts = [ctx.event.content, ctx.event.metadata['subject'], who.relationship,\n"
+        "             ctx.permissions.level, ctx.session.key, ctx.automation.config['limit'],\n"
+        "             ctx.automation.last_triggered, ctx.now.tzinfo is not None, ctx.dry]\n"
+        "    told = {'data': {'facts': facts}}\n"
+        "    return AutomationResult(fire=True, agent='atlas', context=told)\n"
+    )
+    late = file("async def handler(ctx): return {'fire': False, 'enrich': {'n': 1}}")
+    first, second = ran(home, told, late, state={"seen": 1, "old": 2, "kept": 3})
+    facts = ["code 7", "hi", "family", "minimal", "mail:dm:mom@x", 3, None, True, False]
+    data = {"data": {"facts": facts}}
+    assert first.result == AutomationResult(fire=True, agent="atlas", context=data)
+    assert (first.error, first.log) == (None, "INFO: from Mom\n")
+    assert first.state == {"seen": 2, "old": None}
+    assert second.result == AutomationResult(enrich={"n": 1}) and second.state == {}
+
+
+def test_a_file_is_loaded_for_what_it_says(home: Home) -> None:
+    async def use(pool: AutomationPool) -> None:
+        found = await pool.load("/x.py", file("def handler(ctx): 1", priority=3, blocking=True))
+        assert (found["name"], found["priority"], found["blocking"]) == ("one", 3, True)
+        for source, why in (
+            ("x = 1", "/x.py has no automation at its top"),
+            ("def f(:", "/x.py:1: invalid syntax"),
+            ("import sys\nsys.exit(3)", r"/x.py cannot be loaded: SystemExit: 3 \(line 2\)"),
+            ("automation = {'name': 'A b', 'description': 'x'}", "name cannot be 'A b'"),
+            ("automation = {'name': 'a', 'description': 'x'}", "must be a function of one"),
+            (file("def handler(): 1"), "the handler of one must be a function of one argument"),
+        ):
+            with pytest.raises(UsageError, match=why):
+                await pool.load("/x.py", source)
+        with pytest.raises(RelayError, match="its worker ended with status 9"):
+            await pool.load("/x.py", "import os; os._exit(9)")
+
+    pooled(home, use)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        pytest.param("1 / 0", "ZeroDivisionError: division by zero (line 3)", id="raises"),
+        pytest.param("import sys; sys.exit(3)", "SystemExit: 3 (line 3)", id="sys.exit"),
+        pytest.param("import os; os._exit(3)", "its worker ended with status 3", id="_exit"),
+        pytest.param("import os; os.abort()", "its worker was ended by SIGABRT", id="abort"),
+        pytest.param("x = ['x' * 10**8 for _ in range(99)]", "MemoryError (line 3)", id="memory"),
+        pytest.param("return {'enrich': {'x': 'x' * 70_000}}", "enrich must be", id="large"),
+        pytest.param("return 7", "the result must be a table, not 7", id="no-result"),
+        pytest.param("ctx.state['x'] = 'x' * 66_000", "ctx.state has 66003 bytes", id="state"),
+        pytest.param("ctx.state['x'] = object()", "ctx.state holds what is no JSON", id="object"),
+        pytest.param("import os; os.write(3, b'{}')", "", id="writes"),
+        pytest.param("return AutomationResult(agent='\\ud800')", "surrogate", id="surrogate"),
+    ],
+)
+def test_a_bad_run_is_an_error_of_its_own_and_the_next_one_runs(
+    home: Home, body: str, why: str
+) -> None:
+    bad, good = ran(home, file(f"def handler(ctx):\n    {body}"), GOOD)
+    assert why in (bad.error or "") and bad.state == {}
+    assert good.result == AutomationResult(fire=True)
+
+
+def alive(pids: Path) -> list[int]:
+    """Of the processes whose numbers are in the file, those that run."""
+    found = []
+    for one in pids.read_text().split():
+        try:
+            with open(f"/proc/{one}/stat") as stat:
+                if stat.read().rpartition(")")[2].split()[0] not in "ZX":
+                    found.append(int(one))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="reads /proc")
+@pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "returns"])
+def test_nothing_that_a_run_has_started_outlives_it(
+    home: Home, tmp_path: Path, hangs: bool
+) -> None:
+    pids = tmp_path / "pids"
+    bomb = file(
+        "import os, subprocess, time\n"
+        "def handler(ctx):\n"
+        "    for number in range(30):\n"
+        "        one = subprocess.Popen(['sleep', '600'], start_new_session=number % 2 == 0)\n"
+        f"        with open({str(pids)!r}, 'a') as told: told.write(f'{{one.pid}} ')\n"
+        "        if os.fork() == 0:\n"
+        "            os.setsid()\n"
+        f"            with open({str(pids)!r}, 'a') as told: told.write(f'{{os.getpid()}} ')\n"
+        "            time.sleep(600)\n"
+        f"    while {hangs}: pass\n"
+    )
+    [bad, good] = ran(home, bomb, GOOD, deadline=3.0)
+    assert bad.error == ("it did not end within 3 s, so it was ended" if hangs else None)
+    assert good.result == AutomationResult(fire=True)
+    assert len(pids.read_text().split()) >= 30
+    wait_until(lambda: not alive(pids), what="the end of all of them")
+
+
+def test_what_hangs_holds_up_nobody_else_and_the_urgent_least(home: Home) -> None:
+    async def use(pool: AutomationPool) -> None:
+        hang = file("def handler(ctx):\n    while True: pass")
+        hung = [
+            asyncio.ensure_future(pool.run(question(f"H{n}", deadline=1.0), lambda: hang))
+            for n in range(2)
+        ]
+        await asyncio.sleep(0)
+        assert (await pool.run(question(), lambda: GOOD, urgent=True)).error is None
+        assert not any(one.done() for one in hung)
+        for one in hung:
+            answer = await one
+            assert answer.error == "it did not end within 1 s, so it was ended"
+            assert answer.latency_us >= 1_000_000
+
+    pooled(home, use)
+
+
+def test_a_source_is_sent_once_and_a_thread_that_is_left_over_ends_its_worker(home: Home) -> None:
+    leaves = file(
+        "import os, threading, time\n"
+        "def handler(ctx):\n"
+        "    stay = threading.Thread(target=time.sleep, args=(600,))\n"
+        "    if ctx.event.content == 'stay': stay.start()\n"
+        "    os.environ['SEEN'] = os.environ.get('SEEN', '') + 'x'; os.chdir('/')\n"
+        "    return {'enrich': {'pid': os.getpid(), 'seen': os.environ['SEEN']}}"
+    )
+    asked: list[int] = []
+
+    def source() -> str:
+        asked.append(1)
+        return leaves
+
+    async def use(pool: AutomationPool) -> list[Json]:
+        found = []
+        for content in ("a", "b", "stay", "c"):
+            event = {**question()["event"], "content": content}
+            answer = await pool.run(question(event=event), source)
+            assert answer.result is not None, answer.error
+            found.append(dict(answer.result.enrich or {}))
+        return found
+
+    found = pooled(home, use)
+    pids = [one["pid"] for one in found]
+    assert pids[0] == pids[1] == pids[2] != pids[3] and len(asked) == 2
+    assert {one["seen"] for one in found} == {"x"}
+
+
+def test_a_flood_of_output_and_of_log_lines_is_cut(home: Home) -> None:
+    flood = file(
+        "def handler(ctx):\n"
+        "    for _ in range(20_000): ctx.log.warning('x' * 100)\n"
+        "    print('y' * 1_200_000)\n"
+    )
+    [answer] = ran(home, flood)
+    assert answer.error is None and len(answer.log) < 17_000
+    assert answer.log.endswith("(more was logged than is kept)\n")
+    log = Path(home.logs) / "automations.log"
+    assert 0 < log.stat().st_size < 1_100_000
+
+
+def test_when_the_broker_stops_who_waits_gets_no_answer(home: Home) -> None:
+    async def use() -> None:
+        pool = AutomationPool(home, log=print, workers=1)
+        hang = file("def handler(ctx):\n    while True: pass")
+        tasks = [asyncio.ensure_future(pool.run(question(f"H{n}"), lambda: hang)) for n in range(2)]
+        await asyncio.sleep(0)
+        await pool.close()
+        for one in tasks:
+            with pytest.raises(RelayError, match="the broker stops") as raised:
+                await one
+            assert raised.value.code == "stopping"
+
+    asyncio.run(use())
