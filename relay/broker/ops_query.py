@@ -11,7 +11,7 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.ops_ledger import LedgerOps
 from relay.core.errors import NotFound, RelayError, UsageError
-from relay.ledger import answer_rows, event_rows, queries
+from relay.ledger import answer_rows, dispatch_rows, event_rows, queries
 from relay.ledger.queries import Filter
 from relay.ledger.schema import Row
 from relay.ledger.search_index import can_find, snippet
@@ -62,10 +62,18 @@ class QueryOps:
         try:
             id_ = one_id(self._ledger, request.fields.get("id"))
         except NotFound:
-            said = queries.said_in_a_turn(self._ledger, str(request.fields["id"]).upper())
-            if said is None:
+            part = str(request.fields["id"]).upper()
+            said = queries.said_in_a_turn(self._ledger, part)
+            if said is not None:
+                return {"message": said}
+            # Of a dispatch what it follows from; by the end of its id only what is listed.
+            found = dispatch_rows.rows_of(self._ledger, [part])
+            for dead in (False, True):
+                found += dispatch_rows.listed(self._ledger, ROWS_MAX, dead=dead, part=part)
+            found = [one for one in found if one.id.endswith(part)]
+            if not found:
                 raise
-            return {"message": said}
+            id_ = found[0].event_id
         message = queries.message(self._ledger, id_)
         if message is None:
             raise NotFound(f"there is no message {id_}", hint="relay history lists the ids")

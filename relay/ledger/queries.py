@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from relay.core.message import State
 from relay.ledger import event_rows
-from relay.ledger.schema import BLOCK_BITS, COLUMNS, INVOCATION_COLUMNS, Row, message_row
+from relay.ledger.schema import BLOCK_BITS, COLUMNS, INVOCATION_COLUMNS, SENDER, Row, message_row
 from relay.ledger.store import Ledger
 
 #: All recipients. They are few and the index starts with them: hop from one to the next.
@@ -310,7 +310,7 @@ _RUNS = (
     " ORDER BY seq DESC LIMIT ?"
 )
 _SAID = (
-    "SELECT h.event, h.started_ms, '', e.agent, e.kind, h.hook_id, 'route', e.channel, e.id,"
+    f"SELECT h.event, h.started_ms, '', {SENDER}, e.kind, h.hook_id, 'route', e.channel, e.id,"
     " h.error IS NULL,"
     " CASE WHEN h.error IS NOT NULL THEN '' WHEN h.fired THEN 'fired' ELSE 'not fired' END,"
     " h.latency_us / 1e6, NULL, '', '', ifnull(h.error, ''), h.result_json, d.persona, d.session"
@@ -331,7 +331,7 @@ def hook_log(
         said = ["h.error IS NOT NULL" if failed else "(h.fired OR h.error IS NOT NULL)"]
     values: list[list[object]] = [[], []]
     for name, one, other in (
-        ("agent", "agent = ?", "e.agent = ?"),
+        ("agent", "agent = ?", f"{SENDER} = ? COLLATE NOCASE"),
         ("hook", "instr(lower(hook), lower(?))", "instr(lower(h.hook_id), lower(?))"),
         ("event", "event = ?", ""),
         ("kind", "", "e.kind = ?"),

@@ -56,7 +56,8 @@ Ops (``?`` marks what may be left out):
               fields of its delivery, ``via`` (the terminal of the person who sent it), and
               ``deliveries`` [{to, state, reason, proof, attempts, decided (who let it go on, or
               refused it), delivery, delivering_ms, submitted_ms, updated_ms}]
-              Of what was said in a turn instead: ``turn`` and ``session`` (PERSONA/LABEL).
+              Of what was said in a turn instead: ``turn`` and ``session`` (PERSONA/LABEL). With
+              the id of a dispatch it is what that follows from.
 ``history``   agent?, thread?, since_ms?, grep?, limit?, kind? -> rows (the newest,
               oldest first), more. ``kind`` ``*`` is every event, without one: messages.
               With ``grep``, what turns of personas said too: each row then has ``ledger``

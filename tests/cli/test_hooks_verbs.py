@@ -294,6 +294,8 @@ def test_route_functions_are_listed_switched_off_and_on_and_what_they_said_is_sh
     )
     assert of_event[1:5] == ["Ann", "match", message_id(1), hook]
     assert of_event[6] == "fired: default main" and float(of_event[5]) < 5000
+    [made] = json.loads(relay("broker", "queue", "--json").stdout)
+    assert message_id(1) in relay("show", made["id"][-8:]).stdout  # what it follows from
     assert of_session[1:] == ["Ann", "on_before_tool", "-", "guard", "250.0", "ok"]
     assert log("--quiet", "--event", "match")[-1] == (hook, "Ann", "not fired")
     assert relay("hooks", "disable", "wanted").stdout == f"{hook} is off\n"
