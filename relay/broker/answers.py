@@ -20,7 +20,7 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import Route, Routing, route
-from relay.core.dispatch import RELAY_CHANNEL
+from relay.core.dispatch import RELAY_CHANNEL, TIMER_CHANNEL
 from relay.core.errors import NotDelivered, RelayError
 from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, QueueMode
@@ -30,6 +30,8 @@ from relay.ledger.answer_rows import AnswerRow
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
+#: Channels whose answers become messages; those to a tick of the clock are for the person.
+_OWN_CHANNELS = (RELAY_CHANNEL, TIMER_CHANNEL)
 #: Seconds that an adapter has for one answer.
 SEND_LIMIT = 60.0
 #: Tries of one answer, and the longest time between two, in seconds: 48 minutes in all.
@@ -106,7 +108,7 @@ class AnswerDeliveries:
         before: set[str] = set()
         due: list[int] = []
         for row in rows:
-            if row.channel == RELAY_CHANNEL:
+            if row.channel in _OWN_CHANNELS:
                 self._tell(row, batch)
                 continue
             first, free = row.place not in before, len(self._in_hand) < IN_HAND_MAX
@@ -119,7 +121,7 @@ class AnswerDeliveries:
                 self._begin(row, batch)
         wait = min(due) - batch.now_ms if due else None
         batch.after.append(partial(self._set_timer, None if wait is None else wait / 1000))
-        if any(row.channel == RELAY_CHANNEL for row in rows) and len(rows) == LOOKED_AT_MAX:
+        if any(row.channel in _OWN_CHANNELS for row in rows) and len(rows) == LOOKED_AT_MAX:
             batch.after.append(self.wake)
 
     def _set_timer(self, seconds: float | None) -> None:

@@ -10,7 +10,6 @@ after ``DEATHS_MAX`` ends that is what is recorded of it.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,9 +22,16 @@ from relay.broker.directory import Member
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.workers import ConfigWorker, ConfigWorkers
 from relay.core import json_text
-from relay.core.dispatch import RELAY_CHANNEL, Event, HookResult, dispatch_of, merged
+from relay.core.dispatch import (
+    RELAY_CHANNEL,
+    TICK_KIND,
+    TIMER_CHANNEL,
+    Event,
+    HookResult,
+    dispatch_of,
+    merged,
+)
 from relay.core.errors import RelayError, StorageError, UsageError
-from relay.core.ids import derived_ulid
 from relay.core.paths import Home
 from relay.hooks.hook_types import ASKED_KINDS
 from relay.ledger import evaluation_rows
@@ -37,8 +43,6 @@ from relay.protocol.worker import ERROR_MAX, IN_FLIGHT
 
 #: Ends of its worker after which an event is given up.
 DEATHS_MAX = 3
-#: Seconds between two events of the clock, and their kind.
-TICK, TIMER = 60.0, "timer"
 #: Seconds until what could not be done is tried again.
 AGAIN_AFTER = 1.0
 BUSY_AFTER = 15.0
@@ -86,52 +90,24 @@ class Evaluations:
         #: The hooks that are switched off, by id.
         self.disabled: dict[str, Json] = evaluation_rows.disabled_hooks(ledger)
         self._closed = False
-        self._clock: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Go on with what an earlier broker has left, and start the clock."""
+        """Go on with what an earlier broker has left."""
         for key in evaluation_rows.due_configs(self._ledger):
             self.offer(key)
-        self._strike()
 
     def close(self) -> None:
         """Ask nothing more."""
         self._closed = True
-        if self._clock is not None:
-            self._clock.cancel()
 
     @property
     def busy(self) -> bool:
-        """Whether something waits to be evaluated, or for the clock."""
-        waits = any(one.out or one.waiting or one.reading for one in self._queues.values())
-        return waits or bool(self._wants_clock())
+        """Whether something waits to be evaluated."""
+        return any(one.out or one.waiting or one.reading for one in self._queues.values())
 
-    # -- the clock
-
-    def _wants_clock(self) -> tuple[str, ...]:
-        return self._configs.wanted(None, TIMER, RELAY_CHANNEL, self.disabled)
-
-    def _strike(self) -> None:
-        """Once a minute: an event, if somebody wants it; and who has nothing to do ends."""
-        self._workers.end_idle()
-        if self._wants_clock():
-            self._committer.submit_job(self._tick)
-        self._clock = self._loop.call_later(TICK - time.time() % TICK, self._strike)
-
-    def _tick(self, batch: Batch) -> None:
-        at_ms = batch.now_ms - batch.now_ms % int(TICK * 1000)
-        event = Accepted(
-            request=None,
-            # Of a minute there is one, whoever was killed; and nobody can take its id before.
-            id=derived_ulid(at_ms, TIMER, self._ledger.nonce(TIMER, str(at_ms))),
-            given=True,
-            kind=TIMER,
-            sender="relay",
-            origin="relay",
-            body="",
-        )
-        self.mark(event, None, batch)
-        self._windows.collect(event, batch)
+    def wants_ticks(self) -> bool:
+        """Whether a route function wants an event every minute."""
+        return bool(self._configs.wanted(None, TICK_KIND, TIMER_CHANNEL, self.disabled))
 
     def problems(self) -> dict[str, str]:
         """Why configurations evaluate nothing, by their paths."""

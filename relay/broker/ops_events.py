@@ -16,7 +16,13 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.evaluation import Evaluations
 from relay.broker.ops_messages import META_MAX, OF_SESSIONS, THREAD_MAX, MessageOps, checked_id
-from relay.core.dispatch import RELAY_CHANNEL, PeerKind, PersonType, read_event
+from relay.core.dispatch import (
+    RELAY_CHANNEL,
+    TIMER_CHANNEL,
+    PeerKind,
+    PersonType,
+    read_event,
+)
 from relay.core.errors import UsageError
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import BODY_MAX
@@ -68,6 +74,11 @@ class EventOps:
         event = read_outside(
             request.fields["outside"], batch.now_ms, None if id_ is None else checked_id(id_)
         )
+        if event.outside is not None and event.outside.channel == TIMER_CHANNEL:
+            raise UsageError(
+                f"the channel {TIMER_CHANNEL} is that of relay's own clock",
+                hint="name the channel that it came over",
+            )
         event.request = request
         self._evaluations.mark(event, None, batch)
         self._windows.collect(event, batch)
@@ -85,7 +96,7 @@ def read_outside(given: object, now_ms: int, id_: str | None) -> Accepted:
             "the channel relay is relay's own", hint="name the channel that it came over"
         )
     kind = _word(fields, "kind", _KIND, "message")
-    if kind in OF_SESSIONS:
+    if kind in OF_SESSIONS and channel != TIMER_CHANNEL:
         raise UsageError(f"only an agent's session tells of a {kind}")
     timestamp = fields.get("timestamp", now_ms)
     if type(timestamp) is not int or not 0 <= timestamp < 1 << 48:

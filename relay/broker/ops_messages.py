@@ -15,7 +15,7 @@ from relay.broker.loop_guard import HeldMessages
 from relay.broker.ops_agents import person_record
 from relay.broker.routing import EVERYONE, Route, Routing, route
 from relay.core.agent_names import valid_name
-from relay.core.dispatch import PersonType
+from relay.core.dispatch import TICK_KIND, PersonType
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, BY_HOOK, MODES, REPORTED, QueueMode
@@ -30,7 +30,7 @@ _FOLLOWUP = QueueMode.FOLLOWUP.value
 OF_SESSIONS = frozenset(
     {
         *("match", "session_start", "session_end", "tool_call", "output", "idle"),
-        *("notification", "pre_compress", "timer"),
+        *("notification", "pre_compress", TICK_KIND),
     }
 )
 #: Characters of a thread's name.
@@ -165,7 +165,7 @@ class MessageOps:
         if kind == "message":
             raise UsageError("a message is sent with the op send")
         of_session = self._directory.member_of(request.client) is not None
-        if kind == "timer" or (kind in OF_SESSIONS and not of_session):
+        if kind == TICK_KIND or (kind in OF_SESSIONS and not of_session):
             raise RelayError(f"only an agent's session tells of a {kind}", code="forbidden")
         body = fields.get("body")
         text = "" if body is None else _text(body, "body")

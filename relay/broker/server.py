@@ -9,14 +9,15 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from relay import __version__
 from relay.broker.answers import AnswerDeliveries
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.automation_registry import AutomationRegistry
+from relay.broker.batch import Handler
 from relay.broker.channels import AdapterEvents, Channels
+from relay.broker.clock import Clock
 from relay.broker.committer import Committer
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Directory
 from relay.broker.dispatch_ends import DispatchEnds
 from relay.broker.evaluation import Evaluations
 from relay.broker.headless_turns import HeadlessTurns
@@ -35,6 +36,7 @@ from relay.broker.ops_messages import MessageOps
 from relay.broker.ops_persons import PersonOps
 from relay.broker.ops_query import QueryOps
 from relay.broker.ops_routes import RouteOps
+from relay.broker.ops_status import StatusOps
 from relay.broker.ops_turns import TurnOps
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.turn_engine import TurnEngine
@@ -43,10 +45,8 @@ from relay.broker.wrapped_turns import WrappedTurns
 from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
 from relay.core.paths import Home
 from relay.core.processes import marks_above
-from relay.ledger import dispatch_rows, queries
 from relay.ledger.search_index import SearchIndex
 from relay.ledger.store import Ledger
-from relay.protocol.broker import PROTOCOL, Json
 
 #: Connections at a time. Of more, those of no session of the person's make room: see ``has_room``.
 CONNECTIONS_MAX = 2048
@@ -94,7 +94,7 @@ class BrokerServer:
         self._idle = idle
         self._on_stop = on_stop
         self._connections_max = connections_max
-        self._started = self._needed = time.monotonic()
+        self._needed = time.monotonic()
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
         self._connections: set[ClientConnection] = set()
@@ -113,10 +113,16 @@ class BrokerServer:
             committer,
             home,
             grace,
-            gone=self._agent_gone,
+            gone=lambda member, batch: self._engine.agent_gone(member, batch),
             wants=lambda member: self._evaluations.wants(member),
         )
-        self._deliveries = DeliveryOps(ledger, directory, windows, committer, self._undelivered)
+        self._deliveries = DeliveryOps(
+            ledger,
+            directory,
+            windows,
+            committer,
+            lambda id_, reason, batch: self._engine.delivery_ended(id_, reason, batch),
+        )
         index = SearchIndex(home.search, home.ledger)
         self._ledgers = LedgerOps(ledger, directory, committer, index, log=log, fault=fault)
         self._ingest = IngestOps(ledger, directory)
@@ -125,7 +131,9 @@ class BrokerServer:
             ledger, directory, windows, self._deliveries, guard or LoopGuard()
         )
         configs = TrustedConfigs(home)
-        self._workers = ConfigWorkers(home, log=log, asked=self._asked_by_worker)
+        self._workers = ConfigWorkers(
+            home, log=log, asked=lambda key, said: self._adapter_events.asked(key, said)
+        )
         self._channels = Channels(configs, self._workers, log=log)
         self._answers = AnswerDeliveries(
             ledger, directory, windows, committer, self._held, self._channels, log=log
@@ -155,6 +163,16 @@ class BrokerServer:
             log=log,
             dispatched=self._engine.wake,
         )
+        self._clock = Clock(
+            ledger,
+            committer,
+            AutomationRegistry(ledger),
+            self._evaluations,
+            windows,
+            wants_minute=self._evaluations.wants_ticks,
+            minutely=self._workers.end_idle,
+            now_ms=now_ms,
+        )
         self._messages = MessageOps(
             ledger, directory, windows, self._held, self._evaluations, self._dispatches
         )
@@ -166,6 +184,16 @@ class BrokerServer:
         self._hook_log = HookRuns(ledger, directory)
         self._hooks = SessionRequests(directory)
         self._memory = MemoryProxy(home, directory, log=log)
+        self._status = StatusOps(
+            home,
+            ledger,
+            directory,
+            self._agents,
+            self._channels,
+            self._evaluations,
+            connections=lambda: len(self._connections),
+            stop=self.stop,
+        )
         self._handlers = self._table()
         self._agents.restore(now_ms())
         self._held.restore(now_ms())
@@ -174,7 +202,7 @@ class BrokerServer:
     def _table(self) -> Mapping[str, Handler]:
         """Every op; see relay.protocol.broker."""
         return {
-            "hello": self._hello,
+            **self._status.handlers(),
             "register": self._agents.register,
             "agent_state": self._agents.agent_state,
             "person": self._held.person,
@@ -209,8 +237,6 @@ class BrokerServer:
             "ask": self._hooks.ask,
             "answer": self._hooks.answer,
             **self._memory.handlers(),
-            "status": self._status,
-            "stop": self._stop,
         }
 
     # -- life
@@ -226,6 +252,7 @@ class BrokerServer:
         self._memory.start()
         self._answers.wake()
         self._evaluations.start()
+        self._clock.look()
         self._channels.start()
         try:
             await self._stopped.wait()
@@ -235,6 +262,7 @@ class BrokerServer:
             for connection in self._connections:
                 connection.stop_reading()
             self._channels.close()
+            self._clock.close()
             await self._answers.close()
             self._ledgers.close()
             await self._committer.drain()
@@ -266,12 +294,6 @@ class BrokerServer:
         """End ``serve`` in an orderly way."""
         self._stopped.set()
 
-    def _agent_gone(self, member: Member, batch: Batch) -> None:
-        self._engine.agent_gone(member, batch)
-
-    def _undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
-        self._engine.delivery_ended(id_, reason, batch)
-
     def _ledger_failed(self, error: StorageError) -> None:
         """Where the ledger is not what it was, the next broker begins with what there is then."""
         if isinstance(error, DamagedFile):
@@ -297,7 +319,7 @@ class BrokerServer:
     def _has_work(self) -> bool:
         """Whether something goes on that no client waits for."""
         busy = self._answers.busy or self._evaluations.busy or self._engine.busy
-        return busy or self._channels.connected
+        return busy or self._channels.connected or self._clock.busy
 
     def _sweep(self) -> None:
         self._committer.submit_job(self._deliveries.sweep)
@@ -360,35 +382,3 @@ class BrokerServer:
     def log(self, text: str) -> None:
         """Add a line to the broker's log."""
         self._log(text)
-
-    async def _asked_by_worker(self, key: str, said: Json) -> Json:
-        return await self._adapter_events.asked(key, said)
-
-    # -- small ops
-
-    def _hello(self, request: ClientRequest, batch: Batch) -> Json:
-        known = {"protocol": PROTOCOL, "version": __version__, "pid": os.getpid()}
-        return {**known, "person": self._directory.is_outside(request.client)}
-
-    def _status(self, request: ClientRequest, batch: Batch) -> Json:
-        return {
-            "running": True,
-            "pid": os.getpid(),
-            # For people to read; a folder's name may be no Unicode.
-            "socket": self._home.broker_socket.encode(errors="replace").decode(),
-            "home": self._home.root.encode(errors="replace").decode(),
-            "version": __version__,
-            "uptime_s": round(time.monotonic() - self._started, 3),
-            "connections": len(self._connections),
-            "counts": queries.counts(self._ledger),
-            "agents": self._agents.agent_list(),
-            "channels": self._channels.described(),
-            "problems": self._evaluations.problems(),
-            "parked": queries.parked_count(self._ledger),
-            "dispatches": dispatch_rows.counts(self._ledger),
-        }
-
-    def _stop(self, request: ClientRequest, batch: Batch) -> Json:
-        self._directory.check_person(request, "stop the broker")
-        batch.after.append(self.stop)
-        return {"stopping": True, "pid": os.getpid()}

@@ -17,8 +17,9 @@ from relay.core.errors import UsageError
 from relay.core.ids import derived_ulid
 from relay.core.message import QueueMode
 
-#: The channel of what is said and done in relay itself.
-RELAY_CHANNEL = "relay"
+#: The channels of what is said and done in relay itself, and of its clock.
+RELAY_CHANNEL, TIMER_CHANNEL = "relay", "timer"
+TICK_KIND, MINUTE = "timer_tick", "minute"  # of the clock's events, and who sends it every minute
 #: The persona, and the owner's and agents' session, where a route function names none.
 DEFAULT_PERSONA, MAIN_SESSION = "default", "main"
 
@@ -222,8 +223,8 @@ class HookResult:
 class Event:
     """Something that happened, on whatever channel, as the event ledger has it.
 
-    ``kind`` says what: ``message``, ``match``, ``tool_call``, ``output``, ``idle``, ``timer``,
-    ``session_start`` … ``source_id`` is the channel's own id of it, unique there.
+    ``kind`` says what: ``message``, ``match``, ``tool_call``, ``output``, ``idle``,
+    ``timer_tick``, ``session_start`` … ``source_id`` is the channel's own id of it, unique there.
     """
 
     id: str

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from relay.core.dispatch import TICK_KIND
 from relay.hooks.binding import Binding
 from relay.hooks.events import HookEventName
 
@@ -167,7 +168,7 @@ class ChannelAdapter:
 
 
 #: The kinds of events that exist only where a route function names them.
-ASKED_KINDS = frozenset({"output", "timer"})
+ASKED_KINDS = frozenset({"output", TICK_KIND})
 
 
 def wants(

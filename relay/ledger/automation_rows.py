@@ -183,6 +183,12 @@ def set_status(
         )
 
 
+def set_next_tick(ledger: Ledger, id_: str, due_ms: int | None) -> None:
+    """When its schedule is next."""
+    with ledger.guard() as db:
+        db.execute("UPDATE automations SET next_tick_ms=? WHERE id=?", (due_ms, id_))
+
+
 def source(ledger: Ledger, id_: str, version: int) -> str:
     """The text that was registered as this version. Raises KeyError without one."""
     with ledger.guard() as db:

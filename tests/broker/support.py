@@ -19,7 +19,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.broker.loop_guard import LoopGuard
 from relay.broker.main import listen
 from relay.broker.ops_agents import GRACE
-from relay.broker.server import CONNECTIONS_MAX, IDLE, BrokerServer
+from relay.broker.server import CONNECTIONS_MAX, IDLE, BrokerServer, wall_ms
 from relay.core.errors import RelayError
 from relay.core.files import is_locked, take_lock, unlink_if_there
 from relay.core.ids import new_ulid
@@ -56,7 +56,11 @@ def lock_is_free(home: Home) -> bool:
 
 @contextmanager
 def broker_thread(
-    home: Home, grace: float = GRACE, connections_max: int = CONNECTIONS_MAX, idle: float = IDLE
+    home: Home,
+    grace: float = GRACE,
+    connections_max: int = CONNECTIONS_MAX,
+    idle: float = IDLE,
+    now_ms: Callable[[], int] = wall_ms,
 ) -> Iterator[None]:
     """A broker in a thread of this process: what a test needs that kills nothing."""
     home.create()
@@ -79,6 +83,7 @@ def broker_thread(
             guard=guard,
             connections_max=connections_max,
             idle=idle,
+            now_ms=now_ms,
         )
         stops.append(partial(loop.call_soon_threadsafe, broker.stop))
         listener = listen(home)

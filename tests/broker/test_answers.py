@@ -80,6 +80,7 @@ def test_an_answer_reaches_who_asked_and_only_once(home: Home) -> None:
     answered(ledger, "to Bob", sender="Bob", hops=3)
     answered(ledger, "to myself", sender="atlas")
     answered(ledger, "nobody here asked", sender="relay")
+    answered(ledger, "the clock asked", sender="heartbeat", channel="timer")
     ledger.close()
     for _ in range(2):  # the second broker finds nothing left to do
         with broker_thread(home):
@@ -91,6 +92,7 @@ def test_an_answer_reaches_who_asked_and_only_once(home: Home) -> None:
                 assert [(row["from"], row["body"], row["thread"]) for row in rows] == [
                     ("atlas", "forty-two", "t"),
                     ("atlas", "nobody here asked", "t"),
+                    ("atlas", "the clock asked", "t"),
                 ]
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import sqlite3
 import subprocess
-import time
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,13 +19,11 @@ from relay.broker.batch import Batch, Job
 from relay.broker.client import connect
 from relay.config.trust import trust
 from relay.core.errors import RelayError
-from relay.core.ids import derived_ulid
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
 from tests.broker.conftest import Configure
 from tests.broker.support import (
     broker_process,
-    broker_thread,
     kill_broker,
     register,
     wait_for_broker,
@@ -326,36 +323,13 @@ def test_what_the_loop_guard_holds_is_not_evaluated(
     assert said == [("fine",)]
 
 
-def test_the_clock_ticks_for_who_wants_it_and_once_a_minute(
-    home: Home, configure: Configure, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A broker that is started anew in the same minute does not tick again, and no agent has told
-    of the minute before."""
-    monkeypatch.setattr(evaluation, "TICK", 3600.0)  # no test waits for a minute to end
-    with broker_thread(home), register(home, "Bob") as agent:
-        hour = int(time.time()) // 3600 * 3_600_000
-        agent.request("event", kind="note", body="", id=derived_ulid(hour, "timer"))
-    configure("@relay.route(kinds=['timer'])\ndef tick(event): return event.sender_type")
-    for _ in range(2):
-        with broker_thread(home):
-            settled(home, 1)
-            with connect(home) as client:
-                assert client.request("status")["counts"]["events"] == 2
-    said = rows(
-        home,
-        "SELECT e.kind, e.agent, h.error FROM evaluations h JOIN events e ON e.seq = h.event",
-    )
-    assert [one[:2] for one in said] == [("timer", "relay")]
-    assert "'system'" in said[0][2] or "SYSTEM" in said[0][2]
-
-
 def test_an_agent_tells_no_events_that_only_sessions_tell_and_switches_no_hooks(
     home: Home, served: None, configure: Configure
 ) -> None:
     configure("@relay.route\ndef any(event): return True")
     with register(home, "Ann", run="a"), connect(home) as inside:
         auth = {"run": "a", "token": "secret"}
-        for kind in ("tool_call", "timer", "output", "idle", "session_end"):
+        for kind in ("tool_call", "timer_tick", "output", "idle", "session_end"):
             with pytest.raises(RelayError) as refused:
                 inside.request("event", kind=kind, body="x", auth=auth)
             assert refused.value.code == "forbidden"
@@ -389,7 +363,7 @@ def test_a_worker_speaks_for_the_person_and_not_for_a_run(
 def test_a_broker_does_not_end_by_idleness_while_a_route_function_waits_for_the_clock(
     home: Home, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configure("@relay.route(kinds=['timer'])\ndef tick(event): return False")
+    configure("@relay.route(kinds=['timer_tick'])\ndef tick(event): return False")
     monkeypatch.setenv("RELAY_BROKER_IDLE", "0.1")
     with broker_process(home) as broker:
         wait_for_broker(home)

@@ -435,7 +435,7 @@ relay = Relay(merge="same_session")
 @relay.route
 def plain(event): ...
 
-@relay.route("named", kinds=["timer"], channels="mail", priority=5, timeout=2)
+@relay.route("named", kinds=["timer_tick"], channels="mail", priority=5, timeout=2)
 async def other(event): ...
 """
 _ROUTES_AS_TABLES = """
@@ -444,7 +444,7 @@ async def other(event): ...
 config = {"merge": "same_session"}
 routes = {
     "plain": plain,
-    "named": {"handler": other, "kinds": ["timer"], "channels": ["mail"], "priority": 5,
+    "named": {"handler": other, "kinds": ["timer_tick"], "channels": ["mail"], "priority": 5,
               "timeout": 2},
 }
 """
@@ -455,14 +455,18 @@ def test_route_functions_are_registered_in_both_ways(loads: Load, text: str) -> 
     loaded = loads(text)
     named, plain = loaded.registry.routes()  # the higher priority first
     assert (named.name, named.callee.timeout, named.callee.is_async) == ("named", 2.0, True)
-    assert [named.wants(kind, "mail") for kind in ("timer", "message")] == [True, False]
-    assert not named.wants("timer", "relay")
+    assert [named.wants(kind, "mail") for kind in ("timer_tick", "message")] == [True, False]
+    assert not named.wants("timer_tick", "relay")
     # Unasked nothing is told of every line of output, and the clock does not tick.
-    assert [plain.wants(k, "x") for k in ("message", "output", "timer")] == [True, False, False]
+    assert [plain.wants(k, "x") for k in ("message", "output", "timer_tick")] == [
+        True,
+        False,
+        False,
+    ]
     found = module.manifest_of(loaded)
     assert found.merge == "same_session"
     assert found.routes == [
-        {"name": "named", "kinds": ["timer"], "channels": ["mail"], "priority": 5},
+        {"name": "named", "kinds": ["timer_tick"], "channels": ["mail"], "priority": 5},
         {"name": "plain", "kinds": None, "channels": None, "priority": 0},
     ]
 
@@ -470,7 +474,7 @@ def test_route_functions_are_registered_in_both_ways(loads: Load, text: str) -> 
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("relay.route('a b', kinds=['timer'])(print)", "cannot be the name"),
+        ("relay.route('a b', kinds=['timer_tick'])(print)", "cannot be the name"),
         ("relay.route('a', kinds=[])(len)", "kinds must be a list of words"),
         ("relay.route('a')(len); relay.route('a')(len)", "two routes 'a'"),
         ("relay.route('a')(lambda one, two: 1)", "cannot be called"),

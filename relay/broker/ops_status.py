@@ -1,0 +1,78 @@
+"""The ops ``hello``, ``status`` and ``stop``: who the broker is and how it does.
+
+A file of its own, because all parts of the broker are asked, and relay.broker.server makes them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+
+from relay import __version__
+from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.channels import Channels
+from relay.broker.directory import Directory
+from relay.broker.evaluation import Evaluations
+from relay.broker.ops_agents import AgentOps
+from relay.core.paths import Home
+from relay.ledger import dispatch_rows, queries
+from relay.ledger.store import Ledger
+from relay.protocol.broker import PROTOCOL, Json
+
+
+class StatusOps:
+    """Answers for the broker as a whole."""
+
+    def __init__(
+        self,
+        home: Home,
+        ledger: Ledger,
+        directory: Directory,
+        agents: AgentOps,
+        channels: Channels,
+        evaluations: Evaluations,
+        *,
+        connections: Callable[[], int],
+        stop: Callable[[], None],
+    ) -> None:
+        self._home = home
+        self._ledger = ledger
+        self._directory = directory
+        self._agents = agents
+        self._channels = channels
+        self._evaluations = evaluations
+        self._connections = connections
+        self._stop_broker = stop
+        self._started = time.monotonic()
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """The ops."""
+        return {"hello": self._hello, "status": self._status, "stop": self._stop}
+
+    def _hello(self, request: ClientRequest, batch: Batch) -> Json:
+        known = {"protocol": PROTOCOL, "version": __version__, "pid": os.getpid()}
+        return {**known, "person": self._directory.is_outside(request.client)}
+
+    def _status(self, request: ClientRequest, batch: Batch) -> Json:
+        return {
+            "running": True,
+            "pid": os.getpid(),
+            # For people to read; a folder's name may be no Unicode.
+            "socket": self._home.broker_socket.encode(errors="replace").decode(),
+            "home": self._home.root.encode(errors="replace").decode(),
+            "version": __version__,
+            "uptime_s": round(time.monotonic() - self._started, 3),
+            "connections": self._connections(),
+            "counts": queries.counts(self._ledger),
+            "agents": self._agents.agent_list(),
+            "channels": self._channels.described(),
+            "problems": self._evaluations.problems(),
+            "parked": queries.parked_count(self._ledger),
+            "dispatches": dispatch_rows.counts(self._ledger),
+        }
+
+    def _stop(self, request: ClientRequest, batch: Batch) -> Json:
+        self._directory.check_person(request, "stop the broker")
+        batch.after.append(self._stop_broker)
+        return {"stopping": True, "pid": os.getpid()}
