@@ -21,7 +21,7 @@ from relay.broker.batch import Batch
 from relay.broker.committer import Committer
 from relay.broker.known_personas import Personas
 from relay.broker.service_process import ServiceProcess, python
-from relay.broker.turn_context import assemble
+from relay.broker.turn_context import HISTORY_MAX, assemble
 from relay.broker.wrapped_turns import asked
 from relay.config.personas import PersonaSpec
 from relay.core.dispatch import PermissionSet
@@ -43,7 +43,7 @@ HEADLESS = "headless"
 #: Headless turns at a time.
 RUNS_MAX = 8
 #: Turns of the conversation that are looked at for the history.
-_HISTORY_MAX = 200
+_TURNS_MAX = 100
 #: Seconds that a turn has to end once it was told to, or once its own deadline was there.
 _GRACE = 10.0
 
@@ -190,7 +190,9 @@ class HeadlessTurns:
         with_history = any(one.context.get("include_thread_history", True) for one in rows)
         told = assemble(
             asked(rows),
-            agent_ledger.history(self._ledger, session, _HISTORY_MAX) if with_history else (),
+            agent_ledger.history(self._ledger, session, _TURNS_MAX, HISTORY_MAX)
+            if with_history
+            else (),
             summarised=summarised,
             attempt=max(one.fence for one in rows),
         )

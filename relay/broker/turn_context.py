@@ -15,10 +15,8 @@ from relay.core.errors import RelayError
 from relay.core.message import BODY_MAX
 from relay.core.queue_modes import collected_text, marked
 
-#: What was said before has at most so many tokens, and a message that is cut so many; a token is
-#: taken for four characters.
-HISTORY_TOKENS, CUT_TOKENS = 8000, 1000
-_TOKEN = 4
+#: Characters of what was said before, and of a message there that is cut: 8000 and 1000 tokens.
+HISTORY_MAX, CUT_MAX = 32_000, 4000
 #: Characters of the line for what is left out.
 LINE_MAX = 200
 #: Before what had begun already.
@@ -57,7 +55,6 @@ def assemble(
     *,
     summarised: int = 0,
     attempt: int = 0,
-    tokens: int = HISTORY_TOKENS,
 ) -> Assembled:
     """All that belongs to one turn. ``history`` is (role, text), the newest last; the first
     ``summarised`` messages are not given in full; ``attempt``: earlier tries that may have begun.
@@ -65,7 +62,7 @@ def assemble(
     Of what is larger than a message may be, more of the oldest are shortened. Raises RelayError
     where that is not enough.
     """
-    before = bounded_history(history, tokens)
+    before = bounded_history(history)
     while True:
         made = _assemble(messages, before, summarised, attempt)
         if (size := len(made.body.encode(errors="surrogatepass"))) <= BODY_MAX:
@@ -94,7 +91,7 @@ def _assemble(
     return Assembled(system, prompt, asked, f"{system}\n\n{asked}" if system else asked)
 
 
-def bounded_history(history: Sequence[tuple[str, str]], tokens: int) -> str:
+def bounded_history(history: Sequence[tuple[str, str]], room: int = HISTORY_MAX) -> str:
     """The newest turns of ``history`` that fit, whole ones, and a line for what is left out. Each
     line of a text is marked, so that none can look like the next turn."""
     turns: list[list[tuple[str, str]]] = []
@@ -102,12 +99,11 @@ def bounded_history(history: Sequence[tuple[str, str]], tokens: int) -> str:
         if role == "user" or not turns:
             turns.append([])
         turns[-1].append((role, text))
-    room = tokens * _TOKEN
     kept: list[str] = []
     for turn in reversed(turns):
         words = _words(turn)
         if len(words) > room and not kept:
-            words = _words([(role, _cut(text, CUT_TOKENS * _TOKEN)) for role, text in turn])
+            words = _words([(role, _cut(text)) for role, text in turn])
         if len(words) > room:
             break
         room -= len(words)
@@ -125,7 +121,6 @@ def _words(turn: Sequence[tuple[str, str]]) -> str:
     return "\n\n".join(f"{role}:\n{marked(text)}" for role, text in turn)
 
 
-def _cut(text: str, most: int) -> str:
-    if len(text) <= most:
-        return text
-    return f"{text[: most // 2]} […{len(text) - most} characters left out…] {text[-most // 2 :]}"
+def _cut(text: str) -> str:
+    half = CUT_MAX // 2
+    return text if len(text) <= CUT_MAX else f"{text[:half]} […] {text[-half:]}"

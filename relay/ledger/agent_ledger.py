@@ -132,8 +132,9 @@ def external_id_of(ledger: Ledger, session: str) -> str | None:
     return None if id_ is None else str(id_)
 
 
-def history(ledger: Ledger, session: str, turns: int) -> list[tuple[str, str]]:
-    """(role, text) of the last ``turns`` turns up to the head as it is now, the newest last."""
+def history(ledger: Ledger, session: str, turns: int, longest: int) -> list[tuple[str, str]]:
+    """(role, text) of the last ``turns`` turns up to the head as it is now, the newest last. Of a
+    text of more than ``longest`` characters its beginning and its end."""
     with ledger.guard() as db:
         found = db.execute(
             "WITH RECURSIVE thread (id, parent, n) AS ("
@@ -141,9 +142,11 @@ def history(ledger: Ledger, session: str, turns: int) -> list[tuple[str, str]]:
             " ON t.id=s.head_turn WHERE s.id=?"
             " UNION ALL SELECT t.id, t.parent_turn, n+1 FROM agent_turns t JOIN thread"
             " ON t.id=thread.parent WHERE n<?)"
-            " SELECT m.role, m.content FROM thread JOIN agent_messages m ON m.turn=thread.id"
+            " SELECT m.role, CASE WHEN length(m.content) <= ? THEN m.content"
+            " ELSE substr(m.content, 1, ?) || ' […] ' || substr(m.content, -?) END"
+            " FROM thread JOIN agent_messages m ON m.turn=thread.id"
             " ORDER BY thread.n DESC, m.number",
-            (session, turns),
+            (session, turns, longest, longest // 2, longest // 2),
         ).fetchall()
     return [(str(role), str(text)) for role, text in found]
 

@@ -263,7 +263,7 @@ def sessions(home: Home) -> dict[str, list[str]]:
         for id_, label in db.execute(
             "SELECT id, label FROM agent_sessions WHERE persona='atlas' ORDER BY created_ms"
         ).fetchall():
-            said = agent_ledger.history(ledger, id_, 100)
+            said = agent_ledger.history(ledger, id_, 100, 9)
             found[label] = [text for role, text in said if role == "user"]
     return found
 
@@ -332,6 +332,11 @@ def test_a_headless_persona_goes_on_with_its_conversation(
         sql = "SELECT o.id, s.persona FROM own_conversations o JOIN agent_sessions s"
         found = query(home.ledger, f"{sql} ON s.id=o.session", 9)
         assert found.rows == [("conversation-0", "atlas")]  # however the turn had ended
+        dispatch(client, "third " + "x" * 900_000 + " its end")
+        dispatch(client, "fourth")
+        wait_until(lambda: len(inbox(client)) == 4, what="the last one")
+        fourth = requests()[-1]["prompt"]
+        assert "| third x" in fourth and "x its end\n" in fourth and len(fourth) < 10_000
 
 
 def test_a_process_that_dies_is_followed_by_one_that_knows(
