@@ -74,10 +74,6 @@ class PermissionSet:
         """The globs that count: those given, else those of the level."""
         return _ALLOWED.get(self.level, ()) if self.allow is None else self.allow
 
-    def allows(self, *names: str) -> bool:
-        """Whether a tool with these names may be used (an agent's own name, relay's name of it)."""
-        return not _matches(self.deny, names) and _matches(self.allowed, names)
-
     def intersect(self, other: PermissionSet) -> PermissionSet:
         """What both allow; of two globs that only overlap, neither."""
         mine, theirs = self.allowed, other.allowed
