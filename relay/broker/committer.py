@@ -30,6 +30,8 @@ BATCH_MAX = 1024
 TURN = 0.01
 #: Ops whose messages a batch collects. Before any other op they are written, so that it finds them.
 _COLLECTED = frozenset({"send", "event"})
+#: The ops of every message: they refuse before they write, and need not be undone.
+_CHECKED_FIRST = _COLLECTED | {"state"}
 #: Ops that change nothing: who has gone needs no answer.
 _QUESTIONS = frozenset({"history", "inbox", "sent", "show", "agents", "hook_log"})
 _FOLLOWUP = QueueMode.FOLLOWUP.value
@@ -139,7 +141,11 @@ class Committer:
         if batch.sends and request.op not in _COLLECTED:
             self._write(batch)
         try:
-            fields = handler(request, batch)
+            if request.op in _CHECKED_FIRST:
+                fields = handler(request, batch)
+            else:
+                with self._ledger.part(), batch.part():
+                    fields = handler(request, batch)
             if fields is not None:
                 batch.answer(request.client, request.n, fields)
         except StorageError:

@@ -117,7 +117,7 @@ def test_who_asks_for_much_lets_others_pass_and_nothing_more_once_it_has_gone(
     assert order == [(greedy, 0), (other, 0), (greedy, 1), (greedy, 2)]
 
 
-def test_a_job_that_raises_leaves_nothing_behind_and_no_request_without_an_answer(
+def test_what_raises_leaves_nothing_behind_and_no_request_without_an_answer(
     tmp_path: Path,
 ) -> None:
     """Not in the ledger, whoever began the transaction, nor of what was to follow."""
@@ -143,13 +143,14 @@ def test_a_job_that_raises_leaves_nothing_behind_and_no_request_without_an_answe
             job("half", batch)
             broken()
 
-        for one in (
-            partial(half, 1),
-            partial(job, "first"),
-            partial(half, 2),
-            partial(job, "last"),
-        ):
+        def refused(request: ClientRequest, batch: Batch) -> Json:
+            tell("refused")
+            raise RelayError("not this one", code="usage")
+
+        for one in (partial(half, 1), partial(job, "first"), partial(half, 2)):
             committer.submit_job(one)
+        committer.submit(refused, ClientRequest(cast(Any, client), 3, "op", {}, 0))
+        committer.submit_job(partial(job, "last"))
         await committer.drain()
         with ledger.guard() as db:
             assert db.execute("SELECT seq, kind FROM events ORDER BY seq").fetchall() == [
@@ -160,4 +161,5 @@ def test_a_job_that_raises_leaves_nothing_behind_and_no_request_without_an_answe
 
     asyncio.run(play())
     assert followed == ["not 1", "first", "not 2", "last"]
-    assert [client.answers[n]["error"]["code"] for n in (1, 2)] == ["internal"] * 2
+    codes = [client.answers[n]["error"]["code"] for n in (1, 2, 3)]
+    assert codes == ["internal", "internal", "usage"]
