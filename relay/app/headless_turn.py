@@ -87,7 +87,11 @@ class HeadlessTurn:
         except CannotBegin as error:
             return _ended(TurnState.FAILED, reason=error.line)
         except OSError as error:
-            return _ended(TurnState.FAILED, reason=str(error), again=True)
+            what = f"{self._spec.command[0]} cannot be started: {error.strerror or error}"
+            if error.filename not in (None, self._spec.command[0]):
+                what += f": {error.filename}"
+            gone = isinstance(error, FileNotFoundError)  # so it is a moment later
+            return _ended(TurnState.FAILED, reason=what, again=not gone)
         finally:
             if self._server is not None:
                 await self._server.close()
