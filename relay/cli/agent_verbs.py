@@ -71,7 +71,6 @@ def add(verbs: Parser) -> None:
     check.add_argument(
         "--dialog", type=_keys, default="", metavar="KEYS", help=r"what opens a dialog: '/model\r'"
     )
-    check.add_argument("--markdown", action="store_true", help="as a table for a page")
     check.add_argument("--json", action="store_true", help="for programs")
     check.set_defaults(run=check_verb)
     learn = own.add_parser(
@@ -106,8 +105,6 @@ def check_verb(options: Any) -> int:
     )
     if options.json:
         output.as_json(_fields(report))
-    elif options.markdown:
-        _markdown(options.name, report)
     else:
         _table(report)
     return 0 if report.holds else EXIT_FAILED
@@ -174,16 +171,6 @@ def _table(report: Report) -> None:
 
 def _mark(row: Verdict) -> str:
     return "as told" if row.holds and row.as_told else _MARKS[row.holds]
-
-
-def _markdown(name: str, report: Report) -> None:
-    output.data(f"| | {name} |")
-    output.data("|---|---|")
-    for row in report.rows:
-        output.data(f"| {row.what} | {_mark(row)} |")
-    for row in report.rows:
-        if row.holds is not True or row.as_told:
-            output.data(f"- {name}, {row.what}: {row.reason}.")
 
 
 def _fields(report: Report) -> output.Json:

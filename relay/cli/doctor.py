@@ -13,7 +13,7 @@ import platform
 import socket
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
 from relay.agents.launch import PLANNERS
@@ -110,28 +110,20 @@ def examine(home: Home, cwd: str) -> list[Check]:
         checks.append(_guarded(name, function))
     checks += [_guarded(name, functools.partial(_agent, name)) for name in PLANNERS]
     checks += [Check(*line) for line in profiled(home)]
-    return checks + _memory(home, cwd) + _hooks(home, cwd)
+    checks += _lines("memory", lambda: memory_lines(home, cwd, os.environ))
+    more = {"ok": "", "warn": "docs/hooks.md says what each agent can do"}
+    return checks + _lines(
+        "hooks", lambda: [(level, text, more[level]) for level, text in native_hooks(home, cwd)]
+    )
 
 
-def _hooks(home: Home, cwd: str) -> list[Check]:
-    hint = "docs/hooks.md says what each agent can do"
+def _lines(name: str, lines: Callable[[], Iterable[tuple[str, ...]]]) -> list[Check]:
     try:
-        lines = native_hooks(home, cwd)
+        return [Check(name, *line) for line in lines()]
     except RelayError:
         return []  # the configuration's own line has said so
     except Exception as error:
-        return [Check("hooks", "warn", f"cannot be told: {type(error).__name__}: {error}")]
-    return [Check("hooks", level, text, "" if level == "ok" else hint) for level, text in lines]
-
-
-def _memory(home: Home, cwd: str) -> list[Check]:
-    try:
-        lines = list(memory_lines(home, cwd, os.environ))
-    except RelayError:
-        return []  # the configuration's own line has said so
-    except Exception as error:
-        return [Check("memory", "warn", f"cannot be told: {type(error).__name__}: {error}")]
-    return [Check("memory", level, text, hint) for level, text, hint in lines]
+        return [Check(name, "warn", f"cannot be told: {type(error).__name__}: {error}")]
 
 
 def _guarded(name: str, function: Callable[[], Check]) -> Check:

@@ -5,15 +5,13 @@ Nothing is run, started or changed: no broker, no backend, no model.
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
-import json
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
 
 from relay.config.manifest import read_manifest
 from relay.config.memory_providers import own_embedder
@@ -21,7 +19,6 @@ from relay.config.memory_settings import MemorySettings
 from relay.config.memory_spec import StoreSpec, masked
 from relay.config.trust import TRUSTED, candidates
 from relay.core.errors import ConfigError
-from relay.core.http import RequestFailed, Response, request
 from relay.core.paths import Home
 from relay.memory.embedding.numeric import have_numpy
 from relay.memory.embedding.setup import installed
@@ -40,7 +37,6 @@ _ADDRESSES = (
 )
 _SETUP = "relay memory setup"
 
-Result = TypeVar("Result")
 #: Level, text and hint, as relay.cli.doctor.Check has them.
 Line = tuple[str, str, str]
 
@@ -157,12 +153,10 @@ def _embedder(spec: StoreSpec, home: Home) -> Iterator[Line]:
     local = "http://127.0.0.1:11434" if provider == "ollama" else "https://api.openai.com"
     url = str(section.get("url") or local)
     try:
-        said = _ask_embedder(provider, url, section)
+        parts = urlsplit(url)
+        _connect(parts.hostname or "", parts.port or _PORTS[parts.scheme])
     except OSError as error:
         yield "warn", f"{name} at {masked(url)}: {error}", "start it, or correct memory.config"
-        return
-    if said:
-        yield "warn", f"{name} at {masked(url)}: {said}", f"ollama pull {section.get('model')}"
     else:
         yield "ok", f"{name} at {masked(url)}", ""
 
@@ -208,95 +202,40 @@ def _last_words(home: Home) -> Iterator[Line]:
 
 def _ask_store(store: Mapping[str, Any]) -> str:
     """What is told of the server beside its address; raises OSError that says why it is not."""
-    provider = str(store["provider"])
-    if provider == "qdrant":
-        return _ask_qdrant(store) if store.get("url") or store.get("host") else ""
+    qdrant = store["provider"] == "qdrant"
     for key in _ADDRESSES:
         value = store.get(key)
         if not isinstance(value, str) or not value:
             continue
         parts = urlsplit(value if "://" in value else f"//{value}")
-        port = parts.port or store.get("port") or _PORTS.get(parts.scheme)
+        # The client of qdrant: without a port it means 6333, whatever the scheme.
+        usual = 6333 if qdrant else _PORTS.get(parts.scheme)
+        port = parts.port or store.get("port") or usual
         if parts.hostname and isinstance(port, int):
             _connect(parts.hostname, port)
             return "" if key in ("url", "host") else f" at {parts.hostname}:{port}"
-    return ", not looked at: relay memory stats asks it"
-
-
-def _ask_qdrant(store: Mapping[str, Any]) -> str:
-    scheme = "https" if store.get("https") else "http"
-    url = str(store.get("url") or f"{scheme}://{store['host']}:{store.get('port') or 6333}")
-    key = store.get("api_key")
-    parts = urlsplit(url)
-    if parts.port is None and store.get("url"):
-        # The client's own way: without a port it means 6333.
-        parts = parts._replace(netloc=f"{parts.netloc}:{store.get('port') or 6333}")
-    answer = _get(parts, "/collections", {"api-key": str(key)} if key else {})
-    if answer.status in (401, 403):
-        raise OSError("it refuses the key" if key else "it wants an api_key_env")
-    if answer.status != 200 or not isinstance(_json(answer.body), dict):
-        raise OSError(f"it answered {answer.status}: is it a qdrant server?")
-    return ""
-
-
-def _ask_embedder(provider: str, url: str, section: Mapping[str, Any]) -> str:
-    """What is wrong with a server that answers, or ""; raises OSError."""
-    parts = urlsplit(url)
-    if provider != "ollama":
-        _connect(parts.hostname or "", parts.port or _PORTS[parts.scheme])
-        return ""
-    answer = _get(parts._replace(path=""), "/api/tags", {})
-    found = _json(answer.body)
-    models = found.get("models") if isinstance(found, dict) else None
-    if answer.status != 200 or not isinstance(models, list):
-        raise OSError(f"it answered {answer.status}: is it ollama?")
-    wanted = str(section.get("model") or "nomic-embed-text")
-    names = {str(one.get("name")) for one in models if isinstance(one, dict)}
-    short = {name.removesuffix(":latest") for name in names}
-    return "" if wanted in names | short else f"it has no model {wanted}"
-
-
-def _get(parts: SplitResult, path: str, headers: Mapping[str, str]) -> Response:
-    url = parts._replace(path=parts.path.rstrip("/") + path).geturl()
-    return _within(
-        lambda: asyncio.run(request("GET", url, headers.items(), timeout=SERVER_TIMEOUT))
-    )
+    return "" if qdrant else ", not looked at: relay memory stats asks it"
 
 
 def _connect(host: str, port: int) -> None:
-    _within(lambda: socket.create_connection((host, port), SERVER_TIMEOUT).close())
-
-
-def _within(ask: Callable[[], Result]) -> Result:
-    """What ``ask`` answers; it has SERVER_TIMEOUT for all, also for a name that is looked up."""
-    answers: list[Result] = []
-    errors: list[OSError] = []
+    """Raises OSError unless somebody listens there. SERVER_TIMEOUT is for all, also for a name
+    that is looked up."""
+    errors: list[Exception | None] = []
 
     def run() -> None:
         try:
-            answers.append(ask())
-        except OSError as error:
+            socket.create_connection((host, port), SERVER_TIMEOUT).close()
+            errors.append(None)
+        except (OSError, ValueError) as error:
             errors.append(error)
-        except RequestFailed as error:
-            errors.append(OSError(error.message))
-        except ValueError as error:
-            errors.append(OSError(f"it cannot be asked: {error}"))
 
     thread = threading.Thread(target=run, name="relay-doctor", daemon=True)
     thread.start()
     thread.join(SERVER_TIMEOUT)
-    if errors:
-        raise OSError(errors[0].strerror or str(errors[0]))
-    if not answers:
+    if not errors:
         raise OSError(f"no answer within {SERVER_TIMEOUT:g} s")
-    return answers[0]
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
+    if errors[0] is not None:
+        raise OSError(getattr(errors[0], "strerror", None) or str(errors[0]))
 
 
 def _variables(section: Any) -> Iterator[str]:

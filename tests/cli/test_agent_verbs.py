@@ -71,18 +71,6 @@ def test_the_table_fits(
         assert max(map(len, shown)) <= columns
 
 
-def test_a_table_for_a_page(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("relay.app.agent_check.check", lambda *_, **__: _report())
-    agent("agent", "check", "ada", "--yes", "--markdown")
-    head, _, *shown, note = capsys.readouterr().out.splitlines()
-    assert head == "| | ada |" and len(shown) == len(ROWS) + 1
-    assert shown[:2] == ["| a reply | yes |", "| a long message | no |"]
-    assert shown[-1] == "- ada, a long message: not heard."
-    assert note == "- ada, not from a fence: with words before the @."
-
-
 def _report() -> Report:
     rows = [Verdict(side, what, True, "") for what, side in ROWS.items()]
     rows[1] = Verdict(rows[1].side, rows[1].what, False, "not heard")
