@@ -176,9 +176,7 @@ def _state(row: Json) -> str:
 
 
 def _dispatch(row: Json) -> Json:
-    times = {"created_at": row["created_ms"], "updated_at": row["updated_ms"]}
-    rest = {name: one for name, one in row.items() if not name.endswith("_ms")}
-    return {**rest, **{name: output.iso(at_ms) for name, at_ms in times.items()}}
+    return output.shaped(row, [name.replace("_ms", "_at") for name in row])
 
 
 def again_verb(options: Any) -> int:

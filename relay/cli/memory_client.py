@@ -90,15 +90,5 @@ def ask(client: BrokerClient, op: str, **fields: object) -> Json:
 
 def shown(memory: Json) -> Json:
     """A memory in the shape that scripts rely on."""
-    return {
-        "id": memory["id"],
-        "text": memory["text"],
-        "scope": memory["scope"],
-        "owner": memory["owner"],
-        "agent": memory["agent"],
-        "session": memory["session"],
-        "created_at": output.iso(memory["created_ms"]),
-        "updated_at": output.iso(memory["updated_ms"]),
-        "supersedes": memory["supersedes"],
-        "meta": memory["meta"],
-    }
+    names = ("id", "text", "scope", "owner", "agent", "session", "created_at", "updated_at")
+    return output.shaped(memory, (*names, "supersedes", "meta"))

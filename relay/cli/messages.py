@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from relay.cli.output import Json
 
 _UNDELIVERED = ("failed", "cancelled")
+_DELIVERY = (
+    *("to", "state", "reason", "proof", "decided", "attempts"),
+    *("delivering_at", "submitted_at", "updated_at"),
+)
 #: Seconds between two questions of ``inbox --follow`` when the broker pushes nothing.
 _FOLLOW_CHECK = 30.0
 
@@ -80,10 +84,7 @@ def cancel_verb(options: Any) -> int:
     """``relay cancel``: 0 when nobody gets the message any more, 1 when somebody has it."""
     with connect(Home.from_env()) as client:
         answer = client.request("cancel", id=options.id, **output.speaker())
-    rows = [
-        {"to": row["to"], "state": row["state"], "reason": row["reason"]}
-        for row in answer["deliveries"]
-    ]
+    rows = [output.shaped(row, _DELIVERY[:3]) for row in answer["deliveries"]]
     if options.json:
         output.as_json({"id": answer["id"], "deliveries": rows})
     else:
@@ -217,7 +218,7 @@ def show_verb(options: Any) -> int:
         "cause": row.get("cause"),
         "via": row.get("via"),
         "created_at": output.iso(row["created_ms"]),
-        "deliveries": [_delivery(one) for one in row["deliveries"]],
+        "deliveries": [output.shaped(one, _DELIVERY) for one in row["deliveries"]],
         "dispatches": row.get("dispatches", []),
     }
     shown |= {name: row[name] for name in ("turn", "session") if name in row}
@@ -249,17 +250,3 @@ def show_verb(options: Any) -> int:
     output.data("")
     output.lines(shown["body"] or "")
     return 0
-
-
-def _delivery(row: Json) -> Json:
-    return {
-        "to": row["to"],
-        "state": row["state"],
-        "reason": row["reason"],
-        "proof": row["proof"],
-        "decided": row["decided"],
-        "attempts": row["attempts"],
-        "delivering_at": output.iso(row["delivering_ms"]),
-        "submitted_at": output.iso(row["submitted_ms"]),
-        "updated_at": output.iso(row["updated_ms"]),
-    }

@@ -16,6 +16,7 @@ from relay.core.visible import is_visible, visible, visible_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 Json = dict[str, "Any"]
@@ -28,6 +29,13 @@ def iso(ms: int | None) -> str | None:
     if ms is None:
         return None
     return time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(ms // 1000)) + f"{ms % 1000:03d}Z"
+
+
+def shaped(row: Json, names: Iterable[str]) -> Json:
+    """These fields of a row, as scripts rely on them: ``created_at`` is its ``created_ms``."""
+    return {
+        name: iso(row[f"{name[:-3]}_ms"]) if name.endswith("_at") else row[name] for name in names
+    }
 
 
 def clock(ms: int, now_ms: int) -> str:

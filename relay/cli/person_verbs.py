@@ -108,11 +108,9 @@ def list_verb(options: Any) -> int:
 
 
 def _shown(row: Json) -> Json:
-    row = dict(row)
-    row["created_at"] = output.iso(row.pop("created_ms"))
-    row["updated_at"] = output.iso(row.pop("updated_ms"))
-    row["addresses"] = [f"{channel}:{address}" for channel, address in row["addresses"]]
-    return row
+    names = ("id", "name", "type", "relationship", "created_at", "updated_at")
+    addresses = [f"{channel}:{address}" for channel, address in row["addresses"]]
+    return {**output.shaped(row, names), "addresses": addresses}
 
 
 def _print(row: Json, in_json: bool) -> None:

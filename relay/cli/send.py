@@ -181,10 +181,7 @@ def _wait_all(client: BrokerClient, id_: str, seconds: float, *, answer: bool = 
 
 
 def _print_sent(answer: Json, in_json: bool) -> None:
-    rows = [
-        {"to": row["to"], "state": row["state"], "reason": row["reason"]}
-        for row in answer["deliveries"]
-    ]
+    rows = [output.shaped(row, ("to", "state", "reason")) for row in answer["deliveries"]]
     if in_json:
         shown: Json = {"id": answer["id"], "from": answer["from"], "deliveries": rows}
         shown["duplicate"] = answer["duplicate"]

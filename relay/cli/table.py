@@ -124,12 +124,7 @@ def when(ms: int) -> str | None:
 
 def message(row: Json) -> Json:
     """A row of the broker in the shape that scripts rely on."""
-    times = {
-        "created_at": output.iso(row["created_ms"]),
-        "updated_at": output.iso(row["updated_ms"]),
-    }
-    names = (*MESSAGE_FIELDS, *(name for name in SEARCH_FIELDS if name in row))
-    return {name: times[name] if name in times else row[name] for name in names}
+    return output.shaped(row, (*MESSAGE_FIELDS, *(one for one in SEARCH_FIELDS if one in row)))
 
 
 def messages(answer: Json, in_json: bool, nothing: str) -> None:
