@@ -15,14 +15,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
+from relay.broker.automations import Automations
 from relay.broker.batch import Accepted, Batch
 from relay.broker.committer import Committer
-from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Member
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.workers import ConfigWorker, ConfigWorkers
 from relay.core import json_text
 from relay.core.dispatch import (
+    MINUTE,
     RELAY_CHANNEL,
     TICK_KIND,
     TIMER_CHANNEL,
@@ -34,7 +35,7 @@ from relay.core.dispatch import (
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.paths import Home
 from relay.hooks.hook_types import ASKED_KINDS
-from relay.ledger import evaluation_rows
+from relay.ledger import automation_runs, evaluation_rows
 from relay.ledger.dispatch_rows import add_dispatches
 from relay.ledger.evaluation_rows import EvaluationRow
 from relay.ledger.store import Ledger
@@ -56,6 +57,7 @@ class _Queue:
     cursor: int = 0
     reading: bool = False
     missed: bool = False  # something came that this reading may not find
+    released: list[int] = field(default_factory=list)  # what automations have held up until now
     waiting: bool = False  # for a while, until something is tried again
     out: set[int] = field(default_factory=set)  # the events that its worker has
     deaths: dict[int, int] = field(default_factory=dict)
@@ -70,7 +72,7 @@ class Evaluations:
         committer: Committer,
         configs: TrustedConfigs,
         workers: ConfigWorkers,
-        windows: DeliveryWindows,
+        automations: Automations,
         home: Home,
         *,
         log: Callable[[str], None],
@@ -81,7 +83,7 @@ class Evaluations:
         self._committer = committer
         self._configs = configs
         self._workers = workers
-        self._windows = windows
+        self._automations = automations
         self._home = home
         self._log = log
         self._dispatched = dispatched
@@ -94,7 +96,8 @@ class Evaluations:
     def start(self) -> None:
         """Go on with what an earlier broker has left."""
         for key in evaluation_rows.due_configs(self._ledger):
-            self.offer(key)
+            if not automation_runs.is_ours(key):
+                self.offer(key)
 
     def close(self) -> None:
         """Ask nothing more."""
@@ -106,8 +109,10 @@ class Evaluations:
         return any(one.out or one.waiting or one.reading for one in self._queues.values())
 
     def wants_ticks(self) -> bool:
-        """Whether a route function wants an event every minute."""
-        return bool(self._configs.wanted(None, TICK_KIND, TIMER_CHANNEL, self.disabled))
+        """Whether a route function or an automation wants an event every minute."""
+        about = TICK_KIND, TIMER_CHANNEL
+        wanted = self._configs.wanted(None, *about, self.disabled)
+        return bool(wanted or self._automations.keys(*about, None, MINUTE, None))
 
     def problems(self) -> dict[str, str]:
         """Why configurations evaluate nothing, by their paths."""
@@ -131,11 +136,9 @@ class Evaluations:
         cwd = None if member is None else member.record.cwd or None
         channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
         keys = self._configs.wanted(cwd, message.kind, channel, self.disabled)
-        if not keys:
-            return
         if message.routing is not None and any(one.parked for one in message.routing.routes):
             return
-        message.due = keys
+        message.due = keys + self._automations.mark(message, member, batch)
         for key in keys:
             batch.after.append(partial(self.offer, key))
 
@@ -146,6 +149,7 @@ class Evaluations:
             kind
             for kind in sorted(ASKED_KINDS)
             if self._configs.wanted(cwd, kind, RELAY_CHANNEL, self.disabled)
+            or self._automations.keys(kind, RELAY_CHANNEL, "sent", member.name, cwd)
         ]
 
     def offer(self, key: str) -> None:
@@ -159,6 +163,12 @@ class Evaluations:
         queue.reading = True
         self._committer.submit_job(partial(self._read, queue))
 
+    def release(self, seq: int) -> None:
+        """Go on with an event that automations have held up."""
+        for key, queue in self._queues.items():
+            queue.released.append(seq)
+            self.offer(key)
+
     def _room(self, queue: _Queue) -> int:
         # After an end it gets one event at a time, so that it is known which one ends it.
         return 1 if queue.deaths else IN_FLIGHT
@@ -166,12 +176,20 @@ class Evaluations:
     def _read(self, queue: _Queue, batch: Batch) -> None:
         batch.on_failure.append(partial(self._later, queue, AGAIN_AFTER))
         room = self._room(queue) - len(queue.out)
-        seqs = evaluation_rows.due(self._ledger, queue.key, queue.cursor, room)
+        released = queue.released[:room]
+        seqs = evaluation_rows.still_due(self._ledger, queue.key, released) if released else []
+        found = evaluation_rows.due(self._ledger, queue.key, queue.cursor, room - len(seqs))
+        seqs += [seq for seq, held in found if not held]
         events = [(seq, evaluation_rows.event_of(self._ledger, self._home, seq)) for seq in seqs]
-        batch.after.append(partial(self._ask_all, queue, events, len(seqs) == room))
+        more = len(released) + len(found) >= room
+        done = partial(self._ask_all, queue, events, found[-1][0] if found else 0, more)
+        batch.after += [lambda: queue.released.__delitem__(slice(len(released))), done]
 
-    def _ask_all(self, queue: _Queue, events: list[tuple[int, Event]], more: bool) -> None:
+    def _ask_all(
+        self, queue: _Queue, events: list[tuple[int, Event]], cursor: int, more: bool
+    ) -> None:
         queue.reading = False
+        queue.cursor = max(queue.cursor, cursor)
         if events:
             self._ask(queue, events)
         if more or queue.missed:
@@ -296,6 +314,7 @@ class Evaluations:
         )
         if (worker.ready or {}).get("merge") == "same_session":
             dispatches = merged(dispatches)
+        dispatches = self._automations.lanes.add_enriched(seq, dispatches)
         if dispatches:
             add_dispatches(
                 self._ledger, seq, dispatches, config=queue.key, hops=hops + 1, now_ms=batch.now_ms

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from relay.broker.answers import AnswerDeliveries
-from relay.broker.automation_registry import AutomationRegistry
+from relay.broker.automations import Automations
 from relay.broker.batch import Handler
 from relay.broker.channels import AdapterEvents, Channels
 from relay.broker.clock import Clock
@@ -153,12 +153,22 @@ class BrokerServer:
         self._dispatches = DispatchOps(
             ledger, directory, self._engine, ends, self._answers, personas
         )
+        self._automations = Automations(
+            ledger,
+            committer,
+            configs,
+            directory,
+            home,
+            log=log,
+            dispatched=self._engine.wake,
+            released=lambda seq: self._evaluations.release(seq),
+        )
         self._evaluations = Evaluations(
             ledger,
             committer,
             configs,
             self._workers,
-            windows,
+            self._automations,
             home,
             log=log,
             dispatched=self._engine.wake,
@@ -166,7 +176,7 @@ class BrokerServer:
         self._clock = Clock(
             ledger,
             committer,
-            AutomationRegistry(ledger),
+            self._automations.lanes.registry,
             self._evaluations,
             windows,
             wants_minute=self._evaluations.wants_ticks,
@@ -251,6 +261,7 @@ class BrokerServer:
         self._ledgers.start()
         self._memory.start()
         self._answers.wake()
+        self._automations.start()
         self._evaluations.start()
         self._clock.look()
         self._channels.start()
@@ -267,6 +278,7 @@ class BrokerServer:
             self._ledgers.close()
             await self._committer.drain()
             self._evaluations.close()
+            await self._automations.close()
             await self._workers.close()
             await self._engine.close()
             await self._memory.close()
@@ -318,8 +330,8 @@ class BrokerServer:
     @property
     def _has_work(self) -> bool:
         """Whether something goes on that no client waits for."""
-        busy = self._answers.busy or self._evaluations.busy or self._engine.busy
-        return busy or self._channels.connected or self._clock.busy
+        parts = (self._answers, self._evaluations, self._automations, self._engine, self._clock)
+        return any(one.busy for one in parts) or self._channels.connected
 
     def _sweep(self) -> None:
         self._committer.submit_job(self._deliveries.sweep)

@@ -38,12 +38,26 @@ def add_due(ledger: Ledger, rows: Iterable[tuple[str, int, int]]) -> None:
         db.executemany("INSERT OR IGNORE INTO evaluations_due VALUES (?,?,?)", rows)
 
 
-def due(ledger: Ledger, config: str, after: int, limit: int) -> list[int]:
-    """The events beyond ``after`` that ``config`` is to evaluate, in order."""
+def due(ledger: Ledger, config: str, after: int, limit: int) -> list[tuple[int, bool]]:
+    """The events beyond ``after`` that ``config`` is to evaluate, in order, each with whether an
+    automation holds it up (relay.ledger.automation_runs)."""
     with ledger.guard() as db:
         found = db.execute(
-            "SELECT event FROM evaluations_due WHERE config=? AND event>? ORDER BY event LIMIT ?",
+            "SELECT event, EXISTS (SELECT 1 FROM evaluations_due b WHERE b.event = d.event"
+            " AND b.config = 'automations/blocking') FROM evaluations_due d"
+            " WHERE config=? AND event>? ORDER BY event LIMIT ?",
             (config, after, limit),
+        )
+        return [(row[0], bool(row[1])) for row in found]
+
+
+def still_due(ledger: Ledger, config: str, events: Sequence[int]) -> list[int]:
+    """Those of these events that ``config`` is to evaluate."""
+    with ledger.guard() as db:
+        found = db.execute(
+            "SELECT event FROM evaluations_due WHERE config=? AND event IN"
+            " (SELECT value FROM json_each(?))",
+            (config, json.dumps(list(events))),
         )
         return [row[0] for row in found]
 

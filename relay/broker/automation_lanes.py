@@ -1,0 +1,367 @@
+"""The runs of automations: each has a lane, in which it is run for one event after the other.
+
+What is due is in the ledger (relay.ledger.automation_runs), and the commit that has a run, what it
+keeps, its circuit and its dispatch takes that away: after a kill what is still due is run again,
+marked as a retry. An event that a blocking one holds up goes before what else is due to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from relay.automation.circuit import CircuitState
+from relay.automation.definition import RESULT_MAX, AutomationResult
+from relay.broker.automation_pool import AutomationPool, RunAnswer
+from relay.broker.automation_registry import ActiveAutomation, AutomationRegistry
+from relay.broker.batch import Batch
+from relay.broker.committer import Committer
+from relay.broker.seen_events import SeenEvent, SeenEvents
+from relay.broker.trusted_configs import USER, TrustedConfigs
+from relay.core import json_text
+from relay.core.dispatch import BrokerDispatch, dispatch_of
+from relay.core.errors import RelayError, StorageError
+from relay.core.paths import Home
+from relay.ledger import automation_rows, automation_runs, evaluation_rows
+from relay.ledger.automation_rows import AutomationStatus
+from relay.ledger.automation_runs import BLOCKING, lane
+from relay.ledger.dispatch_rows import add_dispatches
+from relay.ledger.store import Ledger
+from relay.protocol.broker import Json
+from relay.protocol.worker import ERROR_MAX
+
+#: Runs that are left out in one commit, because the circuit is open.
+SKIP_PAGE = 1000
+#: Seconds until what could not be done is tried again.
+AGAIN_AFTER, BUSY_AFTER = 1.0, 15.0
+
+
+@dataclass(eq=False, slots=True)
+class Hold:
+    """An event that blocking automations hold up; ``rest``: those still to run, in their order."""
+
+    seq: int
+    hops: int
+    rest: deque[str] = field(default_factory=deque)
+
+
+@dataclass(eq=False, slots=True)
+class _Lane:
+    """The runs of one automation. The ledger is the queue; ``holds`` go before what is there."""
+
+    id: str
+    busy: bool = False
+    woken: bool = False  # there may be more to do than who is at work has found
+    holds: deque[Hold] = field(default_factory=deque)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run that is under way."""
+
+    lane: _Lane
+    automation: ActiveAutomation
+    seq: int
+    hops: int
+    seen: SeenEvent
+    hold: Hold | None
+
+
+class AutomationLanes:
+    """All of them. Belongs to the broker's loop."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        committer: Committer,
+        configs: TrustedConfigs,
+        seen: SeenEvents,
+        home: Home,
+        *,
+        log: Callable[[str], None],
+        dispatched: Callable[[], None],
+        changed: Callable[[], None],
+        held: Callable[[Hold], None],
+    ) -> None:
+        """``dispatched`` is called once new dispatches are stored, ``changed`` once an automation
+        has switched itself off; ``held`` gets an event back that one holds up no more."""
+        self._ledger = ledger
+        self._committer = committer
+        self._configs = configs
+        self._seen = seen
+        self._log = log
+        self._dispatched = dispatched
+        self._changed = changed
+        self._held = held
+        self.registry = AutomationRegistry(ledger)
+        self.pool = AutomationPool(home, log=log)
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lanes: dict[str, _Lane] = {}
+        self._old: dict[str, int] = {}  # the last event due under a key when this broker started
+        self._closed = False
+
+    def start(self) -> None:
+        """Go on with what an earlier broker has left."""
+        self._old = automation_runs.last_due(self._ledger)
+        for key in self._old:
+            if id_ := automation_runs.automation_of(key):
+                self.wake(id_)
+
+    async def close(self) -> None:
+        """Run nothing more; what is under way is run again by the next broker."""
+        self._closed = True
+        await self.pool.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether an automation runs."""
+        return any(one.busy for one in self._lanes.values())
+
+    def look_again(self) -> None:
+        """Other automations are active than before."""
+        for one in list(self._lanes.values()):
+            self._next(one)
+
+    def wake(self, id_: str) -> None:
+        """Something is due to this automation."""
+        self._next(self._lane(id_))
+
+    def hold(self, id_: str, hold: Hold) -> None:
+        """This automation is to be run for an event that waits for it."""
+        own = self._lane(id_)
+        own.holds.append(hold)
+        self._next(own)
+
+    # -- runs
+
+    def _lane(self, id_: str) -> _Lane:
+        return self._lanes.setdefault(id_, _Lane(id_))
+
+    def _next(self, own: _Lane) -> None:
+        """Run an automation for the next event, if it is not at work."""
+        own.woken = own.busy
+        if not own.busy and not self._closed:
+            own.busy = True
+            self._committer.submit_job(partial(self._begin, own))
+
+    def _begin(self, own: _Lane, batch: Batch) -> None:
+        batch.on_failure.append(partial(self._later, own, AGAIN_AFTER))
+        one = self.registry.active.get(own.id)
+        if one is None:
+            self._drop(own, batch)
+            return
+        if one.circuit.state(batch.now_ms) is CircuitState.OPEN:
+            self._skip(own, batch)
+            return
+        hold = own.holds[0] if own.holds else None
+        found = automation_runs.first_due(self._ledger, own.id) if hold is None else None
+        if hold is not None:
+            found = hold.seq, hold.hops
+        if found is None:
+            batch.after.append(partial(self._rest, own))
+            return
+        seq, hops = found
+        run = _Run(own, one, seq, hops, self._seen.of(seq), hold)
+        question = self.question(one, run.seen)
+        batch.after.append(partial(self._ask, run, question))
+
+    def _rest(self, own: _Lane) -> None:
+        """Nothing was due."""
+        own.busy = False
+        if own.woken:
+            self._next(own)
+
+    def _drop(self, own: _Lane, batch: Batch) -> None:
+        """An automation that is not active any more is run for nothing that is due."""
+        self._ledger.begin()
+        evaluation_rows.drop_due(self._ledger, lane(own.id))
+        batch.after.append(partial(self._dropped, own))
+
+    def _dropped(self, own: _Lane) -> None:
+        del self._lanes[own.id]
+        for hold in own.holds:
+            self._held(hold)
+
+    def _skip(self, own: _Lane, batch: Batch) -> None:
+        """Its circuit is open: what is due is left out, and counted."""
+        self._ledger.begin()
+        holds = list(own.holds)
+        if holds:
+            automation_runs.note_skipped(self._ledger, own.id, len(holds))
+        count = automation_runs.skip(self._ledger, own.id, SKIP_PAGE)
+        own.woken = own.woken or count == SKIP_PAGE
+        batch.after.append(partial(self._skipped, own, holds))
+
+    def _skipped(self, own: _Lane, holds: list[Hold]) -> None:
+        for hold in holds:
+            own.holds.popleft()
+            self._held(hold)
+        self._rest(own)
+
+    def _later(self, own: _Lane, seconds: float) -> None:
+        def again() -> None:
+            own.busy = False
+            self._next(own)
+
+        self._loop.call_later(seconds, again)
+
+    def question(self, one: ActiveAutomation, seen: SeenEvent, *, dry: bool = False) -> Json:
+        """What a worker is asked: to run an automation for an event."""
+        row, event = one.row, seen.event
+        return {
+            "automation": row.id,
+            "version": row.version,
+            "name": row.name,
+            "path": row.path,
+            "event": event.to_json(),
+            "principal": seen.principal.to_json(),
+            "permissions": event.default_permissions.to_json(),
+            "session": {"key": event.session_key, "persona": seen.persona},
+            "about": {
+                "id": row.id,
+                "name": row.name,
+                "created_at": row.created_ms,
+                "last_triggered": row.last_fired_ms,
+                "config": one.definition.config,
+            },
+            "state": automation_rows.state(self._ledger, row.id),
+            "llm": None,
+            "deadline": one.definition.deadline,
+            "dry": dry,
+        }
+
+    def _ask(self, run: _Run, question: Json) -> None:
+        # In the owner's set: a loop holds tasks weakly.
+        task = self._loop.create_task(self._run(run, question))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, run: _Run, question: Json) -> None:
+        source = partial(self.registry.source, run.automation)
+        try:
+            answer = await self.pool.run(question, source, urgent=run.hold is not None)
+        except RelayError as error:
+            if error.code != "stopping":
+                self._log(error.line)
+                self._later(run.lane, BUSY_AFTER)
+            return
+        if not self._closed:
+            self._committer.submit_job(partial(self._record, run, answer))
+
+    # -- what was said
+
+    def _record(self, run: _Run, answer: RunAnswer, batch: Batch) -> None:
+        """Store one run with all that follows from it, in one commit."""
+        ledger, id_ = self._ledger, run.automation.id
+        again = partial(self._committer.submit_job, partial(self._record, run, answer))
+        batch.on_failure.append(lambda: self._loop.call_later(AGAIN_AFTER, again))
+        batch.after.append(partial(self._recorded, run))
+        ledger.begin()
+        is_due = run.hold is not None or evaluation_rows.settle(ledger, lane(id_), run.seq)
+        now = self.registry.active.get(id_)
+        if is_due is None or now is None:
+            return  # it was switched off meanwhile
+        try:
+            with ledger.part(), batch.part():
+                self._store(run, now, answer, batch)
+        except StorageError:
+            raise
+        except Exception as error:
+            why = f"what it said cannot be stored: {type(error).__name__}: {error}"[:ERROR_MAX]
+            self._log(f"automation {now.row.name}: {why}")
+            failed = RunAnswer(answer.started_ms, answer.latency_us, error=why)
+            self._store(run, now, failed, batch)
+
+    def _store(self, run: _Run, now: ActiveAutomation, answer: RunAnswer, batch: Batch) -> None:
+        ledger, row = self._ledger, run.automation.row
+        result = answer.result or AutomationResult()
+        key = lane(row.id) if run.hold is None else BLOCKING
+        automation_runs.add_run(
+            ledger,
+            row.id,
+            row.version,
+            run.seq,
+            started_ms=answer.started_ms,
+            latency_us=answer.latency_us,
+            fired=result.fire,
+            retry=run.seq <= self._old.get(key, 0),
+            llm_calls=answer.llm_calls,
+            result=None if answer.result is None else result.to_json(),
+            error=answer.error,
+            log=answer.log,
+        )
+        if answer.state:
+            automation_rows.save_state(ledger, row.id, answer.state, batch.now_ms)
+        circuit = now.circuit.after(answer.error is None, batch.now_ms)
+        fired_ms = batch.now_ms if result.fire else None
+        if fired_ms is not None or circuit != now.circuit:
+            about = circuit.errors, circuit.opened_ms, fired_ms
+            automation_runs.save_circuit(ledger, row.id, *about)
+            batch.after.append(partial(self.registry.refresh, row.id))
+        if result.disable:
+            self._disable(row.id, batch)
+        if result.fire:
+            made = self.planned(run.automation, run.seen, result, self.enriched(run.seq))
+            config = self._config(row.folder)
+            hops = run.hops + 1
+            add_dispatches(ledger, run.seq, [made], config=config, hops=hops, now_ms=batch.now_ms)
+            batch.after.append(self._dispatched)
+
+    def _recorded(self, run: _Run) -> None:
+        own = run.lane
+        own.busy = False
+        if run.hold is not None:
+            own.holds.remove(run.hold)
+            self._held(run.hold)
+        self._next(own)
+
+    def _disable(self, id_: str, batch: Batch) -> None:
+        status = AutomationStatus.DISABLED
+        automation_rows.set_status(self._ledger, id_, status, "it disabled itself", batch.now_ms)
+        evaluation_rows.drop_due(self._ledger, lane(id_))
+        batch.after.append(partial(self.registry.refresh, id_))
+        batch.after.append(self._changed)
+
+    def planned(
+        self, one: ActiveAutomation, seen: SeenEvent, result: AutomationResult, enriched: Json
+    ) -> BrokerDispatch:
+        """The dispatch of an automation that fired; ``enriched``: by others, for the same event."""
+        said = result.hook_result(seen.persona, enriched)
+        hook_id = f"automation/{one.row.name}"
+        return dispatch_of(seen.event, hook_id, said, one.definition.priority)
+
+    def enriched(self, seq: int) -> Json:
+        """What automations have added to an event so far: what does not fire, or blocks. Of one key
+        the value of the highest priority; what is too much in all is left out."""
+        parts = []
+        for id_, fired, added in automation_runs.enriching(self._ledger, seq):
+            one = self.registry.active.get(id_)
+            blocking = one is not None and one.definition.blocking
+            if blocking or not fired:
+                parts.append((0 if one is None else one.definition.priority, added))
+        found: Json = {}
+        for _, added in sorted(parts, key=lambda part: -part[0]):
+            more = {**added, **found}
+            if json_text.size_of(more) <= RESULT_MAX:
+                found = more
+            else:
+                self._log(f"event {seq}: more than {RESULT_MAX} bytes are added to it; not all are")
+        return found
+
+    def add_enriched(self, seq: int, dispatches: list[BrokerDispatch]) -> list[BrokerDispatch]:
+        """What follows otherwise from an event, with what automations have added to it."""
+        enriched = self.enriched(seq) if dispatches else {}
+        if not enriched:
+            return dispatches
+        return [replace(one, extracted={**enriched, **(one.extracted or {})}) for one in dispatches]
+
+    def _config(self, folder: str | None) -> str:
+        """The configuration whose personas are meant."""
+        own = () if folder is None else self._configs.applying(folder)
+        keys = [one.key for one in own if os.path.dirname(one.path) == folder]
+        return keys[0] if keys else USER

@@ -1,0 +1,284 @@
+"""Has events evaluated by automations: finds those that want one, runs them, stores what follows.
+
+From the commit that stores it an event is due under ``STAGE``, if an automation may want it, and
+under ``BLOCKING``, if one that holds it up may. The blocking ones that match are run one after the
+other; until they are done, nothing else of the event is evaluated. The stage then makes of the
+event one row for each other automation that matches. Each automation has a lane: it is run for one
+event at a time, and the commit that has the run, what it keeps, its circuit and its dispatch takes
+the row away. After a kill what is still due is run again, marked as a retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from relay.automation.definition import DIRECTIONS, direction_of
+from relay.broker.automation_lanes import AGAIN_AFTER, AutomationLanes, Hold
+from relay.broker.automation_registry import ActiveAutomation
+from relay.broker.batch import Accepted, Batch
+from relay.broker.committer import Committer
+from relay.broker.directory import Directory, Member
+from relay.broker.seen_events import SeenEvent, SeenEvents
+from relay.broker.trusted_configs import TrustedConfigs
+from relay.core.dispatch import MINUTE, RELAY_CHANNEL, TICK_KIND, TIMER_CHANNEL
+from relay.core.paths import Home
+from relay.ledger import automation_runs, evaluation_rows
+from relay.ledger.automation_runs import BLOCKING, STAGE, lane
+from relay.ledger.store import Ledger
+
+#: Events that are matched in one commit.
+PAGE = 64
+#: Events that blocking automations hold up at a time; more wait in the ledger.
+HELD_MAX = 64
+#: Kinds of events of which is kept who may want them.
+_KINDS_MAX = 4096
+
+
+class Automations:
+    """All of them. Belongs to the broker's loop."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        committer: Committer,
+        configs: TrustedConfigs,
+        directory: Directory,
+        home: Home,
+        *,
+        log: Callable[[str], None],
+        dispatched: Callable[[], None],
+        released: Callable[[int], None],
+    ) -> None:
+        """``dispatched`` is called once new dispatches are stored, ``released`` with the number of
+        an event that no automation holds up any more."""
+        self._ledger = ledger
+        self._committer = committer
+        self._released = released
+        self.seen = SeenEvents(ledger, directory, home)
+        self.lanes = AutomationLanes(
+            ledger,
+            committer,
+            configs,
+            self.seen,
+            home,
+            log=log,
+            dispatched=dispatched,
+            changed=self._look_again,
+            held=self._step,
+        )
+        self._loop = asyncio.get_running_loop()
+        self._keys: dict[tuple[Any, ...], tuple[str, ...]] = {}
+        self._arrived: deque[int] = deque()  # events that are to be matched
+        self._splitting = False
+        self._holding = self._hold_missed = False
+        self._cursor = 0  # in the events that are held up
+        self._holds: set[Hold] = set()
+        self._closed = False
+
+    def start(self) -> None:
+        """Go on with what an earlier broker has left."""
+        self.lanes.start()
+        self._arrived.extend(automation_runs.stage_due(self._ledger))
+        self._split_soon()
+        self._hold_soon()
+
+    async def close(self) -> None:
+        """Run nothing more; what is under way is run again by the next broker."""
+        self._closed = True
+        await self.lanes.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether an event is matched, or an automation runs."""
+        return bool(self._arrived or self._holds) or self.lanes.busy
+
+    def changed(self) -> None:
+        """Automations were registered, updated, switched on or off, or deleted."""
+        self.lanes.registry.reload()
+        self._look_again()
+        self.lanes.look_again()
+
+    def _look_again(self) -> None:
+        self._keys.clear()
+
+    # -- what is due
+
+    def keys(
+        self, kind: str, channel: str, direction: str | None, sender: str, cwd: str | None
+    ) -> tuple[str, ...]:
+        """The keys under which such an event is due; ``direction`` None: it is not known yet.
+
+        Asked of every event: it costs a look-up.
+        """
+        tick = sender if (channel, kind) == (TIMER_CHANNEL, TICK_KIND) else ""
+        asked = (kind, channel, direction, tick, cwd)
+        found = self._keys.get(asked)
+        if found is None:
+            wanting = [
+                one
+                for one in self.lanes.registry.active.values()
+                if _may_want(one, kind, channel, direction, tick, cwd)
+            ]
+            blocking = any(one.definition.blocking for one in wanting)
+            others = any(not one.definition.blocking for one in wanting)
+            found = (*([STAGE] if others else ()), *([BLOCKING] if blocking else ()))
+            if len(self._keys) >= _KINDS_MAX:
+                self._keys.clear()
+            self._keys[asked] = found
+        return found
+
+    def mark(self, message: Accepted, member: Member | None, batch: Batch) -> tuple[str, ...]:
+        """The keys under which an event will be due; once it is stored, it is gone on with."""
+        if not self.lanes.registry.active:
+            return ()
+        cwd = None if member is None else member.record.cwd
+        channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
+        direction = {"agent": "sent", "relay": "received"}.get(message.origin)
+        keys = self.keys(message.kind, channel, direction, message.sender, cwd)
+        if BLOCKING in keys:
+            batch.after.append(self._hold_soon)
+        elif keys:
+            batch.after.append(partial(self._arrive, message))
+        return keys
+
+    def _arrive(self, message: Accepted) -> None:
+        if message.seq:  # not one that was stored before
+            self._arrived.append(message.seq)
+            self._split_soon()
+
+    # -- the stage
+
+    def _split_soon(self) -> None:
+        if self._arrived and not self._splitting and not self._closed:
+            self._splitting = True
+            self._committer.submit_job(self._split)
+
+    def _split(self, batch: Batch) -> None:
+        """Make of some events that are due one row for each automation that matches."""
+        page = [self._arrived.popleft() for _ in range(min(PAGE, len(self._arrived)))]
+        batch.on_failure.append(partial(self._split_later, page))
+        self._ledger.begin()
+        lanes: set[str] = set()
+        for seq in page:
+            hops = evaluation_rows.settle(self._ledger, STAGE, seq)
+            if hops is None:
+                continue
+            seen = self.seen.of(seq)
+            found = [one.id for one in self._matching(seen) if not one.definition.blocking]
+            evaluation_rows.add_due(self._ledger, [(lane(one), seq, hops) for one in found])
+            lanes.update(found)
+        batch.after.append(partial(self._split_done, lanes))
+
+    def _split_done(self, lanes: set[str]) -> None:
+        self._splitting = False
+        self._split_soon()
+        for one in lanes:
+            self.lanes.wake(one)
+
+    def _split_later(self, page: list[int]) -> None:
+        def again() -> None:
+            self._splitting = False
+            self._arrived.extendleft(reversed(page))
+            self._split_soon()
+
+        self._loop.call_later(AGAIN_AFTER, again)
+
+    def _matching(self, seen: SeenEvent) -> list[ActiveAutomation]:
+        return [one for one in self.lanes.registry.active.values() if self.matches(one, seen)]
+
+    def matches(self, one: ActiveAutomation, seen: SeenEvent) -> bool:
+        """Whether an automation is run for an event."""
+        event, triggers = seen.event, one.definition.triggers
+        tick = event.sender if (event.channel, event.kind) == (TIMER_CHANNEL, TICK_KIND) else ""
+        if not _may_want(
+            one, event.kind, event.channel, direction_of(event), tick, seen.cwd or None
+        ):
+            return False
+        if triggers is None or (tick and one.definition.schedule is not None):
+            return True
+        return triggers.match_principal(seen.principal)
+
+    # -- blocking ones
+
+    def _hold_soon(self) -> None:
+        self._hold_missed = True
+        if not self._holding and len(self._holds) < HELD_MAX and not self._closed:
+            self._holding, self._hold_missed = True, False
+            self._committer.submit_job(self._hold)
+
+    def _hold(self, batch: Batch) -> None:
+        """Begin with events that blocking automations hold up."""
+        batch.on_failure.append(self._hold_later)
+        room = HELD_MAX - len(self._holds)
+        found: list[Hold] = []
+        for seq, _ in evaluation_rows.due(self._ledger, BLOCKING, self._cursor, room):
+            hold = Hold(seq, automation_runs.hops_of(self._ledger, BLOCKING, seq) or 0)
+            ran = automation_runs.ran(self._ledger, seq)
+            matching = [one for one in self._matching(self.seen.of(seq)) if one.definition.blocking]
+            matching.sort(key=lambda one: (-one.definition.priority, one.row.name))
+            hold.rest.extend(one.id for one in matching if one.id not in ran)
+            found.append(hold)
+        batch.after.append(partial(self._hold_all, found))
+
+    def _hold_all(self, found: list[Hold]) -> None:
+        self._holding = False
+        for hold in found:
+            self._cursor = max(self._cursor, hold.seq)
+            self._holds.add(hold)
+        for hold in found:
+            self._step(hold)
+        if found or self._hold_missed:
+            self._hold_soon()
+
+    def _hold_later(self) -> None:
+        def again() -> None:
+            self._holding = False
+            self._hold_soon()
+
+        self._loop.call_later(AGAIN_AFTER, again)
+
+    def _step(self, hold: Hold) -> None:
+        """Run the next of those that hold an event up; without one it goes on."""
+        if hold.rest:
+            self.lanes.hold(hold.rest.popleft(), hold)
+        else:
+            self._committer.submit_job(partial(self._release, hold))
+
+    def _release(self, hold: Hold, batch: Batch) -> None:
+        self._ledger.begin()
+        evaluation_rows.settle(self._ledger, BLOCKING, hold.seq)
+        batch.after.append(partial(self._has_released, hold))
+        batch.on_failure.append(lambda: self._loop.call_later(AGAIN_AFTER, self._step, hold))
+
+    def _has_released(self, hold: Hold) -> None:
+        self._holds.discard(hold)
+        self._arrived.append(hold.seq)
+        self._split_soon()
+        self._released(hold.seq)
+        self._hold_soon()
+
+
+def _may_want(
+    one: ActiveAutomation,
+    kind: str,
+    channel: str,
+    direction: str | None,
+    tick: str,
+    cwd: str | None,
+) -> bool:
+    """Whether an automation may want such an event, whoever it comes from; ``tick``: the name of
+    the schedule whose tick it is."""
+    triggers, folder = one.definition.triggers, one.row.folder
+    if tick:
+        if one.definition.schedule is not None:
+            return tick == one.row.name
+        if triggers is None or triggers.types is None or tick != MINUTE:
+            return False
+    elif folder is not None and not f"{cwd or ''}/".startswith(f"{folder.rstrip('/')}/"):
+        return False
+    directions = DIRECTIONS if direction is None else (direction,)
+    return any(one.definition.wants(kind, channel, way) for way in directions)

@@ -1,0 +1,65 @@
+"""Events as automations see them: with who each comes from, and whose its session is.
+
+Kept apart from their runs: what matches them and what tries one out see them too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relay.automation.definition import Principal
+from relay.broker.directory import Directory
+from relay.core.bounded import BoundedDict
+from relay.core.dispatch import RELAY_CHANNEL, Event, PersonType
+from relay.core.paths import Home
+from relay.ledger import automation_runs
+from relay.ledger.evaluation_rows import event_of
+from relay.ledger.persons import with_address
+from relay.ledger.store import Ledger
+
+#: Events that are remembered.
+_SEEN_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SeenEvent:
+    """An event as automations see it. ``cwd``: of the agent it comes from; "" where it is none's.
+    ``persona``: whom its session belongs to."""
+
+    event: Event
+    principal: Principal
+    cwd: str
+    persona: str
+
+
+class SeenEvents:
+    """The last of them. Belongs to the broker's loop."""
+
+    def __init__(self, ledger: Ledger, directory: Directory, home: Home) -> None:
+        self._ledger = ledger
+        self._directory = directory
+        self._home = home
+        self._seen: BoundedDict[int, SeenEvent] = BoundedDict(_SEEN_MAX)
+
+    def of(self, seq: int) -> SeenEvent:
+        """What runs need of an event."""
+        seen = self._seen.get(seq)
+        if seen is None:
+            seen = self.see(event_of(self._ledger, self._home, seq))
+            self._seen[seq] = seen
+        return seen
+
+    def see(self, event: Event) -> SeenEvent:
+        """What runs need of an event: who it comes from, and whom its session belongs to."""
+        member = None
+        if event.channel == RELAY_CHANNEL and event.sender_type is PersonType.AGENT:
+            member = self._directory.get(event.sender)
+        cwd = "" if member is None else member.record.cwd or ""
+        persona = automation_runs.persona_of(self._ledger, event.session_key)
+        return SeenEvent(event, self._principal(event), cwd, persona)
+
+    def _principal(self, event: Event) -> Principal:
+        person = with_address(self._ledger, event.channel, event.sender)
+        if person is None:
+            return Principal(event.sender_type, event.sender)
+        return Principal(event.sender_type, person.name, person.relationship, person.id)

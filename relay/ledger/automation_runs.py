@@ -1,0 +1,165 @@
+"""What automations are to run, what they ran, and what is left of a run: the writing side.
+
+Apart from relay.ledger.automation_rows, which knows automations by what they are. An event is due
+for the stage (``STAGE``, and first ``BLOCKING``) from the commit that stores it; the stage makes of
+that one row for each automation that wants it (``lane``), so that a slow one has a backlog of its
+own; and the row goes with the commit that has the run.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from relay.core.dispatch import DEFAULT_PERSONA
+from relay.ledger.store import Ledger
+
+Json = dict[str, Any]
+
+#: The keys in ``evaluations_due``; those of configurations have no slash.
+STAGE, BLOCKING = "automations", "automations/blocking"
+_LANE = "automation/"
+
+
+def lane(automation: str) -> str:
+    """The key under which the runs of one automation are due."""
+    return _LANE + automation
+
+
+def automation_of(key: str) -> str:
+    """The automation whose runs are due under this key; "" where it is none's."""
+    return key.removeprefix(_LANE) if key.startswith(_LANE) else ""
+
+
+def is_ours(key: str) -> bool:
+    """Whether automations are due under it, and not a configuration's route functions."""
+    return key in (STAGE, BLOCKING) or key.startswith(_LANE)
+
+
+def last_due(ledger: Ledger) -> dict[str, int]:
+    """The last event that is due under each key of automations."""
+    with ledger.guard() as db:
+        found = db.execute("SELECT config, max(event) FROM evaluations_due GROUP BY config")
+        return {key: int(event) for key, event in found if is_ours(key)}
+
+
+def stage_due(ledger: Ledger) -> list[int]:
+    """The events that are due for the stage and that no blocking automation holds up."""
+    with ledger.guard() as db:
+        found = db.execute(
+            "SELECT event FROM evaluations_due WHERE config=? EXCEPT"
+            " SELECT event FROM evaluations_due WHERE config=?",
+            (STAGE, BLOCKING),
+        )
+        return [int(row[0]) for row in found]
+
+
+def first_due(ledger: Ledger, automation: str) -> tuple[int, int] | None:
+    """The first event that an automation is to be run for, and its hops."""
+    with ledger.guard() as db:
+        found: tuple[int, int] | None = db.execute(
+            "SELECT event, hops FROM evaluations_due WHERE config=? ORDER BY event LIMIT 1",
+            (lane(automation),),
+        ).fetchone()
+    return found
+
+
+def hops_of(ledger: Ledger, key: str, event: int) -> int | None:
+    """The hops of an event that is due under ``key``; None where it is not."""
+    with ledger.guard() as db:
+        found = db.execute(
+            "SELECT hops FROM evaluations_due WHERE config=? AND event=?", (key, event)
+        ).fetchone()
+    return None if found is None else int(found[0])
+
+
+def skip(ledger: Ledger, automation: str, limit: int) -> int:
+    """Leave out up to ``limit`` of the runs that are due, the first ones, within the open
+    transaction. Returns how many."""
+    with ledger.guard() as db:
+        count = db.execute(
+            "DELETE FROM evaluations_due WHERE config=?1 AND event IN (SELECT event FROM"
+            " evaluations_due WHERE config=?1 ORDER BY event LIMIT ?2)",
+            (lane(automation), limit),
+        ).rowcount
+    note_skipped(ledger, automation, count)
+    return count
+
+
+def note_skipped(ledger: Ledger, automation: str, count: int) -> None:
+    """So many runs were left out because the circuit is open, within the open transaction."""
+    with ledger.guard() as db:
+        db.execute("UPDATE automations SET skipped=skipped+? WHERE id=?", (count, automation))
+
+
+def ran(ledger: Ledger, event: int) -> set[str]:
+    """The automations that were run for an event."""
+    with ledger.guard() as db:
+        found = db.execute("SELECT automation FROM automation_runs WHERE event=?", (event,))
+        return {str(row[0]) for row in found}
+
+
+def enriching(ledger: Ledger, event: int) -> list[tuple[str, bool, Json]]:
+    """What automations have added to an event: (automation, whether it fired, its ``enrich``)."""
+    with ledger.guard() as db:
+        found = db.execute(
+            "SELECT automation, fired, json_extract(result_json, '$.enrich') FROM automation_runs"
+            " WHERE event=? AND json_extract(result_json, '$.enrich') NOT NULL ORDER BY seq",
+            (event,),
+        ).fetchall()
+    return [(str(one), bool(fired), json.loads(text)) for one, fired, text in found]
+
+
+def add_run(
+    ledger: Ledger,
+    automation: str,
+    version: int,
+    event: int,
+    *,
+    started_ms: int,
+    latency_us: int,
+    fired: bool,
+    retry: bool,
+    llm_calls: int,
+    result: Json | None,
+    error: str | None,
+    log: str,
+) -> bool:
+    """Append one run, within the open transaction. Returns whether it was the first of its
+    automation for this event: another does not count."""
+    with ledger.guard() as db:
+        added = db.execute(
+            "INSERT OR IGNORE INTO automation_runs (automation, version, event, started_ms,"
+            " latency_us, fired, retry, llm_calls, result_json, error, log)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+            (
+                *(automation, version, event, started_ms, latency_us, fired, retry, llm_calls),
+                None if result is None else json.dumps(result),
+                *(error, log or None),
+            ),
+        )
+    return bool(added.rowcount)
+
+
+def save_circuit(
+    ledger: Ledger, automation: str, errors: int, opened_ms: int | None, fired_ms: int | None
+) -> None:
+    """Store how an automation is after a run, within the open transaction: its circuit, and when
+    it fired; None: it did not."""
+    with ledger.guard() as db:
+        db.execute(
+            "UPDATE automations SET errors=?, opened_ms=?, last_fired_ms=ifnull(?,last_fired_ms)"
+            " WHERE id=?",
+            (errors, opened_ms, fired_ms, automation),
+        )
+
+
+def persona_of(ledger: Ledger, session: str) -> str:
+    """The persona that was last used in the session with this label; ``default`` if none was."""
+    with ledger.guard() as db:
+        found = db.execute(
+            "SELECT persona FROM agent_sessions WHERE label=? AND persona NOT NULL"
+            " ORDER BY updated_ms DESC LIMIT 1",
+            (session,),
+        ).fetchone()
+    return DEFAULT_PERSONA if found is None else str(found[0])

@@ -1,0 +1,319 @@
+"""From an event to the runs of automations and what follows: a broker, its workers, the ledger."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from relay.automation.definition import Definition
+from relay.broker.client import connect
+from relay.core.ids import new_ulid
+from relay.core.paths import Home
+from relay.ledger import automation_rows
+from relay.ledger.automation_rows import AutomationStatus, RegisteredVersion
+from relay.ledger.store import Ledger
+from tests.broker.conftest import Configure
+from tests.broker.support import broker_thread, kill_broker, register
+from tests.broker.test_evaluation import outside, rows
+from tests.support import wait_until
+
+Json = dict[str, Any]
+
+_FILE = """
+from relay import Automation, AutomationResult
+{code}
+automation = Automation(name={name!r}, description="a test's", handler=handler, **{fields!r})
+"""
+
+
+def install(home: Home, name: str, code: str, folder: str | None = None, **fields: Any) -> str:
+    """Register an automation whose handler ``code`` defines, as the broker's op does; no broker
+    runs. Returns its id."""
+    home.create()
+    source = _FILE.format(name=name, code=code, fields=fields)
+    told = Definition.of({"name": name, "description": "a test's", **fields}).to_json()
+    version = RegisteredVersion(f"/{name}.py", "0" * 64, source, told, "a test")
+    id_ = new_ulid(1)
+    with closing(Ledger(home.ledger)) as ledger:
+        ledger.begin()
+        automation_rows.add(ledger, id_, name, AutomationStatus.ACTIVE, folder, version, 1)
+        ledger.commit()
+    return id_
+
+
+def ran(home: Home, runs: int) -> list[Json]:
+    """The runs, in the order in which they were stored, once there are so many and nothing is
+    due."""
+    names = ("body", "name", "fired", "retry", "error", "result", "log")
+
+    def done() -> bool:
+        [(due,)] = rows(home, "SELECT count(*) FROM evaluations_due")
+        return not due and rows(home, "SELECT count(*) FROM automation_runs")[0][0] >= runs
+
+    wait_until(done, what=f"{runs} runs")
+    found = rows(
+        home,
+        "SELECT e.body, a.name, r.fired, r.retry, r.error, r.result_json, r.log"
+        " FROM automation_runs r JOIN events e ON e.seq = r.event"
+        " JOIN automations a ON a.id = r.automation ORDER BY r.seq",
+    )
+    return [dict(zip(names, row, strict=True)) for row in found]
+
+
+def dispatched(home: Home) -> list[tuple[Any, ...]]:
+    """What follows: (hook, persona, session, prompt, data)."""
+    found = rows(
+        home, "SELECT hook_id, persona, session, context_json FROM dispatches ORDER BY seq"
+    )
+    told = [json.loads(one[-1]) for one in found]
+    return [
+        (*one[:3], said.get("system_prompt"), said.get("extracted"))
+        for one, said in zip(found, told, strict=True)
+    ]
+
+
+def test_what_fires_becomes_a_dispatch_and_each_run_is_kept(home: Home) -> None:
+    install(
+        home,
+        "codes",
+        "def handler(ctx):\n"
+        "    ctx.log.info('seen %s', ctx.principal.name)\n"
+        "    return AutomationResult(fire='code' in ctx.event.content, agent='atlas',"
+        " context={'prompt': 'help', 'data': {'from': ctx.event.sender}})",
+        triggers={"event": {"channels": ["mail"]}},
+    )
+    install(home, "other", "def handler(ctx): return True", triggers={"event": {"types": ["x"]}})
+    with broker_thread(home), connect(home) as client:
+        client.request("event", outside=outside("1", "your code"))
+        client.request("event", outside=outside("2", "hello"))
+        client.request("event", outside={**outside("3", "hello"), "channel": "sms"})
+        found = ran(home, 2)
+    assert [(one["body"], one["fired"]) for one in found] == [("your code", 1), ("hello", 0)]
+    assert "seen mom@x" in found[0]["log"]
+    assert dispatched(home) == [
+        ("automation/codes", "atlas", "mail:dm:mom@x", "help", {"from": "mom@x"})
+    ]
+
+
+ENRICH = "def handler(ctx): return AutomationResult(enrich={'by': {name!r}, {name!r}: 1})"
+
+
+def test_blocking_ones_run_by_priority_before_all_else_and_what_they_add_travels_with_it(
+    home: Home, configure: Configure
+) -> None:
+    """With the dispatches of route functions, and of those that do not block."""
+    configure("@relay.route\ndef late(event): return HookResult(True, HookRouting('atlas'))")
+    slow = "import time\ndef handler(ctx):\n    time.sleep(0.2)\n    return {'enrich': "
+    install(home, "low", slow + "{'by': 'low', 'low': 1}}", blocking=True, priority=1)
+    install(home, "high", slow + "{'by': 'high', 'high': 1}}", blocking=True, priority=2)
+    fires = "def handler(ctx): return {'fire': True, 'agent': 'bob', 'context': {'data': {'x': 1}}}"
+    install(home, "plain", fires, priority=3)
+    with broker_thread(home), connect(home) as client:
+        client.request("event", outside=outside("1"))
+        client.request("event", outside=outside("2"))
+        found = ran(home, 6)
+    one, two = ([f["name"] for f in found if f["body"] == "hello"][part::2] for part in (0, 1))
+    assert one + two and [f["name"] for f in found].index("plain") >= 2
+    both = {"by": "high", "high": 1, "low": 1}
+    assert sorted(dispatched(home)) == 2 * [
+        ("automation/plain", "bob", "mail:dm:mom@x", None, {**both, "x": 1})
+    ] + 2 * [("user/late", "atlas", "mail:dm:mom@x", None, both)]
+
+
+def test_a_blocking_one_that_hangs_holds_an_event_up_until_its_deadline(
+    home: Home, configure: Configure
+) -> None:
+    configure("@relay.route\ndef late(event): return True")
+    hangs = "import time\ndef handler(ctx): time.sleep(60)"
+    install(home, "hangs", hangs, blocking=True, deadline=0.3)
+    with broker_thread(home), connect(home) as client:
+        client.request("event", outside=outside("1"))
+        [run] = ran(home, 1)
+        wait_until(lambda: dispatched(home), what="the route function's dispatch")
+    assert "did not end within 0.3 s" in run["error"]
+
+
+def test_a_one_shot_fires_once_whatever_has_come_meanwhile(home: Home) -> None:
+    once = "def handler(ctx): return AutomationResult(fire=True, disable=True)"
+    id_ = install(home, "once", once)
+    with broker_thread(home), connect(home) as client:
+        for number in range(20):
+            client.request("event", outside=outside(str(number)))
+        assert len(ran(home, 1)) == 1
+    assert len(dispatched(home)) == 1
+    status = rows(home, f"SELECT status, reason FROM automations WHERE id='{id_}'")
+    assert status == [("disabled", "it disabled itself")]
+
+
+def test_one_runs_for_one_event_at_a_time_and_keeps_what_it_has_counted(home: Home) -> None:
+    counts = (
+        "import time\ndef handler(ctx):\n    seen = ctx.state.get('seen', 0)\n"
+        "    time.sleep(0.002)\n    ctx.state['seen'] = seen + 1\n"
+        "    return {'fire': False, 'enrich': {'seen': seen}}"
+    )
+    install(home, "counts", counts)
+    with broker_thread(home), connect(home) as client:
+        for number in range(20):
+            client.request("event", outside=outside(str(number), str(number)))
+        found = ran(home, 20)
+    assert [(int(one["body"]), json.loads(one["result"])["enrich"]["seen"]) for one in found] == [
+        (number, number) for number in range(20)
+    ]
+
+
+BREAKS = "def handler(ctx): return 1 / 0 if 'bad' in ctx.event.content else False"
+
+
+def test_a_circuit_opens_after_five_errors_and_one_probe_closes_or_opens_it_anew(
+    home: Home,
+) -> None:
+    """It outlives the broker; what comes while it is open is counted, and not run later."""
+    id_ = install(home, "breaks", BREAKS)
+    circuit = f"SELECT errors, opened_ms IS NOT NULL, skipped FROM automations WHERE id='{id_}'"
+
+    def more(*contents: str) -> None:
+        with broker_thread(home), connect(home) as client:
+            for content in contents:
+                client.request("event", outside=outside(new_ulid(1), content))
+            wait_until(
+                lambda: rows(home, "SELECT count(*) FROM evaluations_due") == [(0,)],
+                what="all to be done",
+            )
+
+    def five_minutes_pass() -> None:
+        with closing(Ledger(home.ledger)) as ledger, ledger.guard() as db:
+            ledger.begin()
+            db.execute("UPDATE automations SET opened_ms = opened_ms - 300001")
+            ledger.commit()
+
+    more("bad", "bad", "bad", "bad", "good", *["bad"] * 5, "good", "bad", "good")
+    assert rows(home, circuit) == [(5, 1, 3)]
+    more("good")
+    assert rows(home, circuit) == [(5, 1, 4)]
+    five_minutes_pass()
+    more("bad", "good")
+    assert rows(home, circuit) == [(6, 1, 5)]
+    five_minutes_pass()
+    more("good", "bad")
+    assert rows(home, circuit) == [(1, 0, 5)]
+    errors = [one["error"] is not None for one in ran(home, 13)]
+    assert errors == [True] * 4 + [False] + [True] * 6 + [False, True]
+
+
+def test_a_crash_and_a_hang_are_errors_of_those_runs_alone(home: Home) -> None:
+    install(home, "crashes", "import os\ndef handler(ctx): os._exit(3)")
+    install(home, "hangs", "import time\ndef handler(ctx): time.sleep(60)", deadline=0.2)
+    install(home, "fine", "def handler(ctx): return False")
+    with broker_thread(home), connect(home) as client:
+        for number in range(3):
+            client.request("event", outside=outside(str(number)))
+        found = ran(home, 9)
+    told = {name: [f["error"] for f in found if f["name"] == name] for name in ("crashes", "fine")}
+    assert told["fine"] == [None] * 3
+    assert all("ended with status 3" in one for one in told["crashes"])
+
+
+def test_a_project_s_own_run_for_its_agents_alone(home: Home, tmp_path: Path) -> None:
+    shop = tmp_path / "shop"
+    install(home, "shop", "def handler(ctx): return True", folder=str(shop))
+    with broker_thread(home), connect(home) as person:
+        for name, cwd in (("Inside", shop / "src"), ("Outside", tmp_path), ("Like", f"{shop}-2")):
+            with register(home, name, run=name, cwd=str(cwd)) as agent:
+                agent.request("event", kind="match", body=name)
+        person.request("event", outside=outside("1"))
+        found = ran(home, 1)
+    assert [one["body"] for one in found] == ["Inside"]
+
+
+def test_principals_are_those_of_the_persons_table(home: Home) -> None:
+    family = {"principal": {"relationship": "family"}, "event": {"direction": "received"}}
+    told = "def handler(ctx): return {'enrich': {'who': vars_of(ctx.principal)}}\n"
+    told += "def vars_of(who): return [str(who.type), who.name, who.relationship]"
+    install(home, "family", told, triggers=family)
+    install(home, "agents", told, triggers={"principal": {"type": "agent"}})
+    install(home, "owner", told, triggers={"principal": {"type": "owner"}})
+    with broker_thread(home), connect(home) as person:
+        person.request(
+            "person_add", name="Mom", relationship="family", addresses=[["mail", "mom@x"]]
+        )
+        person.request("event", outside=outside("1", "from mom"))
+        person.request("event", outside={**outside("2", "from another"), "sender": "eve@x"})
+        with register(home, "Ann") as agent:
+            agent.request("event", kind="match", body="from ann")
+        person.request("event", kind="note", body="from me")
+        found = ran(home, 3)
+    who = {one["body"]: json.loads(one["result"])["enrich"]["who"][:2] for one in found}
+    assert who["from mom"] == ["known", "Mom"] and who["from ann"] == ["agent", "Ann"]
+    assert sorted(one["name"] for one in found) == ["agents", "family", "owner"]
+
+
+def test_without_an_agent_the_persona_of_the_session_is_meant(home: Home) -> None:
+    install(home, "fires", "def handler(ctx): return True")
+    with broker_thread(home), connect(home) as client:
+        client.request("event", outside=outside("1"))
+        ran(home, 1)
+    with closing(Ledger(home.ledger)) as ledger, ledger.guard() as db:
+        ledger.begin()
+        db.execute(
+            "INSERT INTO agent_sessions (id, source, persona, label, created_ms, updated_ms)"
+            " VALUES ('s', 'relay', 'atlas', 'mail:dm:mom@x', 1, 1)"
+        )
+        ledger.commit()
+    with broker_thread(home), connect(home) as client:
+        client.request("event", outside=outside("2"))
+        ran(home, 2)
+    assert [one[1] for one in dispatched(home)] == ["default", "atlas"]
+
+
+def test_a_killed_broker_runs_what_has_no_result_again_and_marks_it(home: Home) -> None:
+    """SIGKILL while they run: every event is evaluated, and dispatched once by each."""
+    slow = "import time\ndef handler(ctx):\n    time.sleep(0.05)\n    return True"
+    install(home, "first", slow, blocking=True)
+    install(home, "second", slow)
+    install(home, "third", slow)
+    with connect(home) as client:
+        for number in range(8):
+            client.request("event", outside=outside(str(number), str(number)))
+        wait_until(
+            lambda: rows(home, "SELECT count(*) FROM automation_runs")[0][0] > 8, what="some runs"
+        )
+    before = {
+        (one["body"], one["name"])
+        for one in [
+            dict(zip(("body", "name"), row, strict=True))
+            for row in rows(
+                home,
+                "SELECT e.body, a.name FROM automation_runs r JOIN events e ON e.seq=r.event"
+                " JOIN automations a ON a.id = r.automation",
+            )
+        ]
+    }
+    kill_broker(home)
+    with connect(home):
+        found = ran(home, 24)
+    pairs = [(one["body"], one["name"]) for one in found]
+    assert len(set(pairs)) == len(pairs) == 24
+    assert len(dispatched(home)) == 24
+    retried = {(one["body"], one["name"]) for one in found if one["retry"]}
+    assert retried and not retried & before
+
+
+def test_a_tick_is_for_whose_schedule_it_is_and_the_minute_s_for_who_asks_for_it(
+    home: Home,
+) -> None:
+    """Who has no triggers gets none, though it is run for every event."""
+    tick = {"event": {"types": ["timer_tick"]}}
+    told = "def handler(ctx): return False"
+    install(home, "minutely", told, triggers=tick)
+    install(home, "every", told)
+    install(home, "own", told, schedule={"at": "2020-01-01"}, triggers=tick)
+    install(home, "other", told, schedule={"at": "2020-01-01"}, triggers=tick)
+    with closing(Ledger(home.ledger)) as ledger, ledger.guard() as db:
+        ledger.begin()
+        db.execute("UPDATE automations SET next_tick_ms=1 WHERE name='own'")
+        ledger.commit()
+    with broker_thread(home):
+        found = ran(home, 2)
+    assert sorted(one["name"] for one in found) == ["minutely", "own"]
