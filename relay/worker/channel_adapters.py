@@ -216,7 +216,7 @@ class ChannelAdapters:
             raise
         except TimeoutError as error:
             raise RelayError(f"the channel adapter took longer than {limit:g} s") from error
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
             raise RelayError(f"{type(error).__name__}: {error}"[:500]) from error
         return {"sent": True}
 

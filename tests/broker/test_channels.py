@@ -26,7 +26,7 @@ from tests.support import wait_until
 
 #: An adapter of each form; what they do they write into files of ``{folder}``.
 ADAPTERS = """
-import pathlib, time
+import asyncio, pathlib, time
 folder = pathlib.Path({folder!r})
 
 def note(name, text):
@@ -58,6 +58,10 @@ def post(context, text):
 @relay.adapter("sms").send
 async def text(context, text):
     raise SystemExit("no signal")
+
+@relay.adapter("icq").send
+async def write(context, text):
+    raise asyncio.CancelledError("no friends")
 
 @relay.adapter("irc").send
 def say(context, text):
@@ -117,6 +121,7 @@ def test_an_answer_goes_out_by_the_adapter_of_its_channel(
     answered(ledger, "hello Ben", channel="mail", sender="ben")
     answered(ledger, "hello Dan", channel="sms", sender="dan")
     answered(ledger, "hello Eve", channel="irc", sender="eve")
+    answered(ledger, "hello Fay", channel="icq", sender="fay")
     answered(ledger, "hello?", channel="fax", sender="cid", now_ms=wall_ms())
     ledger.close()
     with broker_thread(home), connect(home) as client:
@@ -124,7 +129,7 @@ def test_an_answer_goes_out_by_the_adapter_of_its_channel(
         told = "\n".join(row["body"] for row in client.request("inbox")["rows"])
         dead = client.request("dispatches", dead=True, which="atlas")["rows"]
         [fax] = [one for one in dead if one["channel"] == "fax"]
-        assert (len(dead), fax["what"], fax["body"]) == (4, "answer", "hello?")
+        assert (len(dead), fax["what"], fax["body"]) == (5, "answer", "hello?")
         monkeypatch.setattr(answers, "TRIES_MAX", 2)
         client.request("redispatch", which=[fax["id"]])
         tried = "SELECT state, attempts FROM answers WHERE channel='fax'"
@@ -133,11 +138,13 @@ def test_an_answer_goes_out_by_the_adapter_of_its_channel(
     [sent] = lines(tmp_path / "sent")
     assert sent.startswith("['ann', ") and sent.endswith(", 0, 'hello Ann']")
     states = rows(home, "SELECT channel, state FROM answers ORDER BY channel")
-    assert dict(states) == dict.fromkeys(("irc", "mail", "sms"), "dropped") | {
+    assert dict(states) == dict.fromkeys(("icq", "irc", "mail", "sms"), "dropped") | {
         "chat": "sent",
         "fax": "queued",
     }
-    assert all(one in told for one in ("ZeroDivisionError", "no signal", "no server"))
+    assert all(
+        one in told for one in ("ZeroDivisionError", "no signal", "no server", "CancelledError")
+    )
     assert "no channel adapter sends over fax" in told
 
 
