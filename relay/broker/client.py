@@ -245,6 +245,12 @@ def connect(home: Home, start: bool = True, deadline: float = DEADLINE) -> Broke
     return BrokerClient(home, start=start, deadline=deadline)
 
 
+def request(op: str, *, deadline: float = 30.0, **fields: object) -> Json:
+    """The answer to one request to the broker of this environment; see ``BrokerClient.request``."""
+    with connect(Home.from_env()) as client:
+        return client.request(op, deadline=deadline, **fields)
+
+
 def check_person(home: Home, what: str) -> None:
     """Raises RelayError for an agent: only the person may do ``what``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from relay.broker.client import connect
+from relay.broker.client import connect, request
 from relay.broker.start import may_start
 from relay.cli import output, table
 from relay.cli.broker_service import install_verb
@@ -142,8 +142,7 @@ def _succeeded(home: Home, pid: int) -> bool:
 def list_verb(options: Any) -> int:
     """``relay broker queue`` and ``relay broker dead``."""
     fields = {"dead": options.dead, "which": options.which, "limit": _LIMIT}
-    with connect(Home.from_env()) as client:
-        rows: list[Json] = client.request("dispatches", **fields)["rows"]
+    rows: list[Json] = request("dispatches", **fields)["rows"]
     if options.json:
         output.as_json([_dispatch(row) for row in rows])
         return 0
@@ -185,8 +184,7 @@ def again_verb(options: Any) -> int:
         raise UsageError("name dispatches or personas, or give --all", hint="relay broker dead")
     which = None if options.all else options.which
     fields = {"which": which, "drop": options.drop, **output.speaker()}
-    with connect(Home.from_env()) as client:
-        rows = client.request("redispatch", **fields)["rows"]
+    rows = request("redispatch", **fields)["rows"]
     if options.json:
         output.as_json([_dispatch(row) for row in rows])
         return 0
@@ -209,10 +207,7 @@ def dispatch_verb(options: Any) -> int:
     except ValueError as error:
         raise UsageError(f"a priority is a whole number, not {options.priority}") from error
     fields = {"session": options.session, "mode": options.mode, "priority": priority}
-    with connect(Home.from_env()) as client:
-        made = client.request(
-            "dispatch", persona=options.persona, body=text, **fields, **output.speaker()
-        )
+    made = request("dispatch", persona=options.persona, body=text, **fields, **output.speaker())
     if options.json:
         output.as_json({"id": made["id"], "event": made["event"]})
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.broker.client import connect
+from relay.broker.client import connect, request
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
@@ -35,8 +35,7 @@ def _add_decision(verbs: Parser, name: str, *, refuse: bool) -> None:
 
 def held_verb(options: Any) -> int:
     """``relay held``."""
-    with connect(Home.from_env()) as client:
-        answer = client.request("held")
+    answer = request("held")
     table.messages(answer, options.json, "nothing waits for you")
     if answer["rows"] and not options.json:
         output.note("relay allow ID lets one go on, relay refuse ID lets it fail; both know --all")

@@ -33,21 +33,6 @@ _USUAL: dict[HookEventName, dict[str, Any]] = {
     HookEventName.AFTER_AGENT: {"prompt": "", "prompt_response": ""},
     HookEventName.PRE_COMPRESS: {"trigger": "auto"},
 }
-_EXAMPLES: dict[HookEventName, dict[str, Any]] = {
-    HookEventName.OUTPUT: {"output": "what it said"},
-    HookEventName.MESSAGE_RECEIVED: {"sender": "Bob", "body": "hi"},
-    HookEventName.BEFORE_TOOL: {"tool_name": "Bash", "tool_input": {"command": "ls"}},
-    HookEventName.AFTER_TOOL: {
-        "tool_name": "Bash",
-        "tool_input": {"command": "ls"},
-        "tool_response": "README.md",
-    },
-    HookEventName.BEFORE_AGENT: {"prompt": "mend the tests"},
-    HookEventName.BEFORE_MODEL: {"llm_request": {"messages": []}},
-    HookEventName.AFTER_MODEL: {"llm_request": {"messages": []}, "llm_response": {"text": ""}},
-    HookEventName.BEFORE_TOOL_SELECTION: {"llm_request": {"messages": []}},
-    HookEventName.NOTIFICATION: {"notification_type": "idle_prompt", "message": "waiting"},
-}
 
 
 def run_test(options: Options) -> int:
@@ -62,7 +47,7 @@ def run_test(options: Options) -> int:
     fields = {name: usual[name] for name in EVENTS[event].required if name in usual} | given
     wrong = problem(event, fields)
     if wrong:
-        example = json.dumps(_EXAMPLES.get(event, usual), ensure_ascii=False)
+        example = json.dumps({name: usual.get(name, "...") for name in EVENTS[event].required})
         raise UsageError(wrong, hint=f"for example --input '{example}'")
     return _shown_test(asyncio.run(_fire(loaded, event, fields)), options)
 

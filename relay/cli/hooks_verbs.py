@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from relay.broker.client import connect
+from relay.broker.client import connect, request
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.cli import hook_trial, output, table
 from relay.cli.parser import Options, Parser
@@ -133,8 +133,7 @@ def run_log(options: Options) -> int:
         fields["event"] = event_name(options.event).value if options.event else None
     except RegistrationError:
         fields["event"] = options.event  # a kind of events
-    with connect(Home.from_env()) as client:
-        answer = client.request("hook_log", **fields)
+    answer = request("hook_log", **fields)
     rows = list(reversed(answer["rows"]))
     if options.json:
         output.as_json([_log_row(row) for row in rows])
@@ -235,8 +234,7 @@ def _print_routes(rows: list[Json]) -> None:
 
 def run_switch(options: Options) -> int:
     """``relay hooks enable|disable``."""
-    with connect(Home.from_env()) as client:
-        answer = client.request("hook_switch", hook=options.hook, on=options.on, **output.speaker())
+    answer = request("hook_switch", hook=options.hook, on=options.on, **output.speaker())
     if options.json:
         output.as_json({name: answer[name] for name in ("hook", "on")})
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from relay.broker.client import BrokerClient, connect
+from relay.broker.client import BrokerClient, connect, request
 from relay.cli import output, table
 from relay.cli.parser import Parser, count, moment
 from relay.cli.verbs import verb
@@ -82,8 +82,7 @@ def _limit_and_json(parser: Parser) -> None:
 
 def cancel_verb(options: Any) -> int:
     """``relay cancel``: 0 when nobody gets the message any more, 1 when somebody has it."""
-    with connect(Home.from_env()) as client:
-        answer = client.request("cancel", id=options.id, **output.speaker())
+    answer = request("cancel", id=options.id, **output.speaker())
     rows = [output.shaped(row, _DELIVERY[:3]) for row in answer["deliveries"]]
     if options.json:
         output.as_json({"id": answer["id"], "deliveries": rows})
@@ -178,24 +177,22 @@ def _next_news(client: BrokerClient) -> None:
 
 def sent_verb(options: Any) -> int:
     """``relay sent``."""
-    with connect(Home.from_env()) as client:
-        answer = client.request("sent", name=options.name, limit=options.limit, **output.speaker())
+    answer = request("sent", name=options.name, limit=options.limit, **output.speaker())
     table.messages(answer, options.json, f"{answer['name']} has sent nothing")
     return 0
 
 
 def history_verb(options: Any) -> int:
     """``relay history``."""
-    with connect(Home.from_env()) as client:
-        answer = client.request(
-            "history",
-            agent=options.agent,
-            thread=options.thread,
-            since_ms=options.since,
-            grep=options.grep,
-            limit=options.limit,
-            deadline=300.0,
-        )
+    answer = request(
+        "history",
+        agent=options.agent,
+        thread=options.thread,
+        since_ms=options.since,
+        grep=options.grep,
+        limit=options.limit,
+        deadline=300.0,
+    )
     table.messages(answer, options.json, "no messages")
     if answer.get("only") and not options.json:
         output.note(f"what turns of personas said was not searched: {answer['only']}")
@@ -204,8 +201,7 @@ def history_verb(options: Any) -> int:
 
 def show_verb(options: Any) -> int:
     """``relay show``."""
-    with connect(Home.from_env()) as client:
-        row = client.request("show", id=options.id)["message"]
+    row = request("show", id=options.id)["message"]
     shown = {
         "id": row["id"],
         "from": row["from"],

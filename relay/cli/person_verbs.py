@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from relay.broker.client import connect
+from relay.broker.client import request
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.core.errors import UsageError
-from relay.core.paths import Home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,22 +67,19 @@ def merge_verb(options: Any) -> int:
 
 
 def _change(op: str, options: Any, **fields: Any) -> int:
-    with connect(Home.from_env()) as client:
-        _print(client.request(op, **fields, **output.speaker())["person"], options.json)
+    _print(request(op, **fields, **output.speaker())["person"], options.json)
     return 0
 
 
 def show_verb(options: Any) -> int:
     """``relay person show``."""
-    with connect(Home.from_env()) as client:
-        _print(client.request("persons", who=options.who)["persons"][0], options.json)
+    _print(request("persons", who=options.who)["persons"][0], options.json)
     return 0
 
 
 def list_verb(options: Any) -> int:
     """``relay person list``."""
-    with connect(Home.from_env()) as client:
-        answer = client.request("persons")
+    answer = request("persons")
     rows = [_shown(one) for one in answer["persons"]]
     if options.json:
         output.as_json(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relay import __version__
-from relay.broker.client import connect
+from relay.broker.client import connect, request
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
@@ -37,8 +37,7 @@ def add(verbs: Parser) -> None:
 
 def agents_verb(options: Any) -> int:
     """``relay agents``."""
-    with connect(Home.from_env()) as client:
-        rows: list[Json] = client.request("agents")["agents"]
+    rows: list[Json] = request("agents")["agents"]
     if options.live:
         rows = [row for row in rows if row["state"] != "gone"]
     if options.json:
