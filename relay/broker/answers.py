@@ -141,9 +141,8 @@ class AnswerDeliveries:
     def _tell(self, row: AnswerRow, batch: Batch) -> None:
         """The answer becomes a message from the persona to who asked, in this commit."""
         to, content = self._asker(row), answer_rows.content_of(self._ledger, row.id)
-        why = "" if content.strip() else "it is empty"
-        why = why or ("the persona asked itself" if to.lower() == row.persona.lower() else "")
-        if why:
+        if to.lower() == row.persona.lower():
+            why = "the persona asked itself"
             answer_rows.close(self._ledger, row.id, "sent", why, batch.now_ms)
             return
         try:

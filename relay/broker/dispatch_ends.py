@@ -73,23 +73,31 @@ class DispatchEnds:
             if ended.text.strip():
                 dispatch_rows.add_answers(self._ledger, rows, turn, ended.text, now_ms)
                 batch.after.append(self._answered)
+            else:
+                self._tell(rows, "ended without words", batch, owner_too=False)
         elif ended.again:
             self.failed(rows, reason, batch)
         elif ended.state is TurnState.INTERRUPTED:
             state = DispatchState.INTERRUPTED
             dispatch_rows.close(self._ledger, ids, state, now_ms, reason=reason, turn=turn)
-            for one in rows:
-                self._tell(one, f"was interrupted: {reason}", batch)
+            self._tell(rows, f"was interrupted: {reason}", batch)
         else:
             self.bury(rows, reason, batch, turn=turn)
 
-    def check_held(self, row: DispatchRow, batch: Batch) -> None:
-        """Raises RelayError where a process must not take this up: it has gone on for too long
-        without a person."""
-        if row.origin != "person":
-            why = self._held.why_held(row.sender_shown, row.persona, row.hops, batch)
-            if why is not None:
-                raise RelayError(why, code="loop")
+    def admit(self, rows: Sequence[DispatchRow], batch: Batch) -> list[DispatchRow]:
+        """Those that a process may take up as one turn, which counts once for each sender. What has
+        gone on for too long without a person is dead, and the person is told once."""
+        senders = {one.sender_shown: one for one in sorted(rows, key=lambda one: one.hops)}
+        why = {
+            sender: self._held.why_held(sender, one.persona, one.hops, batch)
+            for sender, one in senders.items()
+            if one.origin != "person"
+        }
+        for sender, reason in why.items():
+            if reason is not None:
+                theirs = [one for one in rows if one.sender_shown == sender]
+                self.bury(theirs, reason, batch, owner_too=False)
+        return [one for one in rows if why.get(one.sender_shown) is None]
 
     def revive(self, rows: Sequence[DispatchRow], now_ms: int) -> None:
         """The person wants dead ones tried again."""
@@ -102,7 +110,7 @@ class DispatchEnds:
         ids = [row.id]
         dispatch_rows.close(self._ledger, ids, DispatchState.DROPPED, batch.now_ms)
         if row.sender.lower() != self._directory.owner.lower():
-            self._tell(row, f"is not answered: {WITHDRAWN}", batch)
+            self._tell([row], f"is not answered: {WITHDRAWN}", batch)
 
     def failed(self, rows: Sequence[DispatchRow], reason: str, batch: Batch) -> None:
         """A try has failed: the next one follows, or none is left."""
@@ -114,36 +122,67 @@ class DispatchEnds:
             self.bury(last, f"{reason} (after {TRIES_MAX} tries)", batch)
 
     def bury(
-        self, rows: Sequence[DispatchRow], reason: str, batch: Batch, turn: str | None = None
+        self,
+        rows: Sequence[DispatchRow],
+        reason: str,
+        batch: Batch,
+        turn: str | None = None,
+        *,
+        owner_too: bool = True,
     ) -> None:
         """Dead letters: kept, and their senders are told why."""
         ids = [one.id for one in rows]
         dispatch_rows.close(
             self._ledger, ids, DispatchState.DEAD, batch.now_ms, reason=reason, turn=turn
         )
-        for one in rows:
-            self._tell(one, f"is not answered: {reason}", batch)
+        what = f"is not answered: {reason}"
+        self._tell(rows, what, batch, dead=True, owner_too=owner_too)
 
     def _type_of(self, row: DispatchRow) -> PersonType:
         return persons.sender_type(self._ledger, row.channel, row.sender, row.origin)
 
-    def _tell(self, row: DispatchRow, what: str, batch: Batch) -> None:
-        """Tell its sender: here as a message, elsewhere as an answer if it is somebody whom the
-        person knows. What is not from here the person is told, too."""
-        member = self._directory.get(row.sender) if row.channel == RELAY_CHANNEL else None
+    def _tell(
+        self,
+        rows: Sequence[DispatchRow],
+        what: str,
+        batch: Batch,
+        *,
+        dead: bool = False,
+        owner_too: bool = True,
+    ) -> None:
+        """Tell each sender once: here as a message, elsewhere as an answer if it is somebody whom
+        the person knows. What is not from here the person is told, too (``owner_too``)."""
+        by_sender: dict[str, list[DispatchRow]] = {}
+        for one in rows:
+            by_sender.setdefault(one.sender_shown, []).append(one)
+        for theirs in by_sender.values():
+            self._tell_one(theirs, what, batch, dead=dead, owner_too=owner_too)
+
+    def _tell_one(
+        self, rows: Sequence[DispatchRow], what: str, batch: Batch, *, dead: bool, owner_too: bool
+    ) -> None:
+        row = rows[-1]
         text = " ".join(row.body.split())
-        text = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-        if row.channel != RELAY_CHANNEL and self._type_of(row) in _TOLD:
-            told = f"“{text}” {what}."
-            dispatch_rows.add_answers(self._ledger, [row], None, told, batch.now_ms)
-            batch.after.append(self._answered)
+        text = f"“{text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}”"
+        if len(rows) > 1:
+            text += f" (and {len(rows) - 1} before it)"
+        if row.channel == RELAY_CHANNEL:
+            member = self._directory.get(row.sender)
+        else:
+            member = None
+            if self._type_of(row) in _TOLD:
+                told = f"{text} {what}."
+                dispatch_rows.add_answers(self._ledger, [row], None, told, batch.now_ms)
+                batch.after.append(self._answered)
         whose = "" if member is not None else f" of {row.sender_shown}"
-        member = member or self._directory.get(self._directory.owner)
+        if member is None and owner_too:
+            member = self._directory.get(self._directory.owner)
         if member is None:
             return
-        body = f"“{text}”{whose} to {row.persona} {what}."
-        if member.person:
-            body += f" relay broker retry {row.id[-8:]} tries it again."
+        body = f"{text}{whose} to {row.persona} {what}."
+        if dead and member.person:
+            which = row.id[-8:] if len(rows) == 1 else row.persona
+            body += f" relay broker retry {which} tries {'it' if len(rows) == 1 else 'all'} again."
         message = Accepted(
             request=None,
             id=new_ulid(batch.now_ms),

@@ -56,11 +56,14 @@ class HeadlessRun:
         home: Home,
         request: TurnRequest,
         started_ms: int,
+        fences: Mapping[str, int],
         *,
         alive: Callable[[HeadlessRun], None],
         ended: Callable[[HeadlessRun, TurnEnded], None],
     ) -> None:
-        """``alive`` is called at each sign of life."""
+        """``fences``: the dispatches that it is about, each as often as it has been begun;
+        ``alive`` is called at each sign of life."""
+        self.fences = fences
         self.request = request
         self.started_ms = started_ms
         #: What its agent calls the conversation; "" as long as it has not said so.
@@ -211,17 +214,17 @@ class HeadlessTurns:
                 agent_ledger.external_id_of(self._ledger, session) if with_history else None
             ),
             attempt=max(one.fence for one in rows),
-            dispatches=tuple(one.id for one in rows),
         )
         run = HeadlessRun(
             self._home,
             request,
             now_ms,
+            {one.id: one.fence + 1 for one in rows},
             alive=self._alive,
             ended=partial(self._ended, ended),
         )
         until_ms = now_ms + int(LEASE * 1000)
-        dispatch_rows.begin(self._ledger, request.dispatches, HEADLESS, until_ms, now_ms)
+        dispatch_rows.begin(self._ledger, run.fences, HEADLESS, until_ms, now_ms)
         self._runs[run] = until_ms
         self._empty.clear()
         batch.on_failure.append(partial(self._forget, run))
@@ -231,10 +234,11 @@ class HeadlessTurns:
         """Stop all of them, and wait so long for them to go."""
         for run in list(self._runs):
             run.stop("the broker stops")
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._empty.wait(), seconds)
-        for run in list(self._runs):
-            run.kill(TurnEnded(TurnState.INTERRUPTED, reason="the broker stops"))
+        for _ in range(2):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), seconds)
+            for run in list(self._runs):
+                run.kill(TurnEnded(TurnState.INTERRUPTED, reason="the broker stops"))
 
     def _alive(self, run: HeadlessRun) -> None:
         self._committer.submit_job(partial(self._renew, run))
@@ -253,7 +257,7 @@ class HeadlessTurns:
             batch.after.append(partial(self._noted.__setitem__, run, said))
         if run in self._runs and until_ms - self._runs[run] > LEASE * 500:
             self._runs[run] = until_ms
-            dispatch_rows.renew(self._ledger, run.request.dispatches, until_ms, batch.now_ms)
+            dispatch_rows.renew(self._ledger, run.fences, until_ms, batch.now_ms)
 
     def _ended(
         self,

@@ -22,7 +22,7 @@ from relay.broker.directory import Directory, Member
 from relay.broker.ops_delivery import DeliveryOps, caused_by
 from relay.broker.ops_query import fitting
 from relay.broker.routing import Route, Routing
-from relay.core.bounded import BoundedDict
+from relay.core.bounded import BoundedDict, RecentSet
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.message import QueueMode, State
@@ -71,7 +71,7 @@ class LoopGuard:
         self._hops_max = hops_max
         self._rate_max = rate_max
         self._times: BoundedDict[Pair, deque[int]] = BoundedDict(PAIRS_MAX)
-        self._closed: dict[Pair, str] = {}
+        self._closed: BoundedDict[Pair, str] = BoundedDict(PAIRS_MAX)
 
     def check(self, sender: str, to: str, hops: int, now_ms: int) -> str | None:
         """Why this message must wait for the person; None when it may go, which then counts."""
@@ -147,7 +147,8 @@ class HeldMessages:
         self._windows = windows
         self._deliveries = deliveries
         self._guard = guard
-        self._told: set[Pair] = set()  # the person has been told of these, and not yet decided
+        #: The person has been told of these, and has not yet decided.
+        self._told: RecentSet[Pair] = RecentSet(PAIRS_MAX)
 
     def restore(self, now_ms: int) -> None:
         """After a start: the last minute counts on, and what was parked for its number stays so,
@@ -227,11 +228,18 @@ class HeldMessages:
         reason = self._guard.check(sender, to, hops, batch.now_ms)
         if reason is None:
             batch.on_failure.append(partial(self._guard.uncount, sender, to, batch.now_ms))
+        else:
+            text = (
+                f"{sender} and {to}: {reason}. What {sender} asks {to} is not done until you"
+                f" decide: relay broker retry {to} lets it go on."
+            )
+            self._tell(pair_of(sender, to), text, batch)
         return reason
 
     def reopen(self, one: str, other: str) -> None:
         """The person lets these two go on."""
         self._guard.reopen(one, other)
+        self._told.discard(pair_of(one, other))
 
     def _admitted(self, message: Accepted, one: Route, counts: str, batch: Batch) -> Route:
         to = self._directory.get(one.to)
@@ -263,8 +271,7 @@ class HeldMessages:
 
     def _tell(self, pair: Pair, text: str, batch: Batch) -> None:
         """Tell the person, once until they have decided on what is between these two."""
-        if pair not in self._told:
-            self._told.add(pair)
+        if self._told.add(pair):
             batch.on_failure.append(partial(self._told.discard, pair))
             self._windows.collect(self._notice(text, batch.now_ms), batch)
 
@@ -334,8 +341,7 @@ class HeldMessages:
                 found = self._directory.around(sender, sender.client)
                 around += [one.name for one in found]
             for name in around:
-                self._guard.reopen(name, row["to"])
-            self._told.discard(pair_of(row["from"], row["to"]))
+                self.reopen(name, row["to"])
             self._windows.released(row["to"])
 
 

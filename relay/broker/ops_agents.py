@@ -43,17 +43,20 @@ class AgentOps:
         home: Home,
         grace: float = GRACE,
         *,
+        came: Callable[[Member], None],
         gone: Callable[[Member, Batch], None],
         wants: Callable[[Member], list[str]],
     ) -> None:
-        """``gone`` gets each agent that has ended, in the batch in which that is stored; ``wants``
-        says of which kinds of events its session is to tell only because something listens."""
+        """``came`` gets each agent that is there, ``gone`` each that has ended, in the batch in
+        which that is stored; ``wants`` says of which kinds of events its session is to tell only
+        because something listens."""
         self._home = home
         self._ledger = ledger
         self._directory = directory
         self._windows = windows
         self._committer = committer
         self._grace = grace
+        self._came = came
         self._has_gone = gone
         self._wants = wants
         self._graces: dict[str, asyncio.TimerHandle] = {}  # by lower-case name
@@ -170,6 +173,7 @@ class AgentOps:
             before.close()
         self._end_grace(member)
         self._windows.open(member.name, client)
+        self._came(member)
         for id_, sender in released:
             self._windows.receipt(sender, id_, member.name, "queued", None)
 

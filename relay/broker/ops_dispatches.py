@@ -142,8 +142,15 @@ class DispatchOps:
             raise UsageError(f"a limit is a number up to {ROWS_MAX}")
         dead, part = bool(fields.get("dead")), str(fields.get("which") or "")
         found = dispatch_rows.listed(self._ledger, limit, dead=dead, part=part)
-        answers = answer_rows.dead(self._ledger, limit, part) if dead else []
-        return {"rows": [*map(_shown, found), *answers]}
+        answers = answer_rows.listed(self._ledger, limit, dead=dead, part=part)
+        return {"rows": [*map(self._listed, found), *answers]}
+
+    def _listed(self, row: DispatchRow) -> Row:
+        shown = _shown(row)
+        if row.state is DispatchState.QUEUED:
+            why = self._personas.why_absent(row.persona, row.config)
+            shown |= {"state": "waiting", "reason": why} if why else {}
+        return shown
 
     def redispatch(self, request: ClientRequest, batch: Batch) -> Json:
         """Try dead ones again, or drop them: dispatches, and answers that could not be sent."""
@@ -157,9 +164,11 @@ class DispatchOps:
         answers: dict[str, Row] = {}
         for part in which:
             found = dispatch_rows.listed(self._ledger, ROWS_MAX, dead=True, part=part)
-            unsent = answer_rows.dead(self._ledger, ROWS_MAX, part)
+            unsent = answer_rows.listed(self._ledger, ROWS_MAX, dead=True, part=part)
             if not found and not unsent and part and drop:
-                rows |= self._withdrawn(part, batch)
+                unsent = answer_rows.listed(self._ledger, ROWS_MAX, dead=False, part=part)
+                unsent = [one for one in unsent if one["id"].endswith(part.upper())]
+                rows |= {} if unsent else self._withdrawn(part, batch)
             elif not found and not unsent and part:
                 raise NotFound(f"nothing dead has the id or the persona {part}", hint=_LISTED)
             rows |= {one.id: one for one in found}

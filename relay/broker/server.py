@@ -113,7 +113,8 @@ class BrokerServer:
             committer,
             home,
             grace,
-            gone=lambda member, batch: self._engine.agent_gone(member, batch),
+            came=lambda member: self._personas.came(member.name),
+            gone=lambda member, batch: self._engine.agent_gone(member.name, batch),
             wants=lambda member: self._evaluations.wants(member),
         )
         self._deliveries = DeliveryOps(
@@ -138,7 +139,7 @@ class BrokerServer:
         self._answers = AnswerDeliveries(
             ledger, directory, windows, committer, self._held, self._channels, log=log
         )
-        personas = Personas(home, configs)
+        personas = self._personas = Personas(home, configs, directory)
         ends = DispatchEnds(ledger, directory, windows, self._held, self._answers.wake)
         self._engine = TurnEngine(
             ledger,

@@ -15,12 +15,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from relay.core.child_process import kill_below
 from relay.core.log import Log
 
 #: Bytes of one line: a page of memories whose every byte is escaped fits.
 _LINE_MAX = 32 * 1024 * 1024
 #: Bytes a second that are read of what the service prints: a flood slows down only the service.
 _OUTPUT_RATE = 1024 * 1024
+#: Seconds in which what such a process has started is found and killed.
+_KILLING = 2.0
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -56,7 +59,7 @@ class ServiceProcess(asyncio.Protocol):
         self._searched = 0
         self._early: list[bytes] = []  # what is sent before there is a transport
         self._transport: asyncio.Transport | None = None
-        self._finished = False
+        self._finished = self._killed = False
         self._how = ""  # how the process ended, once it is reaped
         self._read_all = False
         ours, theirs = socket.socketpair()
@@ -99,8 +102,17 @@ class ServiceProcess(asyncio.Protocol):
 
     def kill(self) -> None:
         """End it at once, with all that it has started."""
-        if not self._how:
-            self._popen.kill()  # the thread that reaps it does the rest
+        if not self._killed and not self._how:
+            self._killed = True
+            threading.Thread(target=self._kill, daemon=True).start()
+
+    def _kill(self) -> None:
+        """The thread that ends what it has started before itself: what has left its group is its
+        own for so long only."""
+        with suppress(OSError, subprocess.SubprocessError):
+            if self._popen.returncode is None:  # else its number may be another's
+                kill_below(self._popen.pid, _KILLING)
+        self._popen.kill()  # the thread that reaps it does the rest
 
     # -- the socket
 

@@ -17,17 +17,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch
+from relay.broker.batch import Batch, Job
 from relay.broker.committer import Committer
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Directory
 from relay.broker.dispatch_ends import DispatchEnds
 from relay.broker.headless_turns import HEADLESS, HeadlessRun, HeadlessTurns
 from relay.broker.known_personas import Personas
 from relay.broker.wrapped_turns import AGENT, WrappedTurns
 from relay.config.personas import PersonaSpec
-from relay.core.errors import RelayError
+from relay.core.errors import RelayError, StorageError
 from relay.core.message import QueueMode
 from relay.core.queue_modes import StartTurn, SteerTurn, StopTurn, next_step
+from relay.core.visible import visible
 from relay.ledger import dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow
 from relay.ledger.persona_sessions import label_of, labels_of
@@ -94,9 +95,7 @@ class TurnEngine:
         self._ends = ends
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[tuple[str, str], Lane] = {}
-        self._for_room: OrderedDict[Lane, None] = (
-            OrderedDict()
-        )  # until another headless turn has ended
+        self._for_room = OrderedDict[Lane, None]()  # until another headless turn has ended
         self._seq = 0  # of the newest dispatch that was looked at
         self._waking = self._closing = False
 
@@ -104,25 +103,24 @@ class TurnEngine:
 
     def restore(self) -> None:
         """After a start: what had begun is taken up as it is."""
-        for row in dispatch_rows.running(self._ledger):
-            if row.lease_owner == AGENT and not self._wrapped.is_parked(row):
+        rows = dispatch_rows.running(self._ledger, AGENT)
+        for row in rows:
+            if not self._wrapped.is_parked(row):
                 lane = self._lane(row.persona, row.session)
                 self._went_out(lane, [row], row.updated_ms, self._deadline(row))
-        self._committer.submit_job(self._cut_off)
+        for persona in {one.persona for one in rows}:
+            if not self._personas.is_there(persona):
+                self._committer.submit_job(partial(self.agent_gone, persona))
+        if rows := dispatch_rows.running(self._ledger, HEADLESS):
+            self._committer.submit_job(partial(self._cut_off, rows))
         self.wake()
 
-    def _cut_off(self, batch: Batch) -> None:
-        """Nobody goes on with what a process of the last broker's had, or an agent that is gone."""
-        rows = dispatch_rows.running(self._ledger)
-        ids = [one.id for one in rows if one.lease_owner == HEADLESS]
-        if ids:
-            why = "the broker ended in the middle of it"
-            dispatch_rows.requeue(self._ledger, ids, why, batch.now_ms, failed=False)
-            self._done([one for one in rows if one.id in ids], batch)
-        for persona in {one.persona for one in rows if one.lease_owner == AGENT}:
-            member = self._directory.get(persona)
-            if member is None or not member.live:
-                self._gone(persona, batch)
+    def _cut_off(self, rows: Rows, batch: Batch) -> None:
+        """Nobody goes on with what a process of the last broker's had."""
+        self._later_if_lost(partial(self._cut_off, rows), batch)
+        ids, why = [one.id for one in rows], "the broker ended in the middle of it"
+        dispatch_rows.requeue(self._ledger, ids, why, batch.now_ms, failed=False)
+        self._done(rows, batch)
 
     def wake(self) -> None:
         """There are new dispatches."""
@@ -145,7 +143,7 @@ class TurnEngine:
     def stop(self, id_: str, reason: str) -> bool:
         """Stop the process that has this dispatch; False: none has it."""
         runs = [one.running.run for one in self._lanes.values() if one.running]
-        run = next((one for one in runs if one is not None and id_ in one.request.dispatches), None)
+        run = next((one for one in runs if one is not None and id_ in one.fences), None)
         if run is not None:
             run.stop(reason)
         return run is not None
@@ -167,6 +165,10 @@ class TurnEngine:
     def _later(self, call: Callable[[], None]) -> None:
         """After a commit that failed."""
         self._loop.call_later(_AGAIN_AFTER, call)
+
+    def _later_if_lost(self, job: Job, batch: Batch) -> None:
+        submit = partial(self._committer.submit_job, job)
+        batch.on_failure.append(partial(self._later, submit))
 
     # -- one step
 
@@ -193,48 +195,72 @@ class TurnEngine:
             interrupts=True,
         )
         if isinstance(step, StartTurn):
-            self._start(lane, dispatch_rows.rows_of(self._ledger, step.ids), step.summarised, batch)
+            rows = dispatch_rows.rows_of(self._ledger, step.ids)
+            self._take(lane, rows, step.summarised, None, batch)
         elif isinstance(step, SteerTurn):
             assert running is not None
             for row in dispatch_rows.rows_of(self._ledger, step.ids):
                 if row.permissions == running.permissions:  # else it waits for its own turn
-                    self._send(lane, [row], 0, QueueMode.STEER, batch)
+                    self._take(lane, [row], 0, QueueMode.STEER, batch)
         elif isinstance(step, StopTurn):
             if running is not None and running.run is not None:
                 running.run.stop("something else goes first")
             else:
-                [row] = dispatch_rows.rows_of(self._ledger, [step.id])
-                self._send(lane, [row], 0, QueueMode.INTERRUPT, batch)
+                rows = dispatch_rows.rows_of(self._ledger, [step.id])
+                self._take(lane, rows, 0, QueueMode.INTERRUPT, batch)
         elif step.until_ms is not None:
             self._look_at(lane, step.until_ms, batch)
         elif running is None:
-            self._lanes.pop((lane.persona.lower(), lane.label), None)
+            self._forget(lane)
 
     def _look_at(self, lane: Lane, at_ms: int, batch: Batch) -> None:
         wait = max(0, at_ms - batch.now_ms) / 1000
         lane.timer = self._loop.call_later(wait, self._look, lane)
 
+    def _forget(self, lane: Lane) -> None:
+        self._lanes.pop((lane.persona.lower(), lane.label), None)
+
+    def _take(
+        self, lane: Lane, rows: Rows, summarised: int, mode: QueueMode | None, batch: Batch
+    ) -> None:
+        """Begin a turn with these, or send them into the one that runs. What cannot be asked for a
+        fault of its own is dead, and holds nobody up."""
+        try:
+            with self._ledger.part(), batch.part():
+                if mode is None:
+                    self._start(lane, rows, summarised, batch)
+                else:
+                    self._send(lane, rows, summarised, mode, batch)
+        except StorageError:
+            raise
+        except Exception as error:
+            if len(rows) > 1:  # one of them may be why: each by itself, then
+                self._take(lane, rows[:1], 0, mode, batch)
+                return
+            told = error.message if isinstance(error, RelayError) else None
+            why = told or f"no turn can be made of it: {type(error).__name__}: {error}"
+            self._give_up(rows, visible(why)[:500], batch)
+
     def _start(self, lane: Lane, rows: Rows, summarised: int, batch: Batch) -> None:
         spec = self._spec(rows[0])
-        member = self._directory.get(lane.persona)
-        there = member is not None and (member.live or member.person)
-        if spec is None or there or spec.mode != HEADLESS:
+        if self._personas.is_there(lane.persona):
             self._send(lane, rows, summarised, QueueMode.FOLLOWUP, batch)
-            if spec is not None and not there:
-                batch.after.append(partial(self._personas.start_detached, spec))
+            return
+        if spec is None or spec.mode != HEADLESS:
+            wait = partial(self._personas.wait_for, lane.persona, rows[0].config, self.look_again)
+            batch.after.append(wait)
+            self._forget(lane)
             return
         if not self._headless.has_room:
             self._for_room[lane] = None
             return
-        try:
-            for one in rows:
-                self._ends.check_held(one, batch)
-            run = self._headless.begin(
-                lane.label, rows, summarised, spec, partial(self._run_ended, lane), batch
-            )
-        except RelayError as error:
-            self._give_up(rows, error.message, batch)
+        asked, rows = rows, self._ends.admit(rows, batch)
+        self._done([one for one in asked if one not in rows], batch)
+        if not rows:
             return
+        summarised = max(0, summarised - len(asked) + len(rows))
+        ended = partial(self._run_ended, lane)
+        run = self._headless.begin(lane.label, rows, summarised, spec, ended, batch)
         self._went_out(lane, rows, batch.now_ms + 1, spec.deadline, run)
         batch.on_failure.append(partial(self._settled, lane, rows))
         batch.after.append(run.start)
@@ -242,12 +268,8 @@ class TurnEngine:
 
     def _send(self, lane: Lane, rows: Rows, summarised: int, mode: QueueMode, batch: Batch) -> None:
         deadline = self._deadline(rows[0])
-        try:
-            on_its_way = self._wrapped.send(rows, summarised, mode, deadline, batch)
-        except RelayError as error:
-            self._give_up(rows, error.message, batch)
-            return
-        if on_its_way:  # what waits for the person's decision holds nobody up
+        if self._wrapped.send(rows, summarised, mode, deadline, batch):
+            # What waits for the person's decision holds nobody up.
             # One that is there in the same millisecond was there before.
             self._went_out(lane, rows, batch.now_ms + 1, deadline)
             batch.on_failure.append(partial(self._settled, lane, rows))
@@ -316,12 +338,13 @@ class TurnEngine:
         return mine, bool(rows)
 
     def _run_ended(self, lane: Lane, run: HeadlessRun, ended: TurnEnded) -> None:
-        if self._closing:
-            return  # the next broker begins it again
-        self._committer.submit_job(partial(self._close_run, lane, run, ended))
+        if not self._closing:  # the next broker begins it again
+            self._committer.submit_job(partial(self._close_run, lane, run, ended))
 
     def _close_run(self, lane: Lane, run: HeadlessRun, ended: TurnEnded, batch: Batch) -> None:
-        rows = dispatch_rows.held_by(self._ledger, HEADLESS, run.request.dispatches)
+        self._later_if_lost(partial(self._close_run, lane, run, ended), batch)
+        rows = dispatch_rows.held_by(self._ledger, HEADLESS, run.fences)
+        rows = [one for one in rows if one.fence == run.fences[one.id]]
         if rows:
             turn = run.request.turn
             self._ends.turn_ended(lane.label, turn, rows, ended, run.started_ms, batch)
@@ -329,33 +352,21 @@ class TurnEngine:
             pause = min(2.0 ** max((one.tries for one in rows), default=0), _PAUSE_MAX)
             lane.not_before_ms = batch.now_ms + int(pause * 1000)
         self._done(rows, batch)
-        again = partial(self._run_ended, lane, run, ended)
-        batch.on_failure.append(partial(self._later, again))
 
     def delivery_ended(self, id_: str, reason: str | None, batch: Batch) -> None:
         """A message to an agent has failed, or somebody has withdrawn it."""
         rows = dispatch_rows.carried_by(self._ledger, id_)
         self._give_up(rows, reason or "it could not be delivered", batch)
 
-    def agent_gone(self, member: Member, batch: Batch) -> None:
-        """An agent has ended: what it had seen and not answered is sent to the next of its name."""
-        self._gone(member.name, batch)
-
-    def _gone(self, persona: str, batch: Batch) -> None:
-        look = partial(self._committer.submit_job, self._cut_off)
-        batch.on_failure.append(partial(self._later, look))
-        rows = dispatch_rows.running(self._ledger, persona)
-        rows = [one for one in rows if one.lease_owner == AGENT]
+    def agent_gone(self, persona: str, batch: Batch) -> None:
+        """An agent has ended: what it had not answered goes to the next of its name, if it had
+        seen it as another try."""
+        self._later_if_lost(partial(self.agent_gone, persona), batch)
+        rows = dispatch_rows.running(self._ledger, AGENT, persona)
         cut_off = self._wrapped.cut_off(rows)
-        if cut_off:
-            self._ends.failed(cut_off, f"{persona} ended before it had answered", batch)
-            self._done(cut_off, batch)
-        waits = [one for one in rows if one not in cut_off]
-        spec = self._spec(waits[0]) if waits else None
-        if spec is not None and spec.mode == HEADLESS:
-            self._done(self._wrapped.withdraw(waits, batch), batch)
-        elif spec is not None:
-            batch.after.append(partial(self._personas.start_detached, spec))
+        self._ends.failed(cut_off, f"{persona} ended before it had answered", batch)
+        unread = [one for one in rows if one not in cut_off and not self._wrapped.is_parked(one)]
+        self._done([*cut_off, *self._wrapped.withdraw(unread, batch)], batch)
 
     # -- deadlines
 
@@ -378,6 +389,7 @@ class TurnEngine:
     async def close(self) -> None:
         """The broker stops: the next one goes on."""
         self._closing = True
+        self._personas.close()
         for lane in self._lanes.values():
             for timer in (lane.timer, lane.running.timer if lane.running else None):
                 if timer is not None:

@@ -106,12 +106,12 @@ class WrappedTurns:
         ]
 
     def withdraw(self, rows: Sequence[DispatchRow], batch: Batch) -> list[DispatchRow]:
-        """Take back what no agent has been given yet, for somebody else. Returns that."""
+        """Take back what no agent has been given yet: who comes next is asked anew. Returns it."""
         taken = []
         for row in rows:
             found = self._ledger.delivery(row.message or "", row.persona)
             if found is not None and not found[2].state.final and can_cancel(found[2]):
-                reason = f"{row.persona} is not there, and another process takes the turn"
+                reason = f"{row.persona} has ended; it is sent again when somebody takes the turn"
                 new = advance(found[2], State.CANCELLED, batch.now_ms, reason=reason)
                 self._ledger.begin()
                 self._ledger.update_delivery(found[0], row.persona, new)
@@ -119,7 +119,7 @@ class WrappedTurns:
             elif found is not None and found[2].state is State.CANCELLED:
                 taken.append(row)  # with another of the same message
         ids = [one.id for one in taken]
-        dispatch_rows.requeue(self._ledger, ids, None, batch.now_ms, failed=False)
+        dispatch_rows.requeue(self._ledger, ids, None, batch.now_ms, failed=False, unread=True)
         return taken
 
     def late(

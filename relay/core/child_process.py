@@ -38,15 +38,18 @@ def give_up() -> None:
 
 def end_descendants() -> None:
     """Kill all that descends from this process, also what has left its group, and reap it."""
-    until = time.monotonic() + ENDING
-    while time.monotonic() < until:
-        found = descendants(os.getpid())
-        for pid in found:
+    kill_below(os.getpid(), ENDING)
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def kill_below(pid: int, seconds: float) -> None:
+    """Kill all that descends from ``pid``, within so many seconds. As long as that lives nothing
+    that has left its group is another's."""
+    until = time.monotonic() + seconds
+    while (found := descendants(pid)) and time.monotonic() < until:
+        for one in found:
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        with suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        if not found:
-            return
+                os.kill(one, signal.SIGKILL)
         time.sleep(0.01)

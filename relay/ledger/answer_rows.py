@@ -99,23 +99,25 @@ def close(ledger: Ledger, id_: str, state: str, reason: str | None, now_ms: int)
     _update(ledger, id_, "open=0, state=?, reason=?", state, reason, now_ms)
 
 
-def dead(ledger: Ledger, limit: int, part: str) -> list[dict[str, Any]]:
-    """The newest that are dead, oldest first, in the shape of a dead dispatch. ``part``: an id or
-    the end of one (from 4 characters on), or a persona."""
+def listed(
+    ledger: Ledger, limit: int, *, dead: bool = False, part: str = ""
+) -> list[dict[str, Any]]:
+    """The newest that are open, or ``dead``, oldest first, in the shape of a dispatch. ``part``: an
+    id or the end of one (from 4 characters on), or a persona."""
     names = (
         *("id", "state", "reason", "channel", "body", "tries", "turn", "created_ms", "updated_ms"),
         *("persona", "session", "mode", "priority", "hook", "event", "from"),
     )
-    where, values = "", []
+    where, values = "a.state='dead'" if dead else "a.open", []
     if part:
-        where = " AND (d.persona = ? OR (length(?) > 3 AND substr(a.id, -length(?)) = ?))"
+        where += " AND (d.persona = ? OR (length(?) > 3 AND substr(a.id, -length(?)) = ?))"
         values = [part, *[part.upper()] * 3]
     with ledger.guard() as db:
         found = db.execute(
             "SELECT a.id, a.state, a.reason, a.channel, substr(a.content, 1, 200), a.attempts,"
             " a.turn, a.created_ms, a.updated_ms, d.persona, d.session, d.mode, d.priority,"
             f" d.hook_id, e.id, {SENDER} FROM answers a JOIN dispatches d ON d.id = a.dispatch"
-            f" JOIN events e ON e.seq = d.event WHERE a.state='dead'{where}"
+            f" JOIN events e ON e.seq = d.event WHERE {where}"
             " ORDER BY a.created_ms DESC LIMIT ?",
             (*values, limit),
         ).fetchall()
@@ -123,12 +125,12 @@ def dead(ledger: Ledger, limit: int, part: str) -> list[dict[str, Any]]:
 
 
 def decide(ledger: Ledger, ids: Sequence[str], now_ms: int, *, drop: bool) -> None:
-    """Dead ones are tried again, with tries counted anew, or ``dropped``."""
-    what = "state='dropped'" if drop else "state='queued', open=1, attempts=0, reason=NULL"
+    """They are tried again, with tries counted anew, or ``dropped``."""
+    what = "state='dropped', open=0" if drop else "state='queued', open=1, attempts=0, reason=NULL"
     ledger.begin()
     with ledger.guard() as db:
         db.executemany(
-            f"UPDATE answers SET {what}, due_ms=?, updated_ms=? WHERE id=? AND state='dead'",
+            f"UPDATE answers SET {what}, due_ms=?, updated_ms=? WHERE id=?",
             [(now_ms, now_ms, id_) for id_ in ids],
         )
 

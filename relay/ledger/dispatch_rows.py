@@ -189,12 +189,13 @@ def _share(
     return json.dumps([config, permissions, sorted(to.items()), prompt, whose])
 
 
-def running(ledger: Ledger, persona: str | None = None) -> list[DispatchRow]:
-    """What somebody has in hand: a persona, or any."""
-    where, values = ("", ()) if persona is None else (" AND d.persona=?", (persona,))
+def running(ledger: Ledger, owner: str, persona: str | None = None) -> list[DispatchRow]:
+    """What ``owner`` has in hand: of one persona, or all."""
+    where, values = ("", [owner]) if persona is None else (" AND d.persona=?", [owner, persona])
     with ledger.guard() as db:
         found = db.execute(
-            f"SELECT {_COLUMNS} {_FROM} WHERE d.open AND d.state='running'{where} ORDER BY d.seq",
+            f"SELECT {_COLUMNS} {_FROM} WHERE d.open AND d.state='running' AND d.lease_owner=?"
+            f"{where} ORDER BY d.seq",
             values,
         ).fetchall()
     return [_row(one) for one in found]
@@ -251,7 +252,9 @@ def carried_by(ledger: Ledger, message: str) -> list[DispatchRow]:
     """The dispatches that run, and that this message to a wrapped agent has begun."""
     with ledger.guard() as db:
         found = db.execute(
-            f"SELECT {_COLUMNS} {_FROM} WHERE d.open AND d.message=? ORDER BY d.seq", (message,)
+            f"SELECT {_COLUMNS} {_FROM} WHERE d.open AND d.state='running' AND d.message=?"
+            " ORDER BY d.seq",
+            (message,),
         ).fetchall()
     return [_row(one) for one in found]
 
@@ -264,16 +267,16 @@ def is_dispatched(ledger: Ledger, message: str) -> bool:
 
 
 def counts(ledger: Ledger) -> dict[str, int]:
-    """How many are queued, running and dead."""
-    shown = (DispatchState.QUEUED, DispatchState.RUNNING, DispatchState.DEAD)
+    """How many are queued, running and dead, and how many answers wait for their channel."""
     with ledger.guard() as db:
         found = dict(
             db.execute(
                 "SELECT state, count(*) FROM dispatches WHERE open GROUP BY state"
+                " UNION ALL SELECT 'answers', count(*) FROM answers WHERE open"
                 " UNION ALL SELECT 'dead', count(*) FROM dispatches WHERE state='dead'"
             ).fetchall()
         )
-    return {one.value: found.get(one.value, 0) for one in shown}
+    return {name: found.get(name, 0) for name in ("queued", "running", "answers", "dead")}
 
 
 # -- moving them on
@@ -304,22 +307,30 @@ def renew(ledger: Ledger, ids: Collection[str], lease_until_ms: int, now_ms: int
 
 
 def requeue(
-    ledger: Ledger, ids: Collection[str], reason: str | None, now_ms: int, *, failed: bool
+    ledger: Ledger,
+    ids: Collection[str],
+    reason: str | None,
+    now_ms: int,
+    *,
+    failed: bool,
+    unread: bool = False,
 ) -> None:
-    """They wait again, in the place that they had; ``failed``: that counts as a try."""
+    """They wait again, in the place that they had; ``failed``: that counts as a try; ``unread``:
+    they have not been begun after all."""
     _update(
         ledger,
         ids,
-        "state='queued', open=1, reason=?, attempts=attempts+?, message=NULL,"
+        "state='queued', open=1, reason=?, attempts=attempts+?, fence=fence-?, message=NULL,"
         " lease_owner=NULL, lease_until_ms=NULL",
-        (reason, int(failed)),
+        (reason, int(failed), int(unread)),
         now_ms,
     )
 
 
 def revive(ledger: Ledger, ids: Collection[str], now_ms: int) -> None:
     """The person wants them tried again: tries and hops count anew."""
-    _update(ledger, ids, "state='queued', open=1, reason=NULL, attempts=0, hops=0", (), now_ms)
+    what = "state='queued', open=1, reason=NULL, attempts=0, hops=0, message=NULL"
+    _update(ledger, ids, what, (), now_ms)
 
 
 def close(

@@ -59,7 +59,6 @@ class TurnRequest:
     system_prompt: str | None = None
     external_id: str | None = None
     attempt: int = 0
-    dispatches: tuple[str, ...] = ()
 
     def to_json(self) -> Json:
         made = {one.name: getattr(self, one.name) for one in fields(self)}
@@ -69,8 +68,7 @@ class TurnRequest:
     def from_json(cls, value: Mapping[str, Any]) -> TurnRequest:
         """Read what ``to_json`` made."""
         permissions = PermissionSet.from_json(value["permissions"])
-        dispatches = tuple(value["dispatches"])
-        return cls(**{**value, "permissions": permissions, "dispatches": dispatches})
+        return cls(**{**value, "permissions": permissions})
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def answered(
 def test_an_answer_reaches_who_asked_and_only_once(home: Home) -> None:
     home.create()
     ledger = Ledger(home.ledger)
-    answered(ledger, "forty-two", " ")
+    answered(ledger, "forty-two")
     answered(ledger, "to Bob", sender="Bob", hops=3)
     answered(ledger, "to myself", sender="atlas")
     answered(ledger, "nobody here asked", sender="relay")

@@ -7,21 +7,30 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from relay.broker import headless_turns, turn_engine
+from relay.broker import (
+    headless_turns,
+    known_personas,
+    turn_context,
+    turn_engine,
+    wrapped_turns,
+)
 from relay.broker.client import BrokerClient, connect
 from relay.broker.dispatch_ends import TRIES_MAX
 from relay.broker.known_personas import Personas
 from relay.broker.turn_context import AGAIN
+from relay.config.personas import parse_persona
 from relay.core.dispatch import Event, HookResult, HookRouting, PeerKind, PersonType, dispatch_of
-from relay.core.errors import NotFound
+from relay.core.errors import NotFound, StorageError
 from relay.core.ids import derived_ulid, new_ulid
+from relay.core.message import QueueMode
 from relay.core.paths import Home
-from relay.core.processes import read_process
+from relay.core.processes import descendants, read_process
 from relay.ledger import agent_ledger, event_rows
 from relay.ledger.dispatch_rows import add_dispatches
 from relay.ledger.event_rows import OutsideEvent
@@ -214,17 +223,88 @@ def test_a_turn_without_an_end_is_dead_at_its_deadline(
         assert "no end of the turn within 0.3 s" in inbox(client)[0][1]
 
 
-def test_what_is_withdrawn_or_goes_to_a_person_is_dead_at_once(home: Home, served: None) -> None:
+def test_what_is_withdrawn_or_goes_to_a_person_is_dead_at_once(home: Home, atlas: Persona) -> None:
     with connect(home) as client:
         dispatch(client, "never mind")
-        [row] = client.request("history", kind="message")["rows"]
-        assert (row["to"], row["state"]) == ("atlas", "waiting")
+        [row] = wait_until(lambda: client.request("history", kind="message")["rows"])
         client.request("cancel", id=row["id"])
         [(_, told)] = inbox(client)
         assert "withdrew it" in told
         client.request("dispatch", persona=client.request("inbox")["name"], body="me?")
         wait_until(lambda: len(inbox(client)) == 2, what="the other")
         assert "is a person, and no persona" in inbox(client)[1][1]
+
+
+def test_what_nobody_can_do_waits_for_somebody_says_so_and_can_be_dropped(
+    home: Home, served: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_personas, "LOOK_EVERY", 0.05)
+    with connect(home) as client:
+        never, *_ = [dispatch(client, text) for text in ("never", "when I am there", "echo")]
+        shown = {(row["state"], row["reason"]) for row in client.request("dispatches")["rows"]}
+        assert shown == {("waiting", "nobody is called atlas")}
+        client.request("redispatch", which=[never], drop=True)
+        atlas = Persona(home)
+        message = atlas.next()
+        assert message["body"] == "when I am there"
+        atlas.answer(message["id"])
+        wait_until(lambda: states(client) == [("echo", "running")], what="the next turn")
+        atlas.leave()  # it has not read it
+        wait_until(lambda: states(client) == [("echo", "waiting")], what="its end")
+        spec = parse_persona("atlas", {"command": ["cat"], "mode": "headless"})
+        monkeypatch.setattr(Personas, "find", lambda *_: spec)
+        wait_until(lambda: inbox(client)[-1][1].endswith("echo"), what="the persona's answer")
+
+
+def test_what_no_turn_can_be_made_of_is_dead_and_holds_up_nothing(
+    home: Home, atlas: Persona, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def assemble(asked: Any, *rest: Any, **more: Any) -> Any:
+        if any("poison" in one.text for one in asked):
+            raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+        return turn_context.assemble(asked, *rest, **more)
+
+    monkeypatch.setattr(wrapped_turns, "assemble", assemble)
+    with connect(home) as client:
+        dispatch(client, "busy")
+        busy = atlas.next()
+        for body in ("one", "poison", "two"):
+            dispatch(client, body, mode="collect")
+        atlas.answer(busy["id"])
+        for body in ("one", "two"):
+            message = atlas.next()
+            assert message["body"] == body
+            atlas.answer(message["id"])
+        assert states(client, dead=True) == [("poison", "dead")]
+        assert "no turn can be made of it: UnicodeEncodeError" in "\n".join(map(str, inbox(client)))
+
+
+def test_what_is_told_of_a_turn_that_is_tried_again_changes_nothing(
+    home: Home, atlas: Persona, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn_engine, "DEADLINE", 0.3)
+    with connect(home) as client:
+        id_ = dispatch(client, "for ever")
+        first = atlas.next()
+        wait_until(lambda: states(client, dead=True), what="its death")
+        monkeypatch.setattr(turn_engine, "DEADLINE", 600.0)
+        dispatch(client, "the next one")
+        second = atlas.next()
+        client.request("redispatch", which=[id_])
+        assert atlas.answer(first["id"], text="too late")["duplicate"] is True
+        assert ("for ever", "queued") in states(client)
+        atlas.answer(second["id"])
+        assert atlas.next()["body"].endswith("for ever")
+
+
+def test_who_asks_is_told_of_a_turn_without_words(home: Home, atlas: Persona) -> None:
+    with connect(home) as client:
+        dispatch(client, "tidy up")
+        atlas.answer(atlas.next()["id"], text=" ")
+        wait_until(
+            lambda: inbox(client) == [("relay", "“tidy up” to atlas ended without words.")],
+            what="the notice",
+        )
 
 
 def test_sessions_of_two_who_are_one_go_on_as_one(home: Home, atlas: Persona) -> None:
@@ -437,7 +517,7 @@ def test_what_waits_for_an_agent_that_goes_is_taken_by_the_headless_persona(
         assert requests() == []
         atlas.leave()
         wait_until(lambda: len(inbox(client)) == 2, what="both answers")
-        assert sorted(one["attempt"] for one in requests()) == [1, 1]
+        assert sorted(one["attempt"] for one in requests()) == [0, 1]  # one was not read
         assert first["body"] == "first"
 
 
@@ -458,6 +538,57 @@ def test_what_waits_or_runs_can_be_dropped_by_its_id(
         assert len(requests()) == 1
 
 
+def test_an_agent_that_ends_where_nothing_can_be_stored_ends_no_process_s_turn(
+    requests: Callable[[], list[Json]],
+    home: Home,
+    served: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fails: list[str] = []
+    commit = Ledger.commit
+
+    def failing(self: Ledger) -> None:
+        if fails:
+            raise StorageError(fails.pop())
+        commit(self)
+
+    monkeypatch.setattr(turn_engine, "_AGAIN_AFTER", 0.0)
+    monkeypatch.setattr(Ledger, "commit", failing)
+    with connect(home) as client:
+        dispatch(client, "wait")
+        wait_until(lambda: len(requests()) == 1, what="the turn")
+        bob = Persona(home, "Bob")
+        fails.append("no space left")
+        with pytest.raises(StorageError):
+            bob.leave()
+        bob.client.close()
+        dispatch(client, "of another session", session="other")
+        wait_until(lambda: ("atlas", "done: of another session") in inbox(client), what="it")
+        assert len(requests()) == 2
+        assert states(client) == [("wait", "running")]
+
+
+def test_what_has_left_its_group_ends_with_the_broker(
+    requests: Callable[[], list[Json]],
+    home: Home,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = tmp_path / "left"
+    runner = (
+        "import os, subprocess, time; from relay.core.processes import become_monitor, mark;"
+        f"become_monitor(mark({home.root!r}));"
+        f"subprocess.Popen(['setsid', 'sh', '-c', 'echo $$ > {left}; exec sleep 600']);"
+        "time.sleep(600)"  # and it does not hear that it is to end
+    )
+    monkeypatch.setattr(turn_engine, "_CLOSE_DEADLINE", 0.2)
+    monkeypatch.setattr(headless_turns, "RUNNER", (sys.executable, "-c", runner))
+    with broker_thread(home), connect(home) as client:
+        dispatch(client, "begin")
+        wait_until(lambda: left.exists() and left.read_text().strip(), what="its program")
+    wait_until(lambda: int(left.read_text()) not in descendants(1), what="its end")
+
+
 # -- dispatches as route functions make them
 
 
@@ -470,6 +601,7 @@ def stored(
     session: str = "main",
     type_: PersonType = PersonType.UNKNOWN,
     hops: int = 0,
+    group: str | None = None,
 ) -> None:
     """A dispatch of an event, in the ledger of a broker that is not there yet."""
     home.create()
@@ -481,9 +613,12 @@ def stored(
             row = (seq, event.id, "message", sender, "agent", None, None, text, None, 1)
             ledger.add([row], [])
         else:
-            outside = OutsideEvent(channel, None, None, PeerKind.DM, None, None, "text", 1, type_)
+            kind = PeerKind.GROUP if group else PeerKind.DM
+            outside = OutsideEvent(channel, None, None, kind, group, None, "text", 1, type_)
+            event = replace(event, peer_kind=kind, peer=group)
             event_rows.add(ledger, (seq, event.id, "message", sender, None, text, None, 1), outside)
-        result = HookResult(True, HookRouting("atlas", session))
+        mode = QueueMode.COLLECT if group else QueueMode.FOLLOWUP
+        result = HookResult(True, HookRouting("atlas", session, mode))
         made = [dispatch_of(event, "user/x", result, 0)]
         add_dispatches(ledger, seq, made, config="user", hops=hops, now_ms=1)
         ledger.commit()
@@ -521,14 +656,27 @@ def test_what_goes_on_without_a_person_is_held_for_it(
         wait_until(lambda: len(requests()) == 1, what="the turn")
 
 
+def test_one_who_goes_on_for_too_long_in_a_group_is_told_of_once_and_stops_nobody_else(
+    requests: Callable[[], list[Json]], home: Home
+) -> None:
+    for text, sender, hops in (("a", "ann", 0), ("b", "bot", 21), ("c", "bot", 21)):
+        stored(home, text, sender=sender, channel="chat", hops=hops, group="g")
+    stored(home, "d", sender="bot", channel="chat", hops=22, session="other")
+    with broker_thread(home), connect(home) as client:
+        unsent = [("done: a", "queued")]
+        wait_until(lambda: states(client) == unsent, what="an answer without a channel")
+        assert states(client, dead=True) == [("b", "dead"), ("c", "dead"), ("d", "dead")]
+        told = [text for _, text in inbox(client) if text.startswith("chat:bot")]
+        assert len(told) == 1 and "relay broker retry atlas" in told[0]
+    assert [one["prompt"] for one in requests()] == ["a"]
+
+
 def test_what_is_held_before_an_agent_holds_up_nobody(home: Home) -> None:
-    with broker_thread(home):
-        Persona(home).leave()  # its name is known
     stored(home, "round and round", hops=21)
     for restarted in (False, True):
         with broker_thread(home), connect(home) as client:
-            wait_until(lambda: client.request("held")["rows"], what="the message to be held")
             atlas = Persona(home)
+            wait_until(lambda: client.request("held")["rows"], what="the message to be held")
             dispatch(client, "of mine")
             atlas.answer(atlas.next()["id"])
             if restarted:

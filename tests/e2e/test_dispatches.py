@@ -36,10 +36,9 @@ def answers() -> list[str]:
 
 
 def asked() -> list[str]:
-    """What the persona was asked."""
-    return [
-        row["body"] for row in relay_json("history", "--agent", "atlas") if row["to"] == "atlas"
-    ]
+    """What the persona was asked, and has read."""
+    rows = relay_json("history", "--agent", "atlas")
+    return [row["body"] for row in rows if row["to"] == "atlas" and row["state"] == "seen"]
 
 
 def test_an_agent_killed_in_mid_turn_is_followed_by_the_next_of_its_name() -> None:

@@ -11,9 +11,7 @@ from relay.protocol.turns import CALLS_MAX, TEXT_MAX, ToolCall, TurnEnded, TurnR
 
 def test_a_request_and_an_end_survive_the_wire() -> None:
     permissions = PermissionSet(PermissionLevel.RESTRICTED, ("read*",), ("read_secret",), ("gh",))
-    request = TurnRequest(
-        "T", "atlas", "main", "hello", permissions, 60.0, {"command": "claude"}, dispatches=("D",)
-    )
+    request = TurnRequest("T", "atlas", "main", "hello", permissions, 60.0, {"command": "claude"})
     assert TurnRequest.from_json(json.loads(json.dumps(request.to_json()))) == request
     ended = TurnEnded(TurnState.FAILED, "so far", "killed", again=True, tool_calls=(ToolCall("x"),))
     assert TurnEnded.from_json(json.loads(json.dumps(ended.to_json()))) == ended
