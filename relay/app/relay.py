@@ -45,6 +45,8 @@ class Relay:
         shell_output: str = "hold",
         merge: str = "apart",
         personas: Mapping[str, object] | None = None,
+        llm: Mapping[str, object] | None = None,
+        automations: Mapping[str, object] | None = None,
     ) -> None:
         self.name = name
         self.registry = Registry()
@@ -60,6 +62,8 @@ class Relay:
             ("shell_output", shell_output, "hold"),
             ("merge", merge, "apart"),
             ("personas", personas, None),
+            ("llm", llm, None),
+            ("automations", automations, None),
         ):
             if value != default:
                 try:

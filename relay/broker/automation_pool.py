@@ -19,9 +19,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relay.automation.definition import AutomationResult, Definition
-from relay.broker.service_process import ServiceProcess, python
+from relay.broker.service_process import ServiceProcess
+from relay.broker.trusted_configs import USER, TrustedConfigs
 from relay.broker.workers import CLOSE_DEADLINE, START_LIMIT, own_environment
 from relay.core import json_text
+from relay.core.child_process import python
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.protocol.broker import Json, error_from
@@ -50,6 +52,30 @@ class RunAnswer:
     llm_calls: int = 0
     log: str = ""
     state: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AutomationSettings:
+    """The person's setting ``automations``."""
+
+    agents: bool = True
+    workers: int = WORKERS
+
+
+def automation_settings(configs: TrustedConfigs) -> AutomationSettings:
+    """As it is now."""
+    own = configs.by_key(USER)
+    given = own.manifest.automations if own is not None and own.manifest is not None else None
+    return AutomationSettings(**given) if given else AutomationSettings()
+
+
+def llm_settings(configs: TrustedConfigs, folder: str | None) -> Json | None:
+    """The setting ``llm`` for automations of the project ``folder`` (None: of no project): the
+    nearest configuration's, else the person's own."""
+    for one in reversed(configs.applying(folder)):
+        if one.manifest is not None and one.manifest.llm is not None:
+            return one.manifest.llm
+    return None
 
 
 class _Job:

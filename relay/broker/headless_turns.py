@@ -20,10 +20,11 @@ from weakref import WeakKeyDictionary
 from relay.broker.batch import Batch
 from relay.broker.committer import Committer
 from relay.broker.known_personas import Personas
-from relay.broker.service_process import ServiceProcess, python
+from relay.broker.service_process import ServiceProcess
 from relay.broker.turn_context import HISTORY_MAX, assemble
 from relay.broker.wrapped_turns import asked
 from relay.config.personas import PersonaSpec
+from relay.core.child_process import python
 from relay.core.dispatch import PermissionSet
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid

@@ -20,7 +20,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.service_process import ServiceProcess, python
+from relay.broker.service_process import ServiceProcess
+from relay.core.child_process import python
 from relay.core.errors import RelayError, StorageError, Timeout, UsageError
 from relay.core.files import make_private_folder
 from relay.protocol.broker import refusal

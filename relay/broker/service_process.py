@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,15 +23,6 @@ _LINE_MAX = 32 * 1024 * 1024
 _OUTPUT_RATE = 1024 * 1024
 #: Seconds in which what such a process has started is found and killed.
 _KILLING = 2.0
-
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-
-def python(module: str) -> tuple[str, ...]:
-    """The command that runs ``main`` of ``module``. -P: nothing in its folder may take a module's
-    place."""
-    run = f"import sys; sys.path.append(sys.argv.pop(1)); from {module} import main; main()"
-    return (sys.executable, "-P", "-u", "-c", run, _ROOT)
 
 
 class ServiceProcess(asyncio.Protocol):

@@ -16,8 +16,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from relay.broker.service_process import ServiceProcess, python
+from relay.broker.service_process import ServiceProcess
 from relay.broker.trusted_configs import TrustedConfig
+from relay.core.child_process import python
 from relay.core.environment import for_own_process
 from relay.core.errors import RelayError, error_fields
 from relay.core.paths import Home

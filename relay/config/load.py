@@ -233,6 +233,8 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
         merge=settings.merge,
         channel_adapters=[one.name for one in registry.channel_adapters()],
         personas={name: one.to_json() for name, one in settings.personas.items()},
+        llm=None if settings.llm is None else dict(settings.llm),
+        automations=dict(settings.automations),
     )
 
 
@@ -369,7 +371,7 @@ def _collect(file: ConfigFile, module: types.ModuleType, mistakes: Mistakes) -> 
     settings = apply_dictionaries(names, registry, settings, mistakes, source=file.path)
     mistakes.check()
     settings = replace(settings, memory=settings.memory.of_file(file.path, file.sha256))
-    given = settings.hook_files or settings.given & {"memory", "personas"}
+    given = settings.hook_files or settings.given & {"memory", "personas", "llm", "automations"}
     warnings = [] if registry.holds_something or given else _empty(names)
     for hook in registry.all_hooks():
         if isinstance(hook.action, Command):

@@ -44,7 +44,7 @@ class Manifest:
 
     __slots__ = (
         *("patterns", "hooks", "events", "store", "memory", "problem", "hook_files"),
-        *("routes", "merge", "channel_adapters", "personas"),
+        *("routes", "merge", "channel_adapters", "personas", "llm", "automations"),
     )
 
     def __init__(
@@ -61,6 +61,8 @@ class Manifest:
         merge: str = "",
         channel_adapters: list[str] | None = None,
         personas: dict[str, Any] | None = None,
+        llm: dict[str, Any] | None = None,
+        automations: dict[str, Any] | None = None,
     ) -> None:
         #: ``namespace:target`` of each pattern.
         self.patterns = patterns
@@ -85,6 +87,9 @@ class Manifest:
         self.channel_adapters = channel_adapters or []
         #: ``PersonaSpec.to_json`` of each persona, by name.
         self.personas = personas or {}
+        #: The settings ``llm`` and ``automations``, checked; None: nothing is said of them.
+        self.llm = llm
+        self.automations = automations
 
     @property
     def more(self) -> dict[str, list[str]]:
@@ -214,7 +219,13 @@ def read_manifest(home: Home, sha256: str) -> Manifest | None:
     lists = (manifest.patterns, manifest.hooks, manifest.events, manifest.hook_files)
     good = all(isinstance(one, list) and all(isinstance(t, str) for t in one) for one in lists)
     good = good and all(type(one) is dict for one in manifest.routes)
-    tables = (manifest.store, manifest.memory, manifest.personas)
+    tables = (
+        manifest.store,
+        manifest.memory,
+        manifest.personas,
+        manifest.llm,
+        manifest.automations,
+    )
     good = good and all(one is None or type(one) is dict for one in tables)
     return manifest if good and isinstance(manifest.problem, str) else None
 

@@ -82,9 +82,9 @@ _EXAMPLE = 'write {"atlas": {"command": "claude", "mode": "headless"}}'
 _NAMES = "letters, digits, _ . and -, at most 64, none of relay's own names"
 
 
-def parse_persona(name: str, entry: object) -> PersonaSpec:
+def parse_persona(name: str, entry: object, where: str = "") -> PersonaSpec:
     """One persona, as a person writes it or as ``to_json`` made it. Raises ConfigError."""
-    where = f"personas[{name!r}]"
+    where = where or f"personas[{name!r}]"
     if isinstance(entry, str):
         entry = {"command": entry}
     if not isinstance(entry, Mapping):

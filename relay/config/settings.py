@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from relay.config.llm_settings import parse_llm
 from relay.config.memory_settings import MEMORY_KEYS, MemorySettings, parsed
 from relay.config.mistakes import Mistakes
 from relay.config.personas import PersonaSpec, parse_personas
@@ -44,10 +45,15 @@ KEYS = {
     "memory": "how memories are kept, and what the agent is told of them; see docs/memory.md",
     "shell_output": "what a message in a shell's output does that nobody typed: hold, fire, ignore",
     "personas": "who takes what routes dispatch, by name; see docs/broker.md",
+    "llm": "the language model that automations ask; see docs/automations.md",
+    "automations": "whether agents may register some, and how many run at once: your own file's",
     "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
 }
 #: The fields of Settings that have another name than their key.
 _FIELDS = {"timeout": "handler_timeout"}
+#: The keys of ``automations``, with what counts where nothing is said, and workers at most.
+AUTOMATION_KEYS = {"agents": True, "workers": 4}
+WORKERS_MAX = 16
 PATTERN_KEYS = ("handler", "override", "timeout")
 ROUTE_KEYS = ("handler", "kinds", "channels", "priority", "timeout")
 #: Exactly one of these says what a handler runs.
@@ -71,6 +77,8 @@ class Settings:
     hook_files: tuple[str, ...] = ()
     memory: MemorySettings = MemorySettings()
     personas: Mapping[str, PersonaSpec] = field(default_factory=dict)
+    llm: Mapping[str, Any] | None = None
+    automations: Mapping[str, Any] = field(default_factory=lambda: dict(AUTOMATION_KEYS))
     #: The names of the settings that the file or the program set.
     given: frozenset[str] = frozenset()
 
@@ -97,6 +105,10 @@ def with_setting(settings: Settings, key: str, value: object) -> Settings:
         return replace(settings, memory=memory_settings(value), given=given)
     if key == "personas":
         return replace(settings, personas=parse_personas(value), given=given)
+    if key == "llm":
+        return replace(settings, llm=None if value is None else parse_llm(value), given=given)
+    if key == "automations":
+        return replace(settings, automations=_automations(value), given=given)
     if value is not None and not isinstance(value, str):
         raise ConfigError(f"{key} must be a string, not {value!r}")
     return replace(settings, task=value, given=given)
@@ -109,6 +121,21 @@ def memory_settings(value: object) -> MemorySettings:
             f"memory must be a dictionary, not {value!r}", hint='write {"backend": "local"}'
         )
     return parsed(known_keys(value, MEMORY_KEYS, "memory"))
+
+
+def _automations(value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"automations must be a dictionary, not {value!r}", hint='write {"agents": False}'
+        )
+    found = {**AUTOMATION_KEYS, **known_keys(value, AUTOMATION_KEYS, "automations")}
+    if not isinstance(found["agents"], bool):
+        raise ConfigError(f"automations: agents must be True or False, not {found['agents']!r}")
+    if type(found["workers"]) is not int or not 1 <= found["workers"] <= WORKERS_MAX:
+        raise ConfigError(
+            f"automations: workers must be 1 to {WORKERS_MAX}, not {found['workers']!r}"
+        )
+    return found
 
 
 def apply_dictionaries(

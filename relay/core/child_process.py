@@ -1,18 +1,48 @@
-"""How a process that the broker has started takes its socket, and ends."""
+"""How a process of relay's is started, takes its socket, and ends."""
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from relay.core.processes import descendants
 
 #: Seconds that processes have to end when they are told to.
 ENDING = 3.0
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def python(module: str) -> tuple[str, ...]:
+    """The command that runs ``main`` of ``module``. -P: nothing in its folder may take a module's
+    place."""
+    run = f"import sys; sys.path.append(sys.argv.pop(1)); from {module} import main; main()"
+    return (sys.executable, "-P", "-u", "-c", run, _ROOT)
+
+
+def limit(what: int, soft: int) -> None:
+    """Limit a resource of this process (``resource.RLIMIT_…``) to ``soft``, where that may be."""
+    hard = resource.getrlimit(what)[1]
+    with suppress(OSError, ValueError):
+        resource.setrlimit(what, (soft if hard < 0 else min(soft, hard), hard))
+
+
+@contextmanager
+def unlimited(*whats: int) -> Iterator[None]:
+    """Lift such limits for what is started meanwhile."""
+    before = {what: resource.getrlimit(what) for what in whats}
+    for what, (_, hard) in before.items():
+        resource.setrlimit(what, (hard, hard))
+    try:
+        yield
+    finally:
+        for what, limits in before.items():
+            resource.setrlimit(what, limits)
 
 
 def take_input() -> socket.socket:

@@ -59,6 +59,18 @@ def loads(text: str) -> Any:
     return value
 
 
+def of_model(answer: str) -> Any:
+    """The JSON value that a language model answers. Some think aloud first, some put the value into
+    a fence; nothing else may stand beside it. Raises ValueError."""
+    import re
+
+    text = answer.strip()
+    if "<think>" in text:
+        text = re.sub(r"\s*<think>.*?</think>", "", text, count=1, flags=re.DOTALL).strip()
+    fenced = re.fullmatch(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", text, re.DOTALL)
+    return loads(fenced[1] if fenced else text)
+
+
 def size_of(value: object) -> int:
     """Bytes of ``value`` as strict JSON. Raises ValueError for what SQLite or UTF-8 cannot hold: a
     number that is not finite, a lone surrogate."""

@@ -9,6 +9,7 @@ edge (a line end, or cursor movement): then it goes on in the next run of CONTIN
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from relay.directive import secret_patterns
 from relay.directive.secret_patterns import BEHIND, SecretContext, SecretShape
 
 MASK = "*"
+#: Characters of a server's own words in an error.
+WORDS_MAX = 200
 #: A stream keeps at most so many characters back, to see whether they become a token.
 HELD_MAX = 16 * 1024
 #: After a line break a token that could be whole only goes on in a run of so many characters.
@@ -68,6 +71,21 @@ def find(text: str) -> list[tuple[int, int, str]]:
                 start = found.pop()[0]
         found.append((start, end, secret.kind))
     return found
+
+
+def server_words(body: bytes, key: str) -> str:
+    """The server's words for what is wrong, in one short line; some repeat the key."""
+    try:
+        error = json.loads(body)["error"]
+        text = str(error["message"] if isinstance(error, dict) else error)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    if key:
+        text = text.replace(key, "*" * len(key))
+    # Cut first, but far behind the end: a token that is cut may not be known as one.
+    text = redact(text[: 10 * WORDS_MAX])
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= WORDS_MAX else line[:WORDS_MAX] + "…"
 
 
 class Redactor:

@@ -35,7 +35,7 @@ class Extraction:
     agent: str
     text: str  # empty once there are facts
     asked_ms: int
-    llm: dict[str, str]  # as relay.config.memory_llm has it, without the key
+    llm: dict[str, str]  # as relay.config.llm_settings has it, without the key
     needs_key: bool
     fields: Json = field(default_factory=dict)  # of each save: where it belongs, what is secret
     store: Json | None = None  # as the request named it, when no secret is in it; None: the default

@@ -15,12 +15,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
-from relay.config.memory_llm import from_config
+from relay.config import llm_client
+from relay.config.llm_settings import from_config
 from relay.config.memory_spec import StoreSpec
 from relay.core.bounded import RecentSet
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.paths import Home
-from relay.memory import extraction_prompt, llm_client
+from relay.memory import extraction_prompt
 from relay.memory.extraction_files import (
     DONE_MAX,
     FILES_MAX,
@@ -200,7 +201,8 @@ class Extractor:
         model = from_config({**one.llm, "api_key": one.key})
         again = one.problem.message if isinstance(one.problem, extraction_prompt.NoFacts) else ""
         question = extraction_prompt.question(one.text, again)
-        found = list(extraction_prompt.facts(asyncio.run(llm_client.ask(model, *question))))
+        asked = llm_client.ask(model, *question, form=extraction_prompt.FORM)
+        found = list(extraction_prompt.facts(asyncio.run(asked)))
         self._check_open()
         self._folder.write(replace(one, facts=found, text=""))
         one.facts, one.text = found, ""

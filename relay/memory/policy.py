@@ -1,16 +1,12 @@
-"""Keeps secrets out of what is remembered, and out of what a server's errors repeat. Pure."""
+"""Keeps secrets out of what is remembered. Pure."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from enum import StrEnum
 
 from relay.core.errors import UsageError
 from relay.directive import redact
-
-#: Characters of a server's own words in an error.
-_WORDS_MAX = 200
 
 
 class Secrets(StrEnum):
@@ -52,18 +48,3 @@ def _clean(value: object, policy: Secrets) -> object:
     if isinstance(value, list):
         return [_clean(item, policy) for item in value]
     return clean_meta(value, policy) if isinstance(value, dict) else value
-
-
-def server_words(body: bytes, key: str) -> str:
-    """The server's words for what is wrong, in one short line; some repeat the key."""
-    try:
-        error = json.loads(body)["error"]
-        text = str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ""
-    if key:
-        text = text.replace(key, "*" * len(key))
-    # Cut first, but far behind the end: a token that is cut may not be known as one.
-    text = redact.redact(text[: 10 * _WORDS_MAX])
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= _WORDS_MAX else line[:_WORDS_MAX] + "…"

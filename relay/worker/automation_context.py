@@ -21,6 +21,7 @@ from relay.core.errors import UsageError
 from relay.core.paths import Home
 from relay.ledger import sql_query
 from relay.protocol.worker import LOG_MAX, STATE_MAX
+from relay.worker.automation_llm import LanguageModel
 
 Json = dict[str, Any]
 
@@ -73,11 +74,12 @@ class AutomationContext:
         #: Whether this is a test: nothing that comes of it will be stored or done.
         self.dry = bool(asked.get("dry"))
         self.state: Json = asked["state"]
-        self.ledger = LedgerReader(home, time.monotonic() + asked["deadline"])
+        end = time.monotonic() + asked["deadline"]
+        self.ledger = LedgerReader(home, end)
+        self.llm = LanguageModel(asked["llm"], home, end)
         lines = LogLines()
         self.log = logging.Logger(self.automation.name)
         self.log.addHandler(lines)
-        self.llm_calls = 0
         self._lines = lines
         self._before = {key: json.dumps(one) for key, one in self.state.items()}
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from relay.automation.definition import RESULT_MAX, Automation, AutomationResult, Definition
 from relay.core import json_text
-from relay.core.child_process import end_descendants, give_up, take_input
+from relay.core.child_process import end_descendants, give_up, limit, take_input
 from relay.core.errors import RelayError, UsageError, error_fields
 from relay.core.paths import Home
 from relay.core.processes import adopt_orphans
@@ -95,7 +95,7 @@ class AutomationWorker:
 
     def _answer(self, asked: Json) -> Json:
         deadline = asked.get("deadline", LOAD_DEADLINE)
-        _limit(resource.RLIMIT_CPU, int(time.process_time() + deadline) + 1)
+        limit(resource.RLIMIT_CPU, int(time.process_time() + deadline) + 1)
         if asked["do"] == "run":
             return self._run(asked)
         try:
@@ -131,7 +131,7 @@ class AutomationWorker:
             if isinstance(error, MemoryError):
                 said["spoiled"] = True
         said["latency_us"] = int((time.perf_counter() - began) * 1e6)
-        return said | {"llm_calls": ctx.llm_calls, "log": ctx.told}
+        return said | {"llm_calls": ctx.llm.calls, "log": ctx.told}
 
     def _something_is_left(self) -> bool:
         """Whether the run has left what the next one would meet; small things are put right."""
@@ -210,12 +210,6 @@ def _of(frame: types.FrameType, path: str) -> bool:
     return frame.f_code.co_filename == path
 
 
-def _limit(what: int, soft: int) -> None:
-    hard = resource.getrlimit(what)[1]
-    with suppress(OSError, ValueError):
-        resource.setrlimit(what, (soft if hard < 0 else min(soft, hard), hard))
-
-
 def main() -> None:
     """Serve the broker at the other end of standard input. Does not return."""
     home = Home(sys.argv[1])
@@ -223,9 +217,9 @@ def main() -> None:
         channel = take_input()
         os.environ["RELAY_HOME"] = home.root
         adopt_orphans()
-        _limit(resource.RLIMIT_AS, MEMORY_MAX)
-        _limit(resource.RLIMIT_NOFILE, FILES_MAX)
-        _limit(resource.RLIMIT_CORE, 0)
+        limit(resource.RLIMIT_AS, MEMORY_MAX)
+        limit(resource.RLIMIT_NOFILE, FILES_MAX)
+        limit(resource.RLIMIT_CORE, 0)
         AutomationWorker(channel, home).serve()
     except BaseException:
         traceback.print_exc()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from relay.app.headless_process import TYPED_MAX
-from relay.broker.service_process import python
+from relay.core.child_process import python
 from relay.core.dispatch import FULL, MINIMAL, PermissionLevel, PermissionSet
 from relay.core.ids import new_ulid
 from relay.core.paths import Home

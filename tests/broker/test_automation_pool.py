@@ -12,9 +12,17 @@ from typing import Any, TypeVar
 import pytest
 
 from relay.automation.definition import AutomationResult
-from relay.broker.automation_pool import AutomationPool, RunAnswer
+from relay.broker.automation_pool import (
+    AutomationPool,
+    AutomationSettings,
+    RunAnswer,
+    automation_settings,
+    llm_settings,
+)
+from relay.broker.trusted_configs import TrustedConfigs
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
+from tests.broker.conftest import Configure
 from tests.support import wait_until
 
 Json = dict[str, Any]
@@ -56,14 +64,9 @@ def question(automation: str = "A", version: int = 1, **fields: Any) -> Json:
     }
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    home = Home(str(tmp_path / "home"))
-    home.create()
-    return home
-
-
 def pooled(home: Home, use: Callable[[AutomationPool], Awaitable[T]], workers: int = 2) -> T:
+    home.create()
+
     async def run() -> T:
         pool = AutomationPool(home, log=print, workers=workers)
         try:
@@ -243,6 +246,24 @@ def test_a_source_is_sent_once_and_a_thread_that_is_left_over_ends_its_worker(ho
     assert {one["seen"] for one in found} == {"x"}
 
 
+def test_the_model_is_the_configured_one_and_its_program_has_no_limits_of_a_handler(
+    home: Home, configure: Configure, tmp_path: Path
+) -> None:
+    program = {"command": ["sh", "-c", "ulimit -v"], "tools": False}
+    configure(f"config = {{'llm': {program}, 'automations': {{'agents': False}}}}")
+    shop = tmp_path / "shop"
+    shop.mkdir()
+    configure("config = {'llm': {'provider': 'ollama', 'model': 'm'}}", shop)
+    configs = TrustedConfigs(home)
+    assert automation_settings(configs) == AutomationSettings(agents=False, workers=4)
+    assert llm_settings(configs, str(shop)) == {"provider": "ollama", "model": "m"}
+    asks = file("def handler(ctx): return {'enrich': {'said': ctx.llm('?')}}")
+    [answer, none] = ran(home, asks, llm=llm_settings(configs, None)) + ran(home, asks)
+    assert answer.result == AutomationResult(enrich={"said": "unlimited"}), answer.error
+    assert answer.llm_calls == 1
+    assert "no language model is configured" in (none.error or "") and none.llm_calls == 0
+
+
 def test_a_flood_of_output_and_of_log_lines_is_cut(home: Home) -> None:
     flood = file(
         "def handler(ctx):\n"
@@ -257,6 +278,8 @@ def test_a_flood_of_output_and_of_log_lines_is_cut(home: Home) -> None:
 
 
 def test_when_the_broker_stops_who_waits_gets_no_answer(home: Home) -> None:
+    home.create()
+
     async def use() -> None:
         pool = AutomationPool(home, log=print, workers=1)
         hang = file("def handler(ctx):\n    while True: pass")

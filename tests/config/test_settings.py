@@ -142,3 +142,17 @@ def test_a_custom_store_is_made_by_its_file() -> None:
 def test_what_memory_cannot_be(value: object, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         memory_settings(value)
+
+
+def test_automations_and_their_model_are_checked() -> None:
+    settings = applied({"config": {"automations": {"agents": False}, "llm": {"command": "claude"}}})
+    assert settings.automations == {"agents": False, "workers": 4}
+    assert settings.llm is not None and settings.llm["command"] == ["claude"]
+    for value, why in (
+        ({"workers": 0}, "workers must be 1 to 16, not 0"),
+        ({"agents": "no"}, "agents must be True or False"),
+        ({"worker": 1}, "unknown key 'worker' in automations"),
+        (True, "must be a dictionary"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            with_setting(Settings(), "automations", value)

@@ -13,8 +13,8 @@ import pytest
 
 from relay.cli.memory_checks import config_warnings
 from relay.config import trust
+from relay.config.llm_settings import PROVIDERS, resolved
 from relay.config.load import load
-from relay.config.memory_llm import PROVIDERS, resolved
 from relay.config.memory_spec import StoreSpec
 from relay.config.settings import memory_settings
 from relay.config.trust import read_config

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 
 from relay.core.errors import ConfigError
 from relay.core.http import RequestFailed, Response, request
+from relay.directive.redact import server_words
 from relay.memory.embedding import EmbedderUnavailable
 from relay.memory.embedding.numeric import load_numpy
-from relay.memory.policy import server_words
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from relay.config import memory_providers as providers
-from relay.config.memory_llm import PROVIDERS, LLMApi, from_config, resolved
+from relay.config.llm_client import ANSWER_MAX, LLMUnavailable, ask
+from relay.config.llm_settings import PROVIDERS, LLMApi, from_config, resolved
 from relay.core.errors import ConfigError
-from relay.memory.llm_client import ANSWER_MAX, LLMUnavailable, ask
 from tests.memory.embedding.server import Answer, Asked, EmbeddingServer
 
 KEY = "sk-sesame-0123456789"
@@ -30,7 +30,7 @@ def asked(
 ) -> tuple[str, Asked]:
     with EmbeddingServer(reply) as server:
         model = from_config({"provider": provider, "model": "m", "url": server.url, **config})
-        said = asyncio.run(ask(model, "be short", "what?", timeout=timeout))
+        said = asyncio.run(ask(model, "be short", "what?", timeout=timeout, form="json"))
     (one,) = server.asked
     return said, one
 
@@ -55,7 +55,7 @@ def test_the_requests_are_those_of_the_three_apis() -> None:
     assert (said, ollama.path) == ("the answer", "/api/chat")
     assert "authorization" not in ollama.headers
     assert ollama.body["messages"] == messages
-    assert ollama.body["format"] == {"type": "array", "items": {"type": "string"}}
+    assert ollama.body["format"] == "json"
     said, anthropic = asked("anthropic", always(BODIES["anthropic"]), api_key=KEY)
     assert (said, anthropic.path) == ("the answer", "/v1/messages")
     assert anthropic.headers["x-api-key"] == KEY and anthropic.headers["anthropic-version"]

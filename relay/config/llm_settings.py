@@ -1,4 +1,7 @@
-"""Which language model reads an agent's last words: ``memory.config.llm``, checked. Pure.
+"""Which language model relay asks: ``llm``, and ``llm`` of ``memory.config``, checked. Pure.
+
+What memories are made of an agent's last words with is the second; the first is ctx.llm of
+automations, and may be a program that answers once (``claude -p``) instead of a server.
 
 Three kinds of servers: OpenAI's ``/v1/chat/completions``, which most others have too, ollama's
 ``/api/chat`` and Anthropic's ``/v1/messages``.
@@ -10,9 +13,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 from urllib.parse import urlsplit
 
+from relay.config import memory_providers
 from relay.config.memory_spec import resolve
+from relay.config.personas import HEADLESS, parse_persona
 from relay.core.errors import ConfigError
 from relay.core.suggest import did_you_mean
 
@@ -28,6 +34,8 @@ class LLMApi(StrEnum):
     ANTHROPIC = "anthropic"
 
 
+#: Of a server that the setting ``llm`` names.
+_KEYS = ("provider", "model", "url", "api_key_env")
 _PATHS = {
     LLMApi.OPENAI: "/v1/chat/completions",
     LLMApi.OLLAMA: "/api/chat",
@@ -82,8 +90,24 @@ class LLM:
         return {"provider": self.api.value, "url": self.url, "model": self.model}
 
 
+def parse_llm(value: object) -> dict[str, Any]:
+    """The setting ``llm``, flat and checked, as ``resolved`` or a persona takes it: it has a
+    ``command`` or a ``provider``, and no secret. Raises ConfigError."""
+    found = memory_providers.plain(value, "llm")
+    if isinstance(found, dict) and "command" in found:
+        if found.get("mode", HEADLESS) != HEADLESS:
+            raise ConfigError("llm: a program that is asked is headless", hint="leave out mode")
+        return parse_persona("llm", {**found, "mode": HEADLESS}, where="llm").to_json()
+    found = memory_providers.llm(found, "llm")
+    for key in found:
+        if key not in _KEYS:
+            raise ConfigError(f"unknown key {key!r} in llm", hint=f"known: {', '.join(_KEYS)}")
+    from_config(found)
+    return found
+
+
 def resolved(config: Mapping[str, object], environ: Mapping[str, str]) -> LLM:
-    """The model of ``config.llm``, with its key from ``environ``: where the user's is.
+    """The model of a section ``llm``, with its key from ``environ``: where the user's is.
 
     ``api_key_env`` names the variable, which must be set then. Without it the provider's own is
     taken, if it is set. Raises ConfigError.
@@ -103,14 +127,14 @@ def from_config(config: Mapping[str, object]) -> LLM:
     known = PROVIDERS.get(name)
     if known is None and not url:
         raise ConfigError(
-            f"memory: there is no llm provider {name!r}",
+            f"there is no llm provider {name!r}",
             hint=did_you_mean(name, list(PROVIDERS)) or "give the url of an OpenAI-compatible one",
         )
     if not model:
-        raise ConfigError("memory: the llm has no model", hint='write {"model": "NAME"}')
+        raise ConfigError("the llm has no model", hint='write {"model": "NAME"}')
     # h11 would put the header it refuses into its error.
     if not (key.isascii() and key.isprintable()):
-        raise ConfigError("memory: the llm's key holds characters that no header may have")
+        raise ConfigError("the llm's key holds characters that no header may have")
     api = known.api if known else LLMApi.OPENAI
     return LLM(api, _address(api, url or (known.url if known else "")), model, key)
 
@@ -118,7 +142,7 @@ def from_config(config: Mapping[str, object]) -> LLM:
 def _text(config: Mapping[str, object], key: str) -> str:
     value = config.get(key)
     if value is not None and not isinstance(value, str):
-        raise ConfigError(f"memory: the llm's {key} must be a string")
+        raise ConfigError(f"the llm's {key} must be a string")
     return value or ""
 
 
@@ -131,7 +155,7 @@ def _address(api: LLMApi, url: str) -> str:
         usable = False
     if not usable or "@" in parts.netloc or _KEY_IN_QUERY.search(parts.query):
         raise ConfigError(
-            "memory: the llm's url must be http://HOST[:PORT] or https://…",
+            "the llm's url must be http://HOST[:PORT] or https://…",
             hint="a key is not part of it: give api_key_env",
         )
     wanted, path = _PATHS[api], parts.path.rstrip("/")

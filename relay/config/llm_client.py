@@ -1,7 +1,4 @@
-"""Asks a language model on a server, over HTTP. Nothing is streamed, no tool is offered to it.
-
-A file of its own because it is tested by itself.
-"""
+"""Asks a language model on a server, over HTTP. Nothing is streamed, no tool is offered to it."""
 
 from __future__ import annotations
 
@@ -9,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from relay.config.memory_llm import LLM, LLMApi
+from relay.config.llm_settings import LLM, LLMApi
 from relay.core.errors import RelayError
 from relay.core.http import RequestFailed, request
-from relay.memory.policy import server_words
+from relay.directive.redact import server_words
 
 #: Seconds for one question and its answer; bytes of the answer's body.
 DEADLINE = 60.0
@@ -25,7 +22,6 @@ _ANTHROPIC_VERSION = "2023-06-01"
 #: ollama forgets the beginning of what does not fit its context, which is small unless told.
 _CONTEXT_MIN, _CONTEXT_MAX = 4096, 32768
 _CHARS_A_TOKEN = 3
-_LIST_OF_STRINGS = {"type": "array", "items": {"type": "string"}}
 
 
 class LLMUnavailable(RelayError):
@@ -38,12 +34,18 @@ class LLMUnavailable(RelayError):
         self.passing = passing
 
 
-async def ask(llm: LLM, system: str, user: str, *, timeout: float = DEADLINE) -> str:
-    """The model's answer to the prompts ``system`` and ``user``.
+async def ask(
+    llm: LLM, system: str, user: str, *, timeout: float = DEADLINE, form: object = None
+) -> str:
+    """The model's answer to the prompts ``system`` and ``user``. ``form``: what an ollama holds it
+    to, "json" or a schema.
 
     Raises LLMUnavailable. The deadline is for all but the look-up of the host's name.
     """
-    asked = json.dumps(_BODIES[llm.api](llm.model, system, user)).encode()
+    body = _BODIES[llm.api](llm.model, system, user)
+    if form is not None and llm.api is LLMApi.OLLAMA:
+        body["format"] = form
+    asked = json.dumps(body).encode()
     try:
         answer = await request(
             "POST", llm.url, _headers(llm), asked, timeout=timeout, body_max=ANSWER_MAX
@@ -79,7 +81,7 @@ def _ollama(model: str, system: str, user: str) -> dict[str, object]:
     wanted = (len(system) + len(user)) // _CHARS_A_TOKEN + _CONTEXT_MIN // 2
     context = min(max(wanted, _CONTEXT_MIN), _CONTEXT_MAX)
     options = {"temperature": 0, "num_ctx": context}
-    return {**_openai(model, system, user), "format": _LIST_OF_STRINGS, "options": options}
+    return {**_openai(model, system, user), "options": options}
 
 
 def _anthropic(model: str, system: str, user: str) -> dict[str, object]:
@@ -107,7 +109,7 @@ def _refused(llm: LLM, status: int, body: bytes) -> LLMUnavailable:
     said = server_words(body, llm.key)
     hint = ""
     if status in (401, 403):
-        hint = "check the key: config.llm.api_key_env names the environment variable that has it"
+        hint = "check the key: api_key_env of llm names the environment variable that has it"
     elif status == 404 and llm.api is LLMApi.OLLAMA:
         hint = f"does it have the model? ollama pull {llm.model}"
     elif status == 404:
