@@ -233,8 +233,8 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
         merge=settings.merge,
         channel_adapters=[one.name for one in registry.channel_adapters()],
         personas={name: one.to_json() for name, one in settings.personas.items()},
-        llm=None if settings.llm is None else dict(settings.llm),
-        automations=dict(settings.automations),
+        llm=settings.llm,
+        automations=settings.automations,
     )
 
 
@@ -380,13 +380,11 @@ def _collect(file: ConfigFile, module: types.ModuleType, mistakes: Mistakes) -> 
     return LoadedConfig(file.path, registry, settings, file.sha256, warnings=tuple(warnings))
 
 
-def _relays(names: dict[str, Any]) -> list[Any]:
-    # By shape: the class lives above this module.
+def _relays(names: dict[str, Any]) -> list[Any]:  # by shape: the class lives above this module
     found: list[Any] = []
     for value in names.values():
-        shaped = isinstance(getattr(value, "registry", None), Registry) and isinstance(
-            getattr(value, "settings", None), Settings
-        )
+        parts = getattr(value, "registry", None), getattr(value, "settings", None)
+        shaped = isinstance(parts[0], Registry) and isinstance(parts[1], Settings)
         if shaped and not any(value is other for other in found):
             found.append(value)
     return found

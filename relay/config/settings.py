@@ -77,8 +77,8 @@ class Settings:
     hook_files: tuple[str, ...] = ()
     memory: MemorySettings = MemorySettings()
     personas: Mapping[str, PersonaSpec] = field(default_factory=dict)
-    llm: Mapping[str, Any] | None = None
-    automations: Mapping[str, Any] = field(default_factory=lambda: dict(AUTOMATION_KEYS))
+    llm: dict[str, Any] | None = None
+    automations: dict[str, Any] = field(default_factory=lambda: dict(AUTOMATION_KEYS))
     #: The names of the settings that the file or the program set.
     given: frozenset[str] = frozenset()
 
