@@ -16,7 +16,12 @@ from functools import partial
 
 from relay.automation.circuit import CircuitState
 from relay.automation.definition import RESULT_MAX, AutomationResult
-from relay.broker.automation_pool import AutomationPool, RunAnswer
+from relay.broker.automation_pool import (
+    AutomationPool,
+    RunAnswer,
+    automation_settings,
+    llm_settings,
+)
 from relay.broker.automation_registry import ActiveAutomation, AutomationRegistry
 from relay.broker.batch import Batch
 from relay.broker.committer import Committer
@@ -98,7 +103,7 @@ class AutomationLanes:
         self._changed = changed
         self._held = held
         self.registry = AutomationRegistry(ledger)
-        self.pool = AutomationPool(home, log=log)
+        self.pool = AutomationPool(home, log=log, workers=automation_settings(configs).workers)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._lanes: dict[str, _Lane] = {}
@@ -230,7 +235,7 @@ class AutomationLanes:
                 "config": one.definition.config,
             },
             "state": automation_rows.state(self._ledger, row.id),
-            "llm": None,
+            "llm": llm_settings(self._configs, row.folder),
             "deadline": one.definition.deadline,
             "dry": dry,
         }
