@@ -18,10 +18,10 @@ from dataclasses import replace
 from relay.agents.headless import HeadlessForm
 from relay.agents.profile import find_profile
 from relay.broker.directory import Directory
-from relay.broker.service_process import python
 from relay.broker.trusted_configs import USER, TrustedConfigs
 from relay.config.personas import PersonaSpec, parse_persona
 from relay.core.bounded import BoundedDict
+from relay.core.child_process import python
 from relay.core.errors import ConfigError
 from relay.core.files import open_private
 from relay.core.json_text import dumps
