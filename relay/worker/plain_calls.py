@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -42,11 +42,12 @@ class PlainCalls:
         """What each said, in the order of ``routes``. Never raises."""
         sweep = _Sweep(event, routes, self._read)
         self._hung = [one for one in self._hung if one[1].is_alive()]
-        for index, one in enumerate(routes) if self._hung else ():
-            mine = sum(name == one.name for name, _ in self._hung)
-            if mine >= HUNG_PER_HANDLER or len(self._hung) >= HUNG_MAX:
+        hang = Counter(name for name, _ in self._hung)
+        for index, one in enumerate(routes) if hang else ():
+            if hang[one.name] >= HUNG_PER_HANDLER or len(self._hung) >= HUNG_MAX:
                 sweep.left.remove(index)
-                sweep.found[index] = (0, None, f"switched off: {mine} of its calls hang")
+                which = f"{hang[one.name]} of its" if hang[one.name] else f"{HUNG_MAX} other"
+                sweep.found[index] = (0, None, f"switched off: {which} calls hang")
         self._start(sweep, 1)
         while None in sweep.found:
             waiting = len(sweep.left)
