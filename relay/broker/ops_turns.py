@@ -81,12 +81,11 @@ class TurnOps:
         return bool(fresh)
 
     def _asked(self, id_: str, recipient: str) -> TurnPrompt:
-        with self._ledger.guard() as db:
-            row = db.execute(
-                "SELECT e.seq, ifnull(e.body,''), e.created_ms FROM events e JOIN deliveries d"
-                " ON d.event=e.seq WHERE e.id=? AND d.recipient=?",
-                (id_, recipient),
-            ).fetchone()
+        row = self._ledger.row(
+            "SELECT e.seq, ifnull(e.body,''), e.created_ms FROM events e JOIN deliveries d"
+            " ON d.event=e.seq WHERE e.id=? AND d.recipient=?",
+            (id_, recipient),
+        )
         if row is None:
             raise NotFound(f"no message {id_} was sent to {recipient}")
         return TurnPrompt(*row)

@@ -30,30 +30,28 @@ class TurnPrompt:
 
 def session_of(ledger: Ledger, persona: str, label: str, now_ms: int) -> str:
     """The id of a persona's session, which is made when it is missing."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT id FROM agent_sessions WHERE persona=? AND label=?", (persona, label)
-        ).fetchone()
-        if found:
-            return str(found[0])
-        id_ = derived_ulid(now_ms, "session", persona, label)
-        db.execute(
-            "INSERT INTO agent_sessions (id, source, persona, label, created_ms, updated_ms)"
-            " VALUES (?,?,?,?,?,?)",
-            (id_, OWN, persona, label, now_ms, now_ms),
-        )
+    found = ledger.row(
+        "SELECT id FROM agent_sessions WHERE persona=? AND label=?", (persona, label)
+    )
+    if found:
+        return str(found[0])
+    id_ = derived_ulid(now_ms, "session", persona, label)
+    ledger.change(
+        "INSERT INTO agent_sessions (id, source, persona, label, created_ms, updated_ms)"
+        " VALUES (?,?,?,?,?,?)",
+        (id_, OWN, persona, label, now_ms, now_ms),
+    )
     return id_
 
 
 def answered(ledger: Ledger, session: str, events: Sequence[int]) -> set[int]:
     """Those of ``events`` that a turn of this session has answered."""
-    with ledger.guard() as db:
-        marks = ",".join("?" * len(events))
-        rows = db.execute(
-            f"SELECT event FROM agent_messages WHERE event IN ({marks}) AND session=?",
-            (*events, session),
-        )
-        return {int(row[0]) for row in rows}
+    marks = ",".join("?" * len(events))
+    rows = ledger.rows(
+        f"SELECT event FROM agent_messages WHERE event IN ({marks}) AND session=?",
+        (*events, session),
+    )
+    return {int(row[0]) for row in rows}
 
 
 def add_turn(
@@ -126,44 +124,40 @@ def add_turn(
 
 def external_id_of(ledger: Ledger, session: str) -> str | None:
     """What the agent calls this conversation itself, once it has told."""
-    with ledger.guard() as db:
-        found = db.execute("SELECT external_id FROM agent_sessions WHERE id=?", (session,))
-        id_ = found.fetchone()[0]
+    id_ = ledger.row("SELECT external_id FROM agent_sessions WHERE id=?", (session,))[0]
     return None if id_ is None else str(id_)
 
 
 def history(ledger: Ledger, session: str, turns: int, longest: int) -> list[tuple[str, str]]:
     """(role, text) of the last ``turns`` turns up to the head as it is now, the newest last. Of a
     text of more than ``longest`` characters its beginning and its end."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "WITH RECURSIVE thread (id, parent, n) AS ("
-            " SELECT t.id, t.parent_turn, 1 FROM agent_sessions s JOIN agent_turns t"
-            " ON t.id=s.head_turn WHERE s.id=?"
-            " UNION ALL SELECT t.id, t.parent_turn, n+1 FROM agent_turns t JOIN thread"
-            " ON t.id=thread.parent WHERE n<?)"
-            " SELECT m.role, CASE WHEN length(m.content) <= ? THEN m.content"
-            " ELSE substr(m.content, 1, ?) || ' […] ' || substr(m.content, -?) END"
-            " FROM thread JOIN agent_messages m ON m.turn=thread.id"
-            " ORDER BY thread.n DESC, m.number",
-            (session, turns, longest, longest // 2, longest // 2),
-        ).fetchall()
+    found = ledger.rows(
+        "WITH RECURSIVE thread (id, parent, n) AS ("
+        " SELECT t.id, t.parent_turn, 1 FROM agent_sessions s JOIN agent_turns t"
+        " ON t.id=s.head_turn WHERE s.id=?"
+        " UNION ALL SELECT t.id, t.parent_turn, n+1 FROM agent_turns t JOIN thread"
+        " ON t.id=thread.parent WHERE n<?)"
+        " SELECT m.role, CASE WHEN length(m.content) <= ? THEN m.content"
+        " ELSE substr(m.content, 1, ?) || ' […] ' || substr(m.content, -?) END"
+        " FROM thread JOIN agent_messages m ON m.turn=thread.id"
+        " ORDER BY thread.n DESC, m.number",
+        (session, turns, longest, longest // 2, longest // 2),
+    )
     return [(str(role), str(text)) for role, text in found]
 
 
 def answers_to(ledger: Ledger, message: str) -> list[Row]:
     """What came of the message with this id, from each that has answered it."""
-    with ledger.guard() as db:
-        rows = db.execute(
-            "SELECT s.persona, t.id, t.state, t.reason, t.inferred, t.model, t.tool_call_count,"
-            " ifnull((SELECT content"
-            " FROM agent_messages a WHERE a.turn=t.id AND a.role='assistant'"
-            " ORDER BY number DESC LIMIT 1), '') FROM events e"
-            " JOIN agent_messages m ON m.event=e.seq AND m.role='user'"
-            " JOIN agent_turns t ON t.id=m.turn JOIN agent_sessions s ON s.id=m.session"
-            " WHERE e.id=? ORDER BY m.seq",
-            (message,),
-        ).fetchall()
+    rows = ledger.rows(
+        "SELECT s.persona, t.id, t.state, t.reason, t.inferred, t.model, t.tool_call_count,"
+        " ifnull((SELECT content"
+        " FROM agent_messages a WHERE a.turn=t.id AND a.role='assistant'"
+        " ORDER BY number DESC LIMIT 1), '') FROM events e"
+        " JOIN agent_messages m ON m.event=e.seq AND m.role='user'"
+        " JOIN agent_turns t ON t.id=m.turn JOIN agent_sessions s ON s.id=m.session"
+        " WHERE e.id=? ORDER BY m.seq",
+        (message,),
+    )
     names = ("from", "turn", "state", "reason", "inferred", "model", "tool_calls", "text")
     found = [dict(zip(names, row, strict=True)) for row in rows]
     return [{**one, "inferred": bool(one["inferred"])} for one in found]

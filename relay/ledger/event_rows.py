@@ -59,10 +59,9 @@ class OutsideEvent:
 
 def id_of(ledger: Ledger, channel: str, source_id: str) -> str | None:
     """The id of an event that is known by its channel and that one's own id of it."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT id FROM events WHERE channel=? AND source_id=?", (channel, source_id)
-        ).fetchone()
+    found = ledger.row(
+        "SELECT id FROM events WHERE channel=? AND source_id=?", (channel, source_id)
+    )
     return None if found is None else str(found[0])
 
 
@@ -89,8 +88,7 @@ def add(ledger: Ledger, row: OutsideRow, outside: OutsideEvent) -> None:
         person = persons.ensure(
             ledger, outside.channel, sender, name=name, type_=type_, now_ms=now_ms
         )
-        with ledger.guard() as db:
-            db.execute("INSERT INTO event_participants VALUES (?,?,'from')", (seq, person))
+        ledger.change("INSERT INTO event_participants VALUES (?,?,'from')", (seq, person))
 
 
 def note_thread(
@@ -99,31 +97,28 @@ def note_thread(
     """There is this thread; what is known of it stays."""
     group = outside is not None and outside.peer_kind is PeerKind.GROUP
     peer = None if outside is None else outside.peer
-    with ledger.guard() as db:
-        db.execute(
-            "INSERT OR IGNORE INTO threads (channel, id, is_group, peer, created_ms)"
-            " VALUES (?,?,?,?,?)",
-            (channel, thread, int(group), peer, now_ms),
-        )
+    ledger.change(
+        "INSERT OR IGNORE INTO threads (channel, id, is_group, peer, created_ms)"
+        " VALUES (?,?,?,?,?)",
+        (channel, thread, int(group), peer, now_ms),
+    )
 
 
 def files_of(ledger: Ledger, seq: int) -> list[ContentFile]:
     """The files of one event, in its order."""
-    with ledger.guard() as db:
-        rows = db.execute(
-            "SELECT sha256, name, content_type, size FROM event_files WHERE event=? ORDER BY n",
-            (seq,),
-        ).fetchall()
+    rows = ledger.rows(
+        "SELECT sha256, name, content_type, size FROM event_files WHERE event=? ORDER BY n",
+        (seq,),
+    )
     return [ContentFile(*row) for row in rows]
 
 
 def shown(ledger: Ledger, id_: str) -> dict[str, Any]:
     """What an event of another channel says beyond what every event does, for people."""
     names = ("channel", "source_id", "account", "peer_kind", "peer", "reply_to", "content_type")
-    with ledger.guard() as db:
-        seq, occurred, sender, *values = db.execute(
-            f"SELECT seq, occurred_ms, agent, {', '.join(names)} FROM events WHERE id=?", (id_,)
-        ).fetchone()
+    seq, occurred, sender, *values = ledger.row(
+        f"SELECT seq, occurred_ms, agent, {', '.join(names)} FROM events WHERE id=?", (id_,)
+    )
     home = Home(os.path.dirname(ledger.path))
     return {
         **dict(zip(names, values, strict=True)),

@@ -38,36 +38,26 @@ class IngestedFile:
 
 def place(ledger: Ledger, path: str) -> IngestedFile | None:
     """How far this file was read, if it was."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT path, source, device_inode, offset, state_json FROM ingested_files"
-            " WHERE path=?",
-            (path,),
-        ).fetchone()
+    found = ledger.row(
+        "SELECT path, source, device_inode, offset, state_json FROM ingested_files WHERE path=?",
+        (path,),
+    )
     return None if found is None else IngestedFile(*found)
 
 
 def note_own(ledger: Ledger, conversation: str, session: str, now_ms: int) -> None:
     """A program calls a conversation of relay's own session so."""
-    with ledger.guard() as db:
-        db.execute(
-            "INSERT OR IGNORE INTO own_conversations VALUES (?,?,?)",
-            (conversation, session, now_ms),
-        )
+    ledger.change(
+        "INSERT OR IGNORE INTO own_conversations VALUES (?,?,?)",
+        (conversation, session, now_ms),
+    )
 
 
 def add(ledger: Ledger, file: IngestedFile, rows: PastTurns, now_ms: int) -> dict[str, int]:
     """Store what was read of ``file`` up to its offset, in the open transaction: all or nothing of
     it. Returns how many rows are new."""
-    with ledger.guard() as db:
-        db.execute("SAVEPOINT ingest")
-        try:
-            return _add(ledger, db, file, rows, now_ms)
-        except BaseException:
-            db.execute("ROLLBACK TO ingest")
-            raise
-        finally:
-            db.execute("RELEASE ingest")
+    with ledger.part(), ledger.guard() as db:
+        return _add(ledger, db, file, rows, now_ms)
 
 
 def _add(

@@ -14,43 +14,39 @@ _CHAIN = 16
 
 def label_of(ledger: Ledger, persona: str, label: str) -> str:
     """The label that this one stands for."""
-    with ledger.guard() as db:
-        for _ in range(_CHAIN):
-            found = db.execute(
-                "SELECT label FROM session_aliases WHERE persona=? AND alias=?", (persona, label)
-            ).fetchone()
-            if found is None:
-                break
-            label = str(found[0])
+    for _ in range(_CHAIN):
+        found = ledger.row(
+            "SELECT label FROM session_aliases WHERE persona=? AND alias=?", (persona, label)
+        )
+        if found is None:
+            break
+        label = str(found[0])
     return label
 
 
 def labels_of(ledger: Ledger, persona: str, label: str) -> list[str]:
     """``label`` and all that stand for it."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "WITH RECURSIVE known (label) AS (VALUES (?) UNION SELECT a.alias FROM session_aliases"
-            " a JOIN known ON a.label = known.label WHERE a.persona=?) SELECT label FROM known",
-            (label, persona),
-        ).fetchall()
+    found = ledger.rows(
+        "WITH RECURSIVE known (label) AS (VALUES (?) UNION SELECT a.alias FROM session_aliases"
+        " a JOIN known ON a.label = known.label WHERE a.persona=?) SELECT label FROM known",
+        (label, persona),
+    )
     return [str(row[0]) for row in found]
 
 
 def alias_label(ledger: Ledger, alias: str, label: str, reason: str, now_ms: int) -> None:
     """What comes for the session ``alias`` of any persona goes to ``label`` from now on, if it does
     not yet, or the other way round."""
-    with ledger.guard() as db:
-        known = db.execute(
-            "SELECT persona FROM agent_sessions WHERE persona NOT NULL AND label=?"
-            " UNION SELECT persona FROM dispatches WHERE open AND session=?",
-            (alias, alias),
-        ).fetchall()
+    known = ledger.rows(
+        "SELECT persona FROM agent_sessions WHERE persona NOT NULL AND label=?"
+        " UNION SELECT persona FROM dispatches WHERE open AND session=?",
+        (alias, alias),
+    )
     for (persona,) in known:
         to = label_of(ledger, persona, label)
         if alias == to or label_of(ledger, persona, alias) == to:
             continue
-        with ledger.guard() as db:
-            db.execute(
-                "INSERT OR REPLACE INTO session_aliases VALUES (?,?,?,?,?)",
-                (persona, alias, to, reason, now_ms),
-            )
+        ledger.change(
+            "INSERT OR REPLACE INTO session_aliases VALUES (?,?,?,?,?)",
+            (persona, alias, to, reason, now_ms),
+        )

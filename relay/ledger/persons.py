@@ -40,30 +40,28 @@ def ensure(
     ledger: Ledger, channel: str, address: str, *, name: str, type_: PersonType, now_ms: int
 ) -> str:
     """The id of who has this address; somebody new of ``type_`` where nobody has."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT person FROM person_addresses WHERE channel=? AND address=?", (channel, address)
-        ).fetchone()
-        if found is not None:
-            return str(found[0])
-        id_ = new_ulid(now_ms)
-        db.execute(
-            "INSERT INTO persons (id, name, type, created_ms, updated_ms) VALUES (?,?,?,?,?)",
-            (id_, name, type_.value, now_ms, now_ms),
-        )
-        db.execute("INSERT INTO person_addresses VALUES (?,?,?)", (channel, address, id_))
+    found = ledger.row(
+        "SELECT person FROM person_addresses WHERE channel=? AND address=?", (channel, address)
+    )
+    if found is not None:
+        return str(found[0])
+    id_ = new_ulid(now_ms)
+    ledger.change(
+        "INSERT INTO persons (id, name, type, created_ms, updated_ms) VALUES (?,?,?,?,?)",
+        (id_, name, type_.value, now_ms, now_ms),
+    )
+    ledger.change("INSERT INTO person_addresses VALUES (?,?,?)", (channel, address, id_))
     return id_
 
 
 def ensure_members(ledger: Ledger, members: Iterable[tuple[str, PersonType]], now_ms: int) -> None:
     """Make persons of those who can get messages in relay and are none yet: (name, type)."""
-    with ledger.guard() as db:
-        known = {
-            row[0].lower()
-            for row in db.execute(
-                "SELECT address FROM person_addresses WHERE channel=?", (RELAY_CHANNEL,)
-            )
-        }
+    known = {
+        row[0].lower()
+        for row in ledger.rows(
+            "SELECT address FROM person_addresses WHERE channel=?", (RELAY_CHANNEL,)
+        )
+    }
     for name, type_ in members:
         if name.lower() not in known:
             ledger.begin()
@@ -76,12 +74,11 @@ def sender_type(ledger: Ledger, channel: str, sender: str, origin: str) -> Perso
         return PersonType.AGENT
     if origin == "relay":
         return PersonType.SYSTEM
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT p.type FROM person_addresses a JOIN persons p ON p.id = a.person"
-            " WHERE a.channel=? AND a.address=?",
-            (channel, sender),
-        ).fetchone()
+    found = ledger.row(
+        "SELECT p.type FROM person_addresses a JOIN persons p ON p.id = a.person"
+        " WHERE a.channel=? AND a.address=?",
+        (channel, sender),
+    )
     if found is not None:
         return PersonType(found[0])
     if channel != RELAY_CHANNEL:
@@ -91,24 +88,22 @@ def sender_type(ledger: Ledger, channel: str, sender: str, origin: str) -> Perso
 
 def with_address(ledger: Ledger, channel: str, address: str) -> Person | None:
     """Who has this address."""
-    with ledger.guard() as db:
-        rows = db.execute(
-            f"SELECT {_COLUMNS} FROM person_addresses a JOIN persons p ON p.id = a.person"
-            " WHERE a.channel=? AND a.address=?",
-            (channel, address),
-        ).fetchall()
+    rows = ledger.rows(
+        f"SELECT {_COLUMNS} FROM person_addresses a JOIN persons p ON p.id = a.person"
+        " WHERE a.channel=? AND a.address=?",
+        (channel, address),
+    )
     return _persons(ledger, rows)[0] if rows else None
 
 
 def everybody(ledger: Ledger, limit: int) -> list[Person]:
     """All persons who are not merged into others, by name: at most ``limit``, of those whom only
     a channel has brought the newest."""
-    with ledger.guard() as db:
-        rows = db.execute(
-            f"SELECT {_COLUMNS} FROM persons p WHERE merged_into IS NULL"
-            " ORDER BY type IN (?,?,?), id DESC LIMIT ?",
-            (*_BROUGHT, limit),
-        ).fetchall()
+    rows = ledger.rows(
+        f"SELECT {_COLUMNS} FROM persons p WHERE merged_into IS NULL"
+        " ORDER BY type IN (?,?,?), id DESC LIMIT ?",
+        (*_BROUGHT, limit),
+    )
     return sorted(_persons(ledger, rows), key=lambda one: one.name.lower())
 
 
@@ -166,26 +161,22 @@ def add(
             raise UsageError(
                 f"{channel}:{address} belongs to {holder.name}", hint=hint if rows else ""
             )
-    with ledger.guard() as db:
-        db.execute(
-            "INSERT OR IGNORE INTO persons (id, name, type, created_ms, updated_ms)"
-            " VALUES (?,?,?,?,?)",
-            (person.id, name, kind.value, now_ms, now_ms),
-        )
-        for (channel, address), holder in holders.items():
-            if holder is None:
-                row = (channel, address, person.id)
-                db.execute("INSERT INTO person_addresses VALUES (?,?,?)", row)
-            elif holder.id != person.id:
-                merge(ledger, holder, person, now_ms)
+    ledger.change(
+        "INSERT OR IGNORE INTO persons (id, name, type, created_ms, updated_ms) VALUES (?,?,?,?,?)",
+        (person.id, name, kind.value, now_ms, now_ms),
+    )
+    for (channel, address), holder in holders.items():
+        if holder is None:
+            row = (channel, address, person.id)
+            ledger.change("INSERT INTO person_addresses VALUES (?,?,?)", row)
+        elif holder.id != person.id:
+            merge(ledger, holder, person, now_ms)
     # Who was brought by a channel, and is named now, is known.
     promoted = PersonType.KNOWN if person.type in _BROUGHT else person.type
-    with ledger.guard() as db:
-        db.execute(
-            "UPDATE persons SET type=?, relationship=ifnull(?, relationship), updated_ms=?"
-            " WHERE id=?",
-            ((type_ or promoted).value, relationship, now_ms, person.id),
-        )
+    ledger.change(
+        "UPDATE persons SET type=?, relationship=ifnull(?, relationship), updated_ms=? WHERE id=?",
+        ((type_ or promoted).value, relationship, now_ms, person.id),
+    )
     return find(ledger, person.id)
 
 
@@ -203,13 +194,12 @@ def merge(ledger: Ledger, one: Person, into: Person, now_ms: int) -> None:
             f"{one.name} is the owner, who is nobody else",
             hint=f"relay person merge {into.id[-8:]} {one.id[-8:]}",
         )
-    with ledger.guard() as db:
-        db.execute("UPDATE person_addresses SET person=? WHERE person=?", (into.id, one.id))
-        db.execute(
-            "UPDATE persons SET merged_into=?, updated_ms=? WHERE id=? OR merged_into=?",
-            (into.id, now_ms, one.id, one.id),
-        )
-        db.execute("UPDATE persons SET updated_ms=? WHERE id=?", (now_ms, into.id))
+    ledger.change("UPDATE person_addresses SET person=? WHERE person=?", (into.id, one.id))
+    ledger.change(
+        "UPDATE persons SET merged_into=?, updated_ms=? WHERE id=? OR merged_into=?",
+        (into.id, now_ms, one.id, one.id),
+    )
+    ledger.change("UPDATE persons SET updated_ms=? WHERE id=?", (now_ms, into.id))
 
 
 def _several(name: str) -> UsageError:
@@ -222,12 +212,11 @@ def _persons(
 ) -> list[Person]:
     found = []
     for id_, name, type_, relationship, created, updated in rows:
-        with ledger.guard() as db:
-            addresses = db.execute(
-                "SELECT channel, address FROM person_addresses WHERE person=?"
-                " ORDER BY channel, address",
-                (id_,),
-            ).fetchall()
+        addresses = ledger.rows(
+            "SELECT channel, address FROM person_addresses WHERE person=?"
+            " ORDER BY channel, address",
+            (id_,),
+        )
         found.append(
             Person(id_, name, PersonType(type_), relationship, created, updated, tuple(addresses))
         )

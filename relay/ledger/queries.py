@@ -39,8 +39,7 @@ class Filter:
 
 def last_event(ledger: Ledger) -> int:
     """The number of the newest event, 0 without any."""
-    with ledger.guard() as db:
-        return int(db.execute("SELECT ifnull(max(seq),0) FROM events").fetchone()[0])
+    return int(ledger.row("SELECT ifnull(max(seq),0) FROM events")[0])
 
 
 def _newest_possible(ledger: Ledger, top: int, wanted: Filter) -> int:
@@ -48,19 +47,18 @@ def _newest_possible(ledger: Ledger, top: int, wanted: Filter) -> int:
     sender = wanted.sender if wanted.agent is None else wanted.agent
     if sender is None:
         return top
-    with ledger.guard() as db:
-        block = db.execute(
-            "SELECT max(block) FROM senders WHERE agent=? AND block<=?",
-            (sender, top >> BLOCK_BITS),
-        ).fetchone()[0]
-        found = [0 if block is None else min(top, ((block + 1) << BLOCK_BITS) - 1)]
-        if wanted.agent is not None:
-            for flag in (0, 1):
-                found += db.execute(
-                    "SELECT ifnull(max(event),0) FROM deliveries"
-                    " WHERE recipient=? AND open=? AND event<=?",
-                    (sender, flag, top),
-                ).fetchone()
+    block = ledger.row(
+        "SELECT max(block) FROM senders WHERE agent=? AND block<=?",
+        (sender, top >> BLOCK_BITS),
+    )[0]
+    found = [0 if block is None else min(top, ((block + 1) << BLOCK_BITS) - 1)]
+    if wanted.agent is not None:
+        for flag in (0, 1):
+            found += ledger.row(
+                "SELECT ifnull(max(event),0) FROM deliveries"
+                " WHERE recipient=? AND open=? AND event<=?",
+                (sender, flag, top),
+            )
     return max(found)
 
 
@@ -87,15 +85,14 @@ def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list
     if wanted.agent is not None:
         where.append("(e.agent = ? OR d.recipient = ?)")
         values += [wanted.agent, wanted.agent]
-    with ledger.guard() as db:
-        rows = db.execute(
-            f"SELECT {COLUMNS} FROM events e LEFT JOIN deliveries d ON d.event = e.seq"
-            f" WHERE {' AND '.join(where)} ORDER BY e.seq DESC, d.recipient DESC LIMIT ?",
-            (*values, limit),
-        ).fetchall()
-        oldest = db.execute(
-            "SELECT created_ms FROM events WHERE seq > ? ORDER BY seq LIMIT 1", (bottom,)
-        ).fetchone()
+    rows = ledger.rows(
+        f"SELECT {COLUMNS} FROM events e LEFT JOIN deliveries d ON d.event = e.seq"
+        f" WHERE {' AND '.join(where)} ORDER BY e.seq DESC, d.recipient DESC LIMIT ?",
+        (*values, limit),
+    )
+    oldest = ledger.row(
+        "SELECT created_ms FROM events WHERE seq > ? ORDER BY seq LIMIT 1", (bottom,)
+    )
     if wanted.since_ms is not None and oldest is not None and oldest[0] < wanted.since_ms:
         bottom = 0
     return [message_row(row) for row in rows], bottom
@@ -108,24 +105,22 @@ def inbox(ledger: Ledger, recipient: str, *, everything: bool, after: int, limit
         f"SELECT {COLUMNS} FROM deliveries d JOIN events e ON e.seq = d.event"
         " WHERE d.recipient=? AND d.open={} AND d.n>? ORDER BY d.event {} LIMIT ?"
     )
-    with ledger.guard() as db:
-        if not everything:
-            rows = db.execute(part.format(1, "ASC"), (recipient, after, limit)).fetchall()
-        else:
-            rows = []
-            for flag in (0, 1):
-                rows += db.execute(part.format(flag, "DESC"), (recipient, after, limit)).fetchall()
-            rows = sorted(rows)[-limit:]
+    if not everything:
+        rows = ledger.rows(part.format(1, "ASC"), (recipient, after, limit))
+    else:
+        rows = []
+        for flag in (0, 1):
+            rows += ledger.rows(part.format(flag, "DESC"), (recipient, after, limit))
+        rows = sorted(rows)[-limit:]
     return [message_row(row) for row in rows]
 
 
 def unread(ledger: Ledger, recipient: str) -> int:
     """How many deliveries are on their way to ``recipient``; what is held waits for the person."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT count(*) FROM deliveries WHERE recipient=? AND open=1 AND state<>'held'",
-            (recipient,),
-        ).fetchone()
+    found = ledger.row(
+        "SELECT count(*) FROM deliveries WHERE recipient=? AND open=1 AND state<>'held'",
+        (recipient,),
+    )
     return int(found[0])
 
 
@@ -142,29 +137,27 @@ def matching_ids(ledger: Ledger, part: str) -> list[str]:
     if source_id and (found := event_rows.id_of(ledger, channel, source_id)):
         return [found]
     part = part.upper().strip("[]").partition("_")[0] or "_"
-    with ledger.guard() as db:
-        if db.execute("SELECT 1 FROM events WHERE id=?", (part,)).fetchone():
-            return [part]
-        begin = db.execute(
-            "SELECT id FROM events WHERE id >= ? AND id < ? AND kind='message' LIMIT 10",
-            (part, part + "~"),
-        ).fetchall()
-        end = db.execute(
-            "SELECT id FROM events WHERE seq > (SELECT max(seq) FROM events) - 100000"
-            " AND substr(id, ?) = ? AND kind='message' LIMIT 10",
-            (-len(part), part),
-        ).fetchall()
+    if ledger.row("SELECT 1 FROM events WHERE id=?", (part,)):
+        return [part]
+    begin = ledger.rows(
+        "SELECT id FROM events WHERE id >= ? AND id < ? AND kind='message' LIMIT 10",
+        (part, part + "~"),
+    )
+    end = ledger.rows(
+        "SELECT id FROM events WHERE seq > (SELECT max(seq) FROM events) - 100000"
+        " AND substr(id, ?) = ? AND kind='message' LIMIT 10",
+        (-len(part), part),
+    )
     return sorted({row[0] for row in begin + end})[:10]
 
 
 def message(ledger: Ledger, id_: str) -> Row | None:
     """One message and all its deliveries."""
-    with ledger.guard() as db:
-        found = db.execute(
-            f"SELECT {COLUMNS} FROM events e LEFT JOIN deliveries d ON d.event = e.seq"
-            " WHERE e.id=? LIMIT 1",
-            (id_,),
-        ).fetchone()
+    found = ledger.row(
+        f"SELECT {COLUMNS} FROM events e LEFT JOIN deliveries d ON d.event = e.seq"
+        " WHERE e.id=? LIMIT 1",
+        (id_,),
+    )
     if found is None:
         return None
     row = message_row(found)
@@ -177,16 +170,15 @@ def message(ledger: Ledger, id_: str) -> Row | None:
 def said_in_a_turn(ledger: Ledger, part: str) -> Row | None:
     """What was said in a turn under the one id that is, begins or ends with ``part``; the end is
     searched for among the newest 100 000."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT m.id, m.turn, m.role, m.content, m.created_ms, ifnull(s.persona, s.source),"
-            " ifnull(s.label, ifnull(s.external_id, s.id))"
-            " FROM agent_messages m JOIN agent_sessions s ON s.id = m.session WHERE m.seq IN"
-            " (SELECT seq FROM agent_messages WHERE id >= ?1 AND id < ?1 || '~' UNION"
-            " SELECT seq FROM agent_messages WHERE substr(id, -length(?1)) = ?1"
-            " AND seq > (SELECT max(seq) FROM agent_messages) - 100000) LIMIT 2",
-            (part,),
-        ).fetchall()
+    found = ledger.rows(
+        "SELECT m.id, m.turn, m.role, m.content, m.created_ms, ifnull(s.persona, s.source),"
+        " ifnull(s.label, ifnull(s.external_id, s.id))"
+        " FROM agent_messages m JOIN agent_sessions s ON s.id = m.session WHERE m.seq IN"
+        " (SELECT seq FROM agent_messages WHERE id >= ?1 AND id < ?1 || '~' UNION"
+        " SELECT seq FROM agent_messages WHERE substr(id, -length(?1)) = ?1"
+        " AND seq > (SELECT max(seq) FROM agent_messages) - 100000) LIMIT 2",
+        (part,),
+    )
     if len(found) != 1:
         return None
     id_, turn, role, content, created_ms, persona, label = found[0]
@@ -206,8 +198,7 @@ def said_in_a_turn(ledger: Ledger, part: str) -> Row | None:
 
 def sender_of(ledger: Ledger, id_: str) -> str:
     """Who an event is from, in lower case; empty where there is none."""
-    with ledger.guard() as db:
-        row = db.execute("SELECT lower(agent) FROM events WHERE id=?", (id_,)).fetchone()
+    row = ledger.row("SELECT lower(agent) FROM events WHERE id=?", (id_,))
     return str(row[0]) if row and row[0] else ""
 
 
@@ -226,35 +217,32 @@ def deliveries(ledger: Ledger, id_: str) -> list[Row]:
         "hops",
         "decided",
     )
-    with ledger.guard() as db:
-        rows = db.execute(
-            "SELECT d.recipient, d.state, d.reason, d.proof, d.attempts, d.n, d.delivering_ms,"
-            " d.submitted_ms, d.updated_ms, d.hops, d.decided"
-            " FROM events e JOIN deliveries d ON d.event = e.seq WHERE e.id=?",
-            (id_,),
-        ).fetchall()
+    rows = ledger.rows(
+        "SELECT d.recipient, d.state, d.reason, d.proof, d.attempts, d.n, d.delivering_ms,"
+        " d.submitted_ms, d.updated_ms, d.hops, d.decided"
+        " FROM events e JOIN deliveries d ON d.event = e.seq WHERE e.id=?",
+        (id_,),
+    )
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def parked(ledger: Ledger, limit: int) -> list[Row]:
     """Deliveries that wait for the person to let them go on, oldest first, with ``hops``."""
-    with ledger.guard() as db:
-        rows = db.execute(
-            f"""{RECIPIENTS} SELECT {COLUMNS}, d.hops FROM recipients
+    rows = ledger.rows(
+        f"""{RECIPIENTS} SELECT {COLUMNS}, d.hops FROM recipients
             JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1 AND d.parked = 1
             JOIN events e ON e.seq = d.event ORDER BY d.event LIMIT ?""",
-            (limit,),
-        ).fetchall()
+        (limit,),
+    )
     return [{**message_row(row[:-1]), "hops": row[-1]} for row in rows]
 
 
 def parked_count(ledger: Ledger) -> int:
     """How many deliveries wait for the person."""
-    with ledger.guard() as db:
-        found = db.execute(
-            f"""{RECIPIENTS} SELECT count(*) FROM recipients
+    found = ledger.row(
+        f"""{RECIPIENTS} SELECT count(*) FROM recipients
             JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1 AND d.parked = 1"""
-        ).fetchone()
+    )
     return int(found[0])
 
 
@@ -262,15 +250,14 @@ def waiting_for_nobody(
     ledger: Ledger, before_ms: int, limit: int
 ) -> list[tuple[int, str, str, str]]:
     """[(event, recipient, id, sender)] that waits for a name since before ``before_ms``."""
-    with ledger.guard() as db:
-        return db.execute(
-            f"""{RECIPIENTS}
+    return ledger.rows(
+        f"""{RECIPIENTS}
             SELECT d.event, d.recipient, e.id, e.agent FROM recipients
             JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1
             JOIN events e ON e.seq = d.event
             WHERE d.state = '{State.WAITING.value}' AND d.updated_ms <= ? LIMIT ?""",
-            (before_ms, limit),
-        ).fetchall()
+        (before_ms, limit),
+    )
 
 
 def exchanged_since(ledger: Ledger, since_ms: int, limit: int) -> list[tuple[str, str, int]]:
@@ -295,12 +282,11 @@ def counts(ledger: Ledger) -> Row:
     """How many events there are, and how many open deliveries in each state."""
     out: Row = {"events": last_event(ledger)}
     out.update({state.value: 0 for state in State if not state.final})
-    with ledger.guard() as db:
-        for state, number in db.execute(
-            f"""{RECIPIENTS} SELECT d.state, count(*) FROM recipients
+    for state, number in ledger.rows(
+        f"""{RECIPIENTS} SELECT d.state, count(*) FROM recipients
             JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1 GROUP BY d.state"""
-        ):
-            out[state] += number
+    ):
+        out[state] += number
     return out
 
 
@@ -342,12 +328,11 @@ def hook_log(
                 given.append(texts[name])
     table = "evaluations" if quiet and not failed else "hook_evaluations"
     both = _RUNS.format(" AND ".join(runs)), _SAID.format(table, " AND ".join(said))
-    with ledger.guard() as db:
-        found = db.execute(
-            f"SELECT * FROM ({both[0]}) UNION ALL SELECT * FROM ({both[1]})"
-            " ORDER BY created_ms DESC, seq DESC LIMIT ?",
-            (*values[0], limit, *values[1], limit, limit),
-        ).fetchall()
+    found = ledger.rows(
+        f"SELECT * FROM ({both[0]}) UNION ALL SELECT * FROM ({both[1]})"
+        " ORDER BY created_ms DESC, seq DESC LIMIT ?",
+        (*values[0], limit, *values[1], limit, limit),
+    )
     names = (*INVOCATION_COLUMNS, "result", "persona", "session")
     rows = [dict(zip(names, row, strict=True)) for row in found]
     for row in rows:

@@ -104,8 +104,7 @@ class Ledger(Transactions):
 
     def _open(self) -> None:
         super()._open()
-        with self.guard() as db:
-            found = db.execute("SELECT key FROM nonce_key").fetchone()
+        found = self.row("SELECT key FROM nonce_key")
         self._nonce_key: bytes = found[0] if found else urandom(32)
 
     # -- transactions: see relay.ledger.transactions
@@ -149,8 +148,7 @@ class Ledger(Transactions):
     def next_seq(self) -> int:
         """The number of the next event."""
         if self._seq is None:
-            with self.guard() as db:
-                self._seq = int(db.execute("SELECT ifnull(max(seq),0) FROM events").fetchone()[0])
+            self._seq = int(self.row("SELECT ifnull(max(seq),0) FROM events")[0])
         self._seq += 1
         return self._seq
 
@@ -171,8 +169,7 @@ class Ledger(Transactions):
             "SELECT ifnull((SELECT n FROM deliveries WHERE recipient=? AND open={}"
             " ORDER BY event DESC LIMIT 1), 0)"
         )
-        with self.guard() as db:
-            last = [db.execute(part.format(flag), (recipient,)).fetchone()[0] for flag in (0, 1)]
+        last = [self.row(part.format(flag), (recipient,))[0] for flag in (0, 1)]
         return int(max(last))
 
     # -- events and deliveries
@@ -184,17 +181,15 @@ class Ledger(Transactions):
         old = [id_ for id_ in ids if id_ <= newest]
         if not old:
             return set()
-        with self.guard() as db:
-            found = db.execute(
-                "SELECT e.id FROM json_each(?) j CROSS JOIN events e ON e.id = j.value",
-                (json.dumps(old),),
-            )
-            return {row[0] for row in found}
+        found = self.rows(
+            "SELECT e.id FROM json_each(?) j CROSS JOIN events e ON e.id = j.value",
+            (json.dumps(old),),
+        )
+        return {row[0] for row in found}
 
     def _newest_id(self) -> str:
         if self._newest is None:
-            with self.guard() as db:
-                found = db.execute("SELECT ifnull(max(id),'') FROM events").fetchone()
+            found = self.row("SELECT ifnull(max(id),'') FROM events")
             self._newest = str(found[0])
         return self._newest
 
@@ -230,12 +225,11 @@ class Ledger(Transactions):
 
     def delivery(self, id_: str, recipient: str) -> tuple[int, str, Delivery] | None:
         """(event, sender, delivery) of the message ``id_`` to ``recipient``."""
-        with self.guard() as db:
-            row = db.execute(
-                f"SELECT e.seq, e.agent, {_DELIVERY_COLUMNS} FROM events e JOIN deliveries d"
-                " ON d.event = e.seq WHERE e.id=? AND d.recipient=?",
-                (id_, recipient),
-            ).fetchone()
+        row = self.row(
+            f"SELECT e.seq, e.agent, {_DELIVERY_COLUMNS} FROM events e JOIN deliveries d"
+            " ON d.event = e.seq WHERE e.id=? AND d.recipient=?",
+            (id_, recipient),
+        )
         if row is None:
             return None
         return row[0], row[1], Delivery(State(row[2]), *row[3:])
@@ -244,8 +238,7 @@ class Ledger(Transactions):
         """Store a delivery's new state."""
         state = delivery.state
         values = (0 if state.final else 1, state.value, *astuple(delivery)[1:], event, recipient)
-        with self.guard() as db:
-            db.execute(_UPDATE_DELIVERY, values)
+        self.change(_UPDATE_DELIVERY, values)
 
     def open_deliveries(
         self, recipient: str, after: int, limit: int, max_bytes: int
@@ -272,18 +265,16 @@ class Ledger(Transactions):
     def release_waiting(self, recipient: str, now_ms: int) -> list[tuple[str, str]]:
         """The name appeared: what waited for it is queued. Returns [(id, sender)]."""
         where = f"recipient=? AND open=1 AND state='{State.WAITING.value}'"
-        with self.guard() as db:
-            rows = db.execute(
-                "SELECT e.id, e.agent FROM deliveries d JOIN events e ON e.seq = d.event"
-                f" WHERE {where} ORDER BY d.event",
-                (recipient,),
-            ).fetchall()
-            if rows:
-                db.execute(
-                    "UPDATE deliveries SET state='queued', reason=NULL, updated_ms=?"
-                    f" WHERE {where}",
-                    (now_ms, recipient),
-                )
+        rows = self.rows(
+            "SELECT e.id, e.agent FROM deliveries d JOIN events e ON e.seq = d.event"
+            f" WHERE {where} ORDER BY d.event",
+            (recipient,),
+        )
+        if rows:
+            self.change(
+                f"UPDATE deliveries SET state='queued', reason=NULL, updated_ms=? WHERE {where}",
+                (now_ms, recipient),
+            )
         return rows
 
     def nonce(self, id_: str, recipient: str) -> str:
@@ -294,31 +285,26 @@ class Ledger(Transactions):
 
     def hops(self, id_: str, recipient: str) -> int:
         """How many messages between agents led to this one; 0 when it is not known."""
-        with self.guard() as db:
-            found = db.execute(
-                "SELECT d.hops FROM events e JOIN deliveries d ON d.event = e.seq"
-                " WHERE e.id=? AND d.recipient=?",
-                (id_, recipient),
-            ).fetchone()
+        found = self.row(
+            "SELECT d.hops FROM events e JOIN deliveries d ON d.event = e.seq"
+            " WHERE e.id=? AND d.recipient=?",
+            (id_, recipient),
+        )
         return int(found[0]) if found else 0
 
     def unpark(self, event: int, recipient: str, delivery: Delivery, decided: str) -> None:
         """The person has ``decided``: store the state, and begin to count anew."""
         self.update_delivery(event, recipient, delivery)
-        with self.guard() as db:
-            db.execute(
-                "UPDATE deliveries SET parked=0, hops=0, decided=? WHERE event=? AND recipient=?",
-                (decided, event, recipient),
-            )
+        self.change(
+            "UPDATE deliveries SET parked=0, hops=0, decided=? WHERE event=? AND recipient=?",
+            (decided, event, recipient),
+        )
 
     # -- agents
 
     def agents(self) -> list[AgentRecord]:
         """Everybody who was ever registered."""
-        with self.guard() as db:
-            rows: list[tuple[Any, ...]] = db.execute(
-                f"SELECT {', '.join(_AGENT_COLUMNS)} FROM agents"
-            ).fetchall()
+        rows = self.rows(f"SELECT {', '.join(_AGENT_COLUMNS)} FROM agents")
         records = [AgentRecord(*row) for row in rows]
         for record in records:
             record.person = bool(record.person)
@@ -328,17 +314,15 @@ class Ledger(Transactions):
         """Store what is known of one agent or person."""
         marks = ",".join("?" * len(_SAVED))
         updates = ",".join(f"{name}=excluded.{name}" for name in _SAVED)
-        with self.guard() as db:
-            db.execute(
-                f"INSERT INTO agents ({','.join(_SAVED)}) VALUES ({marks})"
-                f" ON CONFLICT (name) DO UPDATE SET {updates}",
-                tuple(getattr(record, name) for name in _SAVED),
-            )
+        self.change(
+            f"INSERT INTO agents ({','.join(_SAVED)}) VALUES ({marks})"
+            f" ON CONFLICT (name) DO UPDATE SET {updates}",
+            tuple(getattr(record, name) for name in _SAVED),
+        )
 
     def save_hops(self, name: str, hops: int) -> None:
         """Store how many messages led to what this agent says now."""
-        with self.guard() as db:
-            db.execute("UPDATE agents SET hops=? WHERE name=?", (hops, name))
+        self.change("UPDATE agents SET hops=? WHERE name=?", (hops, name))
 
     # -- hooks
 

@@ -6,8 +6,9 @@ A file of its own: what is stored, and in which tables, is said in relay.ledger.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from relay.core import sqlite
 from relay.core.errors import StorageError
@@ -53,15 +54,34 @@ class Transactions:
         except sqlite3.Error as error:
             raise SCHEMA.error(error, self.path) from error
 
+    def rows(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+        """What one statement finds."""
+        try:
+            return self._db.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise SCHEMA.error(error, self.path) from error
+
+    def row(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
+        """The first row that one statement finds, or None."""
+        try:
+            return self._db.execute(sql, values).fetchone()
+        except sqlite3.Error as error:
+            raise SCHEMA.error(error, self.path) from error
+
+    def change(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> int:
+        """Run one statement. Returns how many rows it has changed."""
+        try:
+            return self._db.execute(sql, values).rowcount
+        except sqlite3.Error as error:
+            raise SCHEMA.error(error, self.path) from error
+
     # -- transactions
 
     def begin(self) -> None:
         """Start a transaction if none is open, in a file that has its name."""
         if not self._db.in_transaction:
             self._check()
-        with self.guard() as db:
-            if not db.in_transaction:
-                db.execute("BEGIN IMMEDIATE")
+            self.change("BEGIN IMMEDIATE")
 
     @property
     def in_transaction(self) -> bool:
@@ -70,8 +90,7 @@ class Transactions:
 
     def commit(self) -> None:
         """Put everything since ``begin`` on the disk, synchronously."""
-        with self.guard() as db:
-            db.execute("COMMIT")
+        self.change("COMMIT")
         self._check()
         self._file.note()
 
@@ -98,32 +117,28 @@ class Transactions:
         """What is written within is undone where it raises anything but StorageError."""
         nested = self._db.in_transaction
         if nested:
-            with self.guard() as db:
-                db.execute("SAVEPOINT part")
+            self.change("SAVEPOINT part")
         try:
             yield
         except StorageError:
             raise
         except BaseException:
             if nested:
-                with self.guard() as db:
-                    db.execute("ROLLBACK TO part")
-                    db.execute("RELEASE part")
+                self.change("ROLLBACK TO part")
+                self.change("RELEASE part")
                 self._forget()
             else:
                 self.rollback()
             raise
         if nested:
-            with self.guard() as db:
-                db.execute("RELEASE part")
+            self.change("RELEASE part")
 
     def _forget(self) -> None:
         """What is kept of this transaction's rows is not so."""
 
     def checkpoint(self) -> None:
         """Move the log into the main file. A log that cannot be moved now stays where it is."""
-        with self.guard() as db:
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self.row("PRAGMA wal_checkpoint(TRUNCATE)")
         self._file.note()
 
     def put_in_order(self) -> str:
