@@ -173,7 +173,8 @@ class AnswerDeliveries:
         """Who in relay gets the answer: where nobody in relay has asked, the person does."""
         if row.delivery.get("peer"):
             return str(row.delivery["peer"])
-        ours = row.event_channel == RELAY_CHANNEL and row.sender.lower() != RELAY_CHANNEL
+        channels = {row.channel, row.event_channel}
+        ours = channels == {RELAY_CHANNEL} and row.sender.lower() != RELAY_CHANNEL
         return row.sender if ours else self._directory.owner
 
     # -- other channels
