@@ -20,11 +20,13 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import Route, Routing, route
+from relay.broker.stages import Stages
 from relay.core.dispatch import RELAY_CHANNEL, TIMER_CHANNEL
 from relay.core.errors import NotDelivered, RelayError
 from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, QueueMode
 from relay.core.visible import visible
+from relay.hooks.events import HookEventName
 from relay.ledger import answer_rows
 from relay.ledger.answer_rows import AnswerRow
 from relay.ledger.store import Ledger
@@ -64,6 +66,7 @@ class AnswerDeliveries:
         committer: Committer,
         held: HeldMessages,
         sender: ChannelSender,
+        stages: Stages,
         *,
         log: Callable[[str], None],
     ) -> None:
@@ -73,6 +76,7 @@ class AnswerDeliveries:
         self._committer = committer
         self._held = held
         self._sender = sender
+        self._stages = stages
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._in_hand: dict[str, asyncio.Task[None]] = {}
@@ -136,14 +140,27 @@ class AnswerDeliveries:
         self._timer = None
         self.wake()
 
+    def _close(self, row: AnswerRow, state: str, reason: str | None, batch: Batch) -> None:
+        answer_rows.close(self._ledger, row.id, state, reason, batch.now_ms)
+        if self._stages.wants(HookEventName.AFTER_DELIVER_RESPONSE):
+            told = {
+                "response": answer_rows.content_of(self._ledger, row.id),
+                "persona": row.persona,
+                "channel": row.channel,
+                "to": self._asker(row) if row.channel in _OWN_CHANNELS else _to(row),
+                "state": state,
+                "reason": reason or "",
+            }
+            observed = HookEventName.AFTER_DELIVER_RESPONSE
+            batch.after.append(partial(self._stages.observe, observed, told))
+
     # -- relay's own channel
 
     def _tell(self, row: AnswerRow, batch: Batch) -> None:
         """The answer becomes a message from the persona to who asked, in this commit."""
         to, content = self._asker(row), answer_rows.content_of(self._ledger, row.id)
         if to.lower() == row.persona.lower():
-            why = "the persona asked itself"
-            answer_rows.close(self._ledger, row.id, "sent", why, batch.now_ms)
+            self._close(row, "sent", "the persona asked itself", batch)
             return
         try:
             if len(content.encode()) > BODY_MAX:
@@ -167,7 +184,7 @@ class AnswerDeliveries:
         )
         self._held.admit_followed(message, row.hops + 1, batch)
         self._windows.collect(message, batch)
-        answer_rows.close(self._ledger, row.id, "sent", None, batch.now_ms)
+        self._close(row, "sent", None, batch)
 
     def _asker(self, row: AnswerRow) -> str:
         """Who in relay gets the answer: where nobody in relay has asked, the person does."""
@@ -193,7 +210,7 @@ class AnswerDeliveries:
             "answer": row.id,
             "context": {**row.delivery, "channel": row.channel, "reply_to": self._reply_to(row)},
             "text": content,
-            "to": row.delivery.get("peer") or row.sender,
+            "to": _to(row),
             "event": row.event_id,
             "persona": row.persona,
             "attempt": row.tries,
@@ -220,7 +237,7 @@ class AnswerDeliveries:
         batch.after.append(over)
         batch.on_failure.append(over)  # it is due again when its time is up
         if reason is None:
-            answer_rows.close(self._ledger, row.id, "sent", None, batch.now_ms)
+            self._close(row, "sent", None, batch)
         elif final or row.tries + 1 >= TRIES_MAX or batch.now_ms - row.created_ms > AGE_MAX:
             self._give_up(row, reason, batch)
         else:
@@ -230,9 +247,9 @@ class AnswerDeliveries:
 
     def _give_up(self, row: AnswerRow, reason: str, batch: Batch) -> None:
         """It is dead; the person is told, since nobody else can be."""
-        answer_rows.close(self._ledger, row.id, "dead", reason, batch.now_ms)
+        self._close(row, "dead", reason, batch)
         content = answer_rows.content_of(self._ledger, row.id)
-        to = row.delivery.get("peer") or row.sender
+        to = _to(row)
         self._log(f"the answer {row.id} on {row.channel} is dead: {reason}")
         notice = Accepted(
             request=None,
@@ -250,3 +267,8 @@ class AnswerDeliveries:
             routing=Routing((Route(self._directory.owner),)),
         )
         self._windows.collect(notice, batch)
+
+
+def _to(row: AnswerRow) -> str:
+    """Who on its channel gets it."""
+    return str(row.delivery.get("peer") or row.sender)

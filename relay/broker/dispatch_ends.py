@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from relay.broker.batch import Accepted, Batch
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import Route, Routing
+from relay.broker.stages import Stages
 from relay.core.dispatch import RELAY_CHANNEL, PersonType
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.message import QueueMode
+from relay.hooks.events import HookEventName
 from relay.ledger import agent_ledger, dispatch_rows, persons
 from relay.ledger.agent_ledger import TurnPrompt
 from relay.ledger.dispatch_rows import DispatchRow, DispatchState
 from relay.ledger.store import Ledger
+from relay.protocol.broker import Json
 from relay.protocol.turns import TurnEnded, TurnState
 
 #: Tries of a turn after which a dispatch is dead.
@@ -40,6 +44,7 @@ class DispatchEnds:
         directory: Directory,
         windows: DeliveryWindows,
         held: HeldMessages,
+        stages: Stages,
         answered: Callable[[], None],
     ) -> None:
         """``answered`` is called when an answer is there to be sent."""
@@ -47,6 +52,7 @@ class DispatchEnds:
         self._directory = directory
         self._windows = windows
         self._held = held
+        self._stages = stages
         self._answered = answered
 
     def turn_ended(
@@ -67,6 +73,10 @@ class DispatchEnds:
             self._ledger, session, turn, asked, ended, started_ms=started_ms, now_ms=now_ms
         )
         ids = [one.id for one in rows]
+        told: Json = {"response": ended.text, "persona": persona, "session": label, "turn": turn}
+        told |= {"state": ended.state.value, "dispatches": ids}
+        observed = HookEventName.AFTER_EXECUTE_AGENT
+        batch.after.append(partial(self._stages.observe, observed, told))
         reason = ended.reason or f"{persona} did not finish its turn"
         if ended.state is TurnState.COMPLETED:
             dispatch_rows.close(self._ledger, ids, DispatchState.DONE, now_ms, turn=turn)

@@ -19,6 +19,7 @@ from relay.broker.automations import Automations
 from relay.broker.batch import Accepted, Batch
 from relay.broker.committer import Committer
 from relay.broker.directory import Member
+from relay.broker.stages import Stages
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.workers import ConfigWorker, ConfigWorkers
 from relay.core import json_text
@@ -74,6 +75,7 @@ class Evaluations:
         workers: ConfigWorkers,
         automations: Automations,
         home: Home,
+        stages: Stages,
         *,
         log: Callable[[str], None],
         dispatched: Callable[[], None],
@@ -85,6 +87,7 @@ class Evaluations:
         self._workers = workers
         self._automations = automations
         self._home = home
+        self._stages = stages
         self._log = log
         self._dispatched = dispatched
         self._loop = asyncio.get_running_loop()
@@ -133,6 +136,7 @@ class Evaluations:
 
         What is held for the person is not: it has not been said yet.
         """
+        self._stages.received(message, batch)
         cwd = None if member is None else member.record.cwd or None
         channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
         keys = self._configs.wanted(cwd, message.kind, channel, self.disabled)

@@ -21,6 +21,7 @@ from relay.broker.batch import Batch
 from relay.broker.committer import Committer
 from relay.broker.known_personas import Personas
 from relay.broker.service_process import ServiceProcess
+from relay.broker.stages import Stages
 from relay.broker.turn_context import HISTORY_MAX, assemble
 from relay.broker.wrapped_turns import asked
 from relay.config.personas import PersonaSpec
@@ -160,12 +161,18 @@ class HeadlessTurns:
     """Begins headless turns: what they are told, and that their leases are kept."""
 
     def __init__(
-        self, home: Home, ledger: Ledger, committer: Committer, personas: Personas
+        self,
+        home: Home,
+        ledger: Ledger,
+        committer: Committer,
+        personas: Personas,
+        stages: Stages,
     ) -> None:
         self._home = home
         self._ledger = ledger
         self._committer = committer
         self._personas = personas
+        self._stages = stages
         self._runs: dict[HeadlessRun, int] = {}  # with the time to which the lease is kept
         self._noted: WeakKeyDictionary[HeadlessRun, str] = WeakKeyDictionary()
         self._empty = asyncio.Event()
@@ -229,6 +236,7 @@ class HeadlessTurns:
         self._runs[run] = until_ms
         self._empty.clear()
         batch.on_failure.append(partial(self._forget, run))
+        self._stages.assembled(rows, told.prompt, batch)
         return run
 
     async def close(self, seconds: float) -> None:

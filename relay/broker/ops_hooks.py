@@ -206,15 +206,18 @@ class HookRuns:
         member = self._directory.member_of(request.client)
         if member is None:
             raise RelayError("only an agent's session tells of its hooks", code="forbidden")
-        records = request.fields.get("records")
+        run, records = member.record.run or "", request.fields.get("records")
+        return {"stored": self.store(records, run, member.name, batch.now_ms)}
+
+    def store(self, records: object, run: str, agent: str, now_ms: int) -> int:
+        """Append how hooks ran. Raises UsageError for what does not say that."""
         if not isinstance(records, list) or len(records) > RECORDS_MAX:
             raise UsageError(f"records is a list of at most {RECORDS_MAX}")
-        run = member.record.run or ""
-        rows = [_row(record, run, member.name, batch.now_ms) for record in records]
+        rows = [_row(record, run, agent, now_ms) for record in records]
         if rows:
             self._ledger.begin()
             self._ledger.add_invocations(rows)
-        return {"stored": len(rows)}
+        return len(rows)
 
     def hook_log(self, request: ClientRequest, batch: Batch) -> Json:
         """The newest runs of hooks, and of route functions, that match; newest first."""

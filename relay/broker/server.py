@@ -38,6 +38,7 @@ from relay.broker.ops_query import QueryOps
 from relay.broker.ops_routes import RouteOps
 from relay.broker.ops_status import StatusOps
 from relay.broker.ops_turns import TurnOps
+from relay.broker.stages import Stages
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.turn_engine import TurnEngine
 from relay.broker.workers import ConfigWorkers
@@ -135,19 +136,21 @@ class BrokerServer:
         self._workers = ConfigWorkers(
             home, log=log, asked=lambda key, said: self._adapter_events.asked(key, said)
         )
+        self._hook_log = HookRuns(ledger, directory)
+        stages = Stages(ledger, home, configs, self._workers, committer, self._hook_log, log=log)
         self._channels = Channels(configs, self._workers, log=log)
         self._answers = AnswerDeliveries(
-            ledger, directory, windows, committer, self._held, self._channels, log=log
+            ledger, directory, windows, committer, self._held, self._channels, stages, log=log
         )
         personas = self._personas = Personas(home, configs, directory)
-        ends = DispatchEnds(ledger, directory, windows, self._held, self._answers.wake)
+        ends = DispatchEnds(ledger, directory, windows, self._held, stages, self._answers.wake)
         self._engine = TurnEngine(
             ledger,
             directory,
             committer,
             personas,
-            WrappedTurns(ledger, directory, windows, self._held),
-            HeadlessTurns(home, ledger, committer, personas),
+            WrappedTurns(ledger, directory, windows, self._held, stages),
+            HeadlessTurns(home, ledger, committer, personas, stages),
             ends,
             self._deliveries.answered,
         )
@@ -171,6 +174,7 @@ class BrokerServer:
             self._workers,
             self._automations,
             home,
+            stages,
             log=log,
             dispatched=self._engine.wake,
         )
@@ -192,7 +196,6 @@ class BrokerServer:
         self._adapter_events = AdapterEvents(self._events, committer)
         self._persons = PersonOps(ledger, directory, self._engine)
         self._turns = TurnOps(ledger, directory, self._deliveries, self._engine)
-        self._hook_log = HookRuns(ledger, directory)
         self._hooks = SessionRequests(directory)
         self._memory = MemoryProxy(home, directory, log=log)
         self._status = StatusOps(

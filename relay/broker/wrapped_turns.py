@@ -16,6 +16,7 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import route
+from relay.broker.stages import Stages
 from relay.broker.turn_context import AskedMessage, assemble
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
@@ -33,12 +34,18 @@ class WrappedTurns:
     """Begins the turns of wrapped agents, and says which of them will not end any more."""
 
     def __init__(
-        self, ledger: Ledger, directory: Directory, windows: DeliveryWindows, held: HeldMessages
+        self,
+        ledger: Ledger,
+        directory: Directory,
+        windows: DeliveryWindows,
+        held: HeldMessages,
+        stages: Stages,
     ) -> None:
         self._ledger = ledger
         self._directory = directory
         self._windows = windows
         self._held = held
+        self._stages = stages
 
     def send(
         self,
@@ -87,6 +94,7 @@ class WrappedTurns:
         ids = [one.id for one in rows]
         dispatch_rows.begin(self._ledger, ids, AGENT, until_ms, batch.now_ms, message.id)
         self._windows.collect(message, batch)
+        self._stages.assembled(rows, message.body or "", batch)
         assert message.routing is not None
         return not any(one.parked for one in message.routing.routes)
 

@@ -19,7 +19,14 @@ from relay.core.ids import new_ulid
 from relay.core.message import QueueMode
 from relay.core.paths import Home
 from relay.hooks.context import Context, Identity
-from relay.hooks.events import EVENTS, HookEventName, RegistrationError, event_name, problem
+from relay.hooks.events import (
+    EVENTS,
+    HookEventName,
+    RegistrationError,
+    event_name,
+    example,
+    problem,
+)
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.run_functions import FunctionRunner
 from relay.session.hook_setup import SessionConfig, make_engine
@@ -47,8 +54,8 @@ def run_test(options: Options) -> int:
     fields = {name: usual[name] for name in EVENTS[event].required if name in usual} | given
     wrong = problem(event, fields)
     if wrong:
-        example = json.dumps({name: usual.get(name, "...") for name in EVENTS[event].required})
-        raise UsageError(wrong, hint=f"for example --input '{example}'")
+        shown = {name: usual.get(name, one) for name, one in example(event).items()}
+        raise UsageError(wrong, hint=f"for example --input '{json.dumps(shown)}'")
     return _shown_test(asyncio.run(_fire(loaded, event, fields)), options)
 
 

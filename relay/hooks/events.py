@@ -35,6 +35,12 @@ class HookEventName(StrEnum):
     BEFORE_TOOL_SELECTION = "BeforeToolSelection"
     NOTIFICATION = "Notification"
     PRE_COMPRESS = "PreCompress"
+    AFTER_RECEIVE_EVENT = "AfterReceiveEvent"
+    AFTER_RESOLVE_IDENTITY = "AfterResolveIdentity"
+    AFTER_RUN_AUTOMATIONS = "AfterRunAutomations"
+    AFTER_ASSEMBLE_CONTEXT = "AfterAssembleContext"
+    AFTER_EXECUTE_AGENT = "AfterExecuteAgent"
+    AFTER_DELIVER_RESPONSE = "AfterDeliverResponse"
 
     @property
     def registration(self) -> str:
@@ -144,6 +150,15 @@ class EventSpec:
     #: Whether it is about what goes to a model or comes from it. No wrapped agent tells of these:
     #: they are fired by programs that use the engine themselves.
     of_model: bool = False
+    #: Whether it is a stage of the broker's: hooks of the person's own configuration are told.
+    of_broker: bool = False
+
+
+def _stage(names: str) -> EventSpec:
+    kinds: dict[str, Check] = {"received": _object, "principal": _object}
+    kinds |= {"automations": _anything, "dispatches": _anything}
+    checks = {name: kinds.get(name, _text) for name in names.split()}
+    return EventSpec((*checks, "event"), checks, of_broker=True)
 
 
 _TOOL: dict[str, Check] = {"tool_name": _word, "tool_input": _object}
@@ -238,6 +253,13 @@ EVENTS: dict[HookEventName, EventSpec] = {
         claude="PreCompact",
         gemini=True,
     ),
+    # What the broker does with an event, stage by stage.
+    HookEventName.AFTER_RECEIVE_EVENT: _stage("received"),
+    HookEventName.AFTER_RESOLVE_IDENTITY: _stage("principal received session"),
+    HookEventName.AFTER_RUN_AUTOMATIONS: _stage("automations received dispatches"),
+    HookEventName.AFTER_ASSEMBLE_CONTEXT: _stage("prompt persona session dispatches"),
+    HookEventName.AFTER_EXECUTE_AGENT: _stage("response persona session turn state dispatches"),
+    HookEventName.AFTER_DELIVER_RESPONSE: _stage("response persona channel to state reason"),
 }
 #: What every input has.
 _BASE: dict[str, Check] = dict.fromkeys(
@@ -357,6 +379,15 @@ def problem(event: HookEventName, payload: object) -> str:
         if wrong:
             return f"{name} {wrong}"
     return ""
+
+
+def example(event: HookEventName) -> dict[str, object]:
+    """The fields that an input of ``event`` must have, with values that are valid."""
+    possible: tuple[object, ...] = ("…", {}, 0)
+    return {
+        name: next((one for one in possible if not check(one)), None)
+        for name, check in EVENTS[event].required.items()
+    }
 
 
 def _key(text: str) -> str:

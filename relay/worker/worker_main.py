@@ -32,6 +32,7 @@ from relay.protocol.broker import error_from
 from relay.protocol.worker import ERROR_MAX, LINE_MAX, RESULT_MAX, WORKER_ALIVE_EVERY
 from relay.worker.channel_adapters import ChannelAdapters
 from relay.worker.plain_calls import PlainCalls, Said
+from relay.worker.stage_calls import StageCalls
 
 Json = dict[str, Any]
 
@@ -54,6 +55,7 @@ class Worker:
         self._routes = loaded.registry.routes()
         self._plain = PlainCalls(_read, loaded.settings.handler_timeout)
         self._functions = FunctionRunner(loaded.registry, timeout=loaded.settings.handler_timeout)
+        self._stages = StageCalls(loaded.registry, loaded.settings.handler_timeout)
         self._writer = writer
         #: Calls that may begin: the runner refuses what is beyond its bound.
         self._free = CALLS_MAX
@@ -121,6 +123,8 @@ class Worker:
         try:
             if asked["do"] == "evaluate":
                 said: Json = await self._evaluate(asked["event"], asked["skip"])
+            elif asked["do"] == "stage":
+                said = {"records": await self._stages.run(asked["event"], asked["fields"])}
             elif asked["do"] == "channel_send":
                 said = await self._adapters.send(asked)
             else:

@@ -6,6 +6,8 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -135,7 +137,10 @@ async def deliveries(
     windows = DeliveryWindows(ledger, directory, committer)
     ops = DeliveryOps(ledger, directory, windows, committer, lambda *_: None)
     held = HeldMessages(ledger, directory, windows, ops, LoopGuard())
-    made = AnswerDeliveries(ledger, directory, windows, committer, held, channel, log=print)
+    unheard: Any = SimpleNamespace(wants=lambda event: False)
+    made = AnswerDeliveries(
+        ledger, directory, windows, committer, held, channel, unheard, log=print
+    )
     made.wake()
     yield made
     await made.close()

@@ -384,7 +384,7 @@ def test_what_is_stored_while_the_ledger_is_read_is_read_next(home: Home) -> Non
             committer: Any = SimpleNamespace(submit_job=jobs.append)
             rest: Any = SimpleNamespace()
             found = evaluation.Evaluations(
-                ledger, committer, rest, rest, rest, home, log=print, dispatched=print
+                ledger, committer, rest, rest, rest, home, rest, log=print, dispatched=print
             )
             found.offer("user")
             batch = Batch(0)

@@ -11,11 +11,13 @@ import pytest
 from relay.hooks import hook_log
 from relay.hooks.engine import Disposed, HookEventHandler
 from relay.hooks.events import (
+    EVENTS,
     CompressTrigger,
     HookEventName,
     SessionEndReason,
     SessionStartSource,
     event_name,
+    example,
 )
 from relay.hooks.hook_types import Aggregated, Decision, HookOutput, OnFailure
 from tests.hooks.engine_fakes import (
@@ -96,6 +98,14 @@ FIRES: dict[HookEventName, tuple[Fire, dict[str, Any]]] = {
         {"trigger": "manual"},
     ),
 }
+
+
+def _stage(event: HookEventName) -> tuple[Fire, dict[str, Any]]:
+    name, fields = event.registration.removeprefix("on_"), example(event)
+    return lambda h: getattr(h, f"fire_{name}")(**fields, correlation_id="C1"), fields
+
+
+FIRES |= {event: _stage(event) for event in HookEventName if EVENTS[event].of_broker}
 
 
 def test_every_event_can_be_fired() -> None:

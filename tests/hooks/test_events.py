@@ -11,6 +11,7 @@ from relay.hooks.events import (
     arguments,
     event_name,
     event_names,
+    example,
     problem,
 )
 
@@ -70,7 +71,8 @@ def test_an_event_of_claude_codes_is_told_what_it_is_called_here() -> None:
 def test_a_function_gets_what_is_offered_or_none(event: HookEventName) -> None:
     ctx, payload = object(), {"tool_name": "Bash", "tool_input": {"command": "ls"}}
     given = dict(zip(EVENTS[event].offered, arguments(event, payload, ctx), strict=True))
-    assert given["ctx"] is ctx and given["event"] is payload
+    assert given["event"] is payload
+    assert EVENTS[event].of_broker or given["ctx"] is ctx
     assert given.get("tool", "Bash") == "Bash" and given.get("source") is None
 
 
@@ -108,6 +110,7 @@ VALID: dict[HookEventName, dict[str, Any]] = {
     HookEventName.BEFORE_TOOL_SELECTION: {"llm_request": {}},
     HookEventName.NOTIFICATION: {"notification_type": "idle", "message": ""},
     HookEventName.PRE_COMPRESS: {"trigger": "auto"},
+    **{event: example(event) for event in HookEventName if EVENTS[event].of_broker},
 }
 REQUIRED = [
     (event, field)
@@ -135,7 +138,7 @@ def test_a_field_that_is_missing_or_of_another_type_is_named(
 ) -> None:
     without = {key: value for key, value in VALID[event].items() if key != field}
     assert problem(event, without) == f"the input of {event.registration} has no {field}"
-    if field != "tool_response":
+    if field not in ("tool_response", "automations", "dispatches"):
         for wrong in (None, b"bytes", ["list"]):
             assert problem(event, {**VALID[event], field: wrong}).startswith(f"{field} is ")
 

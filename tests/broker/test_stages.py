@@ -1,0 +1,92 @@
+"""Stage hooks: what they are told of what the broker does, and that nothing waits for them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.broker import stages
+from relay.broker.client import connect
+from relay.core.paths import Home
+from tests.broker.conftest import Configure
+from tests.broker.support import register
+from tests.support import wait_until
+
+#: Every stage, written down in the order in which it is told.
+TELLS = """
+import json, os, threading
+lock = threading.Lock()
+def tell(name):
+    def told(event):
+        with lock, open({log!r}, "a") as file:
+            fields = {{key: event[key] for key in event if key not in ("cwd", "timestamp")}}
+            file.write(json.dumps([name, fields]) + "\\n")
+    return told
+for name in ("after_receive_event", "after_assemble_context", "after_execute_agent",
+             "after_deliver_response"):
+    relay.on(name)(tell(name))
+
+@relay.route(kinds=["message"], channels=["mail"])
+def answered(event):
+    back = DeliveryContext("relay")
+    return HookResult(fire=True, routing=HookRouting("clerk"), delivery_context=back)
+
+config = {{"personas": {{"clerk": {{"command": {command!r}, "mode": "headless", "tools": False}}}}}}
+"""
+CLERK = "import sys; print('done:', sys.stdin.read().splitlines()[-1])"
+
+
+def told(log: Path) -> list[tuple[str, dict[str, Any]]]:
+    return [tuple(json.loads(line)) for line in log.read_text().splitlines()]
+
+
+def test_each_stage_tells_what_was_done(
+    home: Home, served: None, configure: Configure, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    configure(TELLS.format(log=str(log), command=[sys.executable, "-c", CLERK]))
+    with connect(home) as client:
+        mail = {"channel": "mail", "source_id": "1", "sender": "mom@x", "content": "hello"}
+        for _ in range(2):  # a duplicate is told of once
+            id_ = client.request("event", outside=mail)["id"]
+        found = wait_until(
+            lambda: log.exists() and len(told(log)) >= 4 and told(log), what="four stages"
+        )
+        ran = wait_until(
+            lambda: len(rows := client.request("hook_log")["rows"]) >= 4 and rows, what="runs"
+        )
+    assert isinstance(found, list) and isinstance(ran, list)
+    stage = dict(found)
+    assert len(found) == len(stage) == 4
+    received = stage["after_receive_event"]["received"]
+    assert (received["id"], received["content"]) == (id_, "hello")
+    assembled, executed = stage["after_assemble_context"], stage["after_execute_agent"]
+    assert assembled["prompt"].endswith("hello") and assembled["persona"] == "clerk"
+    assert executed["response"].strip() == "done: hello" and executed["state"] == "completed"
+    assert executed["dispatches"] == assembled["dispatches"] and executed["turn"]
+    delivered = stage["after_deliver_response"]
+    assert (delivered["channel"], delivered["state"]) == ("relay", "sent")
+    assert delivered["response"].strip() == "done: hello"
+    hooks = {(row["event"], row["agent"], row["success"]) for row in ran if row["kind"] != "route"}
+    assert ("AfterExecuteAgent", "relay", True) in hooks
+
+
+def test_a_hook_that_fails_or_hangs_holds_nothing_up(
+    home: Home, served: None, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is beyond the bound is left out, and the log says so."""
+    monkeypatch.setattr(stages, "WAITING_MAX", 3)
+    configure(
+        "import time\n@relay.on('after_receive_event')\ndef broken(received): return 1 / 0\n"
+        "@relay.on('after_receive_event')\ndef hangs(received): time.sleep(60)"
+    )
+    with register(home, "Ann") as ann, connect(home) as client:
+        for number in range(30):
+            ann.request("event", kind="note", body=str(number))
+        assert client.request("status")["counts"]["events"] == 30
+    text = Path(home.broker_log).read_text()
+    assert "hooks of on_after_receive_event are slow" in text
