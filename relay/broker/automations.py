@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
 
-from relay.automation.definition import DIRECTIONS, direction_of
+from relay.automation.definition import DIRECTIONS, Principal, direction_of
 from relay.broker.automation_lanes import AGAIN_AFTER, AutomationLanes, Hold
 from relay.broker.automation_registry import ActiveAutomation
 from relay.broker.batch import Accepted, Batch
@@ -24,6 +23,7 @@ from relay.broker.committer import Committer
 from relay.broker.directory import Directory, Member
 from relay.broker.seen_events import SeenEvent, SeenEvents
 from relay.broker.trusted_configs import TrustedConfigs
+from relay.core.bounded import BoundedDict
 from relay.core.dispatch import MINUTE, RELAY_CHANNEL, TICK_KIND, TIMER_CHANNEL
 from relay.core.paths import Home
 from relay.ledger import automation_runs, evaluation_rows
@@ -34,8 +34,8 @@ from relay.ledger.store import Ledger
 PAGE = 64
 #: Events that blocking automations hold up at a time; more wait in the ledger.
 HELD_MAX = 64
-#: Kinds of events of which is kept who may want them.
-_KINDS_MAX = 4096
+#: Kinds of events of which is kept who may want them, and senders of each of whom is kept whose.
+_KINDS_MAX, _SENDERS_MAX = 1024, 256
 
 
 class Automations:
@@ -71,7 +71,7 @@ class Automations:
             held=self._step,
         )
         self._loop = asyncio.get_running_loop()
-        self._keys: dict[tuple[Any, ...], tuple[str, ...]] = {}
+        self._wanted: dict[tuple[str | None, ...], _Wanting] = {}
         self._arrived: deque[int] = deque()  # events that are to be matched
         self._splitting = False
         self._holding = self._hold_missed = False
@@ -103,7 +103,7 @@ class Automations:
         self.lanes.look_again()
 
     def _look_again(self) -> None:
-        self._keys.clear()
+        self._wanted.clear()
 
     # -- what is due
 
@@ -114,21 +114,17 @@ class Automations:
 
         Asked of every event: it costs a look-up.
         """
-        tick = sender if (channel, kind) == (TIMER_CHANNEL, TICK_KIND) else ""
-        asked = (kind, channel, direction, tick, cwd)
-        found = self._keys.get(asked)
+        return self._wanting(kind, channel, direction, sender, cwd).keys
+
+    def _wanting(
+        self, kind: str, channel: str, direction: str | None, sender: str, cwd: str | None
+    ) -> _Wanting:
+        asked = (kind, channel, direction, sender if kind == TICK_KIND else "", cwd)
+        found = self._wanted.get(asked)
         if found is None:
-            wanting = [
-                one
-                for one in self.lanes.registry.active.values()
-                if _may_want(one, kind, channel, direction, tick, cwd)
-            ]
-            blocking = any(one.definition.blocking for one in wanting)
-            others = any(not one.definition.blocking for one in wanting)
-            found = (*([STAGE] if others else ()), *([BLOCKING] if blocking else ()))
-            if len(self._keys) >= _KINDS_MAX:
-                self._keys.clear()
-            self._keys[asked] = found
+            if len(self._wanted) >= _KINDS_MAX:
+                self._wanted.clear()
+            found = self._wanted[asked] = _Wanting(self.lanes.registry.active.values(), *asked)
         return found
 
     def mark(self, message: Accepted, member: Member | None, batch: Batch) -> tuple[str, ...]:
@@ -187,20 +183,12 @@ class Automations:
 
         self._loop.call_later(AGAIN_AFTER, again)
 
-    def _matching(self, seen: SeenEvent) -> list[ActiveAutomation]:
-        return [one for one in self.lanes.registry.active.values() if self.matches(one, seen)]
-
     def matches(self, one: ActiveAutomation, seen: SeenEvent) -> bool:
-        """Whether an automation is run for an event."""
-        event, triggers = seen.event, one.definition.triggers
-        tick = event.sender if (event.channel, event.kind) == (TIMER_CHANNEL, TICK_KIND) else ""
-        if not _may_want(
-            one, event.kind, event.channel, direction_of(event), tick, seen.cwd or None
-        ):
-            return False
-        if triggers is None or (tick and one.definition.schedule is not None):
-            return True
-        return triggers.match_principal(seen.principal)
+        """Whether an automation, active or not, is one of those that are run for an event."""
+        return bool(_Wanting([one], *_about(seen)).of(seen.principal))
+
+    def _matching(self, seen: SeenEvent) -> Sequence[ActiveAutomation]:
+        return self._wanting(*_about(seen)).of(seen.principal)
 
     # -- blocking ones
 
@@ -262,23 +250,54 @@ class Automations:
         self._hold_soon()
 
 
-def _may_want(
-    one: ActiveAutomation,
-    kind: str,
-    channel: str,
-    direction: str | None,
-    tick: str,
-    cwd: str | None,
-) -> bool:
-    """Whether an automation may want such an event, whoever it comes from; ``tick``: the name of
-    the schedule whose tick it is."""
-    triggers, folder = one.definition.triggers, one.row.folder
-    if tick:
-        if one.definition.schedule is not None:
-            return tick == one.row.name
-        if triggers is None or triggers.types is None or tick != MINUTE:
+def _about(seen: SeenEvent) -> tuple[str, str, str, str, str | None]:
+    event = seen.event
+    return event.kind, event.channel, direction_of(event), event.sender, seen.cwd or None
+
+
+class _Wanting:
+    """Those of some automations that may want events of one kind, and by who sends them those
+    that do. ``direction`` None: it is not known yet."""
+
+    def __init__(
+        self,
+        automations: Iterable[ActiveAutomation],
+        kind: str,
+        channel: str,
+        direction: str | None,
+        sender: str,
+        cwd: str | None,
+    ) -> None:
+        self._tick = sender if (channel, kind) == (TIMER_CHANNEL, TICK_KIND) else ""
+        self._about = kind, channel, DIRECTIONS if direction is None else (direction,), cwd
+        self._found = [one for one in automations if self._may_be(one)]
+        self._by_sender: BoundedDict[Principal, Sequence[ActiveAutomation]] = BoundedDict(
+            _SENDERS_MAX
+        )
+        blocking = [one.definition.blocking for one in self._found]
+        #: Under which such an event is due.
+        self.keys = (*([] if all(blocking) else [STAGE]), *([BLOCKING] if any(blocking) else []))
+
+    def of(self, who: Principal) -> Sequence[ActiveAutomation]:
+        """Those that are run for one that comes from ``who``."""
+        found = self._by_sender.get(who)
+        if found is None:
+            found = self._by_sender[who] = [one for one in self._found if self._wants(one, who)]
+        return found
+
+    def _may_be(self, one: ActiveAutomation) -> bool:
+        triggers, folder = one.definition.triggers, one.row.folder
+        kind, channel, directions, cwd = self._about
+        if self._tick:
+            if one.definition.schedule is not None:
+                return self._tick == one.row.name
+            if triggers is None or triggers.types is None or self._tick != MINUTE:
+                return False
+        elif folder is not None and not f"{cwd or ''}/".startswith(f"{folder.rstrip('/')}/"):
             return False
-    elif folder is not None and not f"{cwd or ''}/".startswith(f"{folder.rstrip('/')}/"):
-        return False
-    directions = DIRECTIONS if direction is None else (direction,)
-    return any(one.definition.wants(kind, channel, way) for way in directions)
+        return any(one.definition.wants(kind, channel, way) for way in directions)
+
+    def _wants(self, one: ActiveAutomation, who: Principal) -> bool:
+        triggers = one.definition.triggers
+        own_tick = self._tick and one.definition.schedule is not None
+        return triggers is None or bool(own_tick) or triggers.match_principal(who)
