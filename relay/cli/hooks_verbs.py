@@ -163,7 +163,8 @@ def _shown(hook: HookDefinition) -> dict[str, Any]:
 
 
 def _cells(hook: HookDefinition) -> tuple[object, ...]:
-    name, matcher = hook.name, hook.matcher or "*"
+    name = hook.name.removeprefix(f"{hook.event.registration} ")
+    matcher = hook.matcher or "*"
     trusted = "yes" if hook.trusted else "no: relay trust"
     where = (hook.event.registration, name, hook.kind, matcher)
     return *where, hook.priority, hook.on_failure.value, trusted

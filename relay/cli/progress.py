@@ -26,42 +26,28 @@ class Bar:
     """
 
     def __init__(
-        self,
-        stream: IO[str],
-        *,
-        wanted: bool,
-        clock: Callable[[], float] = time.monotonic,
-        columns: Callable[[], int] | None = None,
+        self, stream: IO[str], *, wanted: bool, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.wanted = wanted
         self._stream = stream
         self._clock = clock
-        self._columns = columns or (lambda: _columns_of(stream))
-        self._next: float | None = None
+        self._next = float("-inf")
         self._drawn = 0
 
     def show(self, done: int, total: int | None, text: str) -> None:
         """``done`` of ``total`` (None where nobody knows) in whatever unit; ``text`` says it."""
-        if not self.wanted:
-            return
-        now = self._clock()
-        if self._next is not None and now < self._next:
-            return
-        self._next = now + EVERY
-        width = self._columns()
-        drawn = line(done, total, text, width)
-        # What was longer is covered, within what the terminal is wide by now.
-        self._write("\r" + drawn.ljust(min(self._drawn, max(0, width - 1))))
-        self._drawn = len(drawn)
+        if self.wanted and (now := self._clock()) >= self._next:
+            self._next = now + EVERY
+            drawn = line(done, total, text, _columns_of(self._stream))
+            self._write("\r" + drawn.ljust(self._drawn))
+            self._drawn = len(drawn)
 
     def __enter__(self) -> Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._drawn:
-            blank = " " * min(self._drawn, max(0, self._columns() - 1))
-            self._drawn = 0
-            self._write(f"\r{blank}\r")
+            self._write(f"\r{' ' * self._drawn}\r")
 
     def _write(self, text: str) -> None:
         try:

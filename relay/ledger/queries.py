@@ -302,7 +302,17 @@ _SAID = (
     " h.latency_us / 1e6, NULL, '', '', ifnull(h.error, ''), h.result_json, d.persona, d.session"
     " FROM {} h JOIN events e ON e.seq = h.event"
     " LEFT JOIN dispatches d ON d.event = h.event AND d.hook_id = h.hook_id WHERE {}"
-    " ORDER BY h.event DESC, h.hook_id LIMIT ?"
+    " ORDER BY h.event DESC LIMIT ?"
+)
+#: Where ``_SAID`` finds what fired or failed, and the rest: apart, so that each is read from its
+#: newest rows on.
+_FIRED, _QUIET = (
+    "hook_evaluations",
+    (
+        "(SELECT q.event, q.config || '/' || j.key AS hook_id, q.started_ms, j.value AS latency_us,"
+        " 0 AS fired, NULL AS result_json, NULL AS error"
+        " FROM quiet_evaluations q, json_each(q.latencies_json) j)"
+    ),
 )
 
 
@@ -326,12 +336,13 @@ def hook_log(
             if test and name in texts:
                 tests.append(test)
                 given.append(texts[name])
-    table = "evaluations" if quiet and not failed else "hook_evaluations"
-    both = _RUNS.format(" AND ".join(runs)), _SAID.format(table, " AND ".join(said))
+    tables = [_FIRED, _QUIET] if quiet and not failed else [_FIRED]
+    parts = [_RUNS.format(" AND ".join(runs))]
+    parts += [_SAID.format(one, " AND ".join(said)) for one in tables]
     found = ledger.rows(
-        f"SELECT * FROM ({both[0]}) UNION ALL SELECT * FROM ({both[1]})"
-        " ORDER BY created_ms DESC, seq DESC LIMIT ?",
-        (*values[0], limit, *values[1], limit, limit),
+        " UNION ALL ".join(f"SELECT * FROM ({one})" for one in parts)
+        + " ORDER BY created_ms DESC, seq DESC LIMIT ?",
+        (*values[0], limit, *(*values[1], limit) * len(tables), limit),
     )
     names = (*INVOCATION_COLUMNS, "result", "persona", "session")
     rows = [dict(zip(names, row, strict=True)) for row in found]

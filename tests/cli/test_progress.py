@@ -29,9 +29,7 @@ def test_a_line(done: int, total: int | None, width: int, expected: str) -> None
 
 
 class Terminal(io.StringIO):
-    """Knows what a terminal would show, and how wide it is."""
-
-    width = 30
+    """Knows what a terminal would show."""
 
     def shown(self) -> str:
         cells: list[str] = []
@@ -42,7 +40,7 @@ class Terminal(io.StringIO):
 
 def bar_on(terminal: io.StringIO, times: list[float], wanted: bool = True) -> Bar:
     clock = iter(times)
-    return Bar(terminal, wanted=wanted, clock=lambda: next(clock), columns=lambda: 30)
+    return Bar(terminal, wanted=wanted, clock=lambda: next(clock))
 
 
 def test_it_is_drawn_ten_times_a_second_at_most() -> None:
@@ -60,7 +58,7 @@ def test_a_shorter_line_covers_a_longer_one_and_none_reaches_the_last_column() -
     terminal = Terminal()
     with bar_on(terminal, [0, 1, 2]) as bar:
         bar.show(1, None, "x" * 100)
-        assert terminal.shown() == "x" * 29
+        assert terminal.shown() == "x" * 79
         bar.show(1, None, "short")
         assert terminal.shown() == "short"
     assert terminal.shown() == ""
