@@ -9,7 +9,7 @@ import re
 from dataclasses import asdict
 from typing import Any
 
-from relay.broker.batch import Batch, ClientRequest
+from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.directory import Directory
 from relay.broker.turn_engine import TurnEngine
 from relay.core.dispatch import MAIN_SESSION, RELAY_CHANNEL, PersonType
@@ -34,6 +34,14 @@ class PersonOps:
         self._ledger = ledger
         self._directory = directory
         self._turns = turns
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "persons": self.persons,
+            "person_add": self.add,
+            "person_merge": self.merge,
+        }
 
     def persons(self, request: ClientRequest, batch: Batch) -> Json:
         """Everybody, or the one who is meant by ``who``."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from relay.broker.batch import Batch, ClientRequest
+from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.directory import Directory
 from relay.broker.evaluation import Evaluations
 from relay.broker.ops_query import fitting
@@ -32,6 +32,13 @@ class RouteOps:
         self._directory = directory
         self._configs = configs
         self._evaluations = evaluations
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "routes": self.routes,
+            "hook_switch": self.hook_switch,
+        }
 
     def routes(self, request: ClientRequest, batch: Batch) -> Json:
         """Those that evaluate the events of an agent in ``cwd``; without it, events of no agent."""

@@ -17,6 +17,7 @@ VERBS = {
     "show": ("messages", "one message and its deliveries"),
     "history": ("messages", "all messages, oldest first"),
     "ingest": ("ingest", "bring in what happened elsewhere: a mail, a webhook, a chat message"),
+    "automation": ("automation_verbs", "functions that are run for events, or by the clock"),
     "person": ("person_verbs", "who is behind the addresses of mails and chats: add, merge, list"),
     "ledger": ("ledger_verbs", "read all that is stored by SQL, export it, tidy it up"),
     "held": ("held", "messages between agents that wait for you to let them go on"),
@@ -52,6 +53,7 @@ MEANT = {
     **dict.fromkeys(("setup", "new"), "init"),
     **dict.fromkeys(("remember", "memories"), "memory"),
     **dict.fromkeys(("check", "diagnose"), "doctor"),
+    **dict.fromkeys(("automations", "cron", "schedule"), "automation"),
     "stop": "broker",
     "version": "--version",
 }

@@ -95,6 +95,13 @@ def find(ledger: Ledger, name: str) -> AutomationRow:
     return found
 
 
+def count(ledger: Ledger) -> int:
+    """How many there are, without the deleted ones."""
+    with ledger.guard() as db:
+        found = db.execute("SELECT count(*) FROM automations WHERE status != 'deleted'")
+        return int(found.fetchone()[0])
+
+
 def count_unseen(ledger: Ledger) -> int:
     """How many wait that were registered and never loaded."""
     with ledger.guard() as db:
@@ -160,14 +167,19 @@ def _add_version(
         db.execute("INSERT INTO automation_versions VALUES (?,?,?,?,?,?,?,?)", row)
 
 
-def set_definition(ledger: Ledger, row: AutomationRow, name: str, definition: Json) -> None:
-    """What the present version says, now that it was loaded, and the name that it has there."""
+def set_definition(ledger: Ledger, row: AutomationRow, definition: Json) -> None:
+    """What the present version says, now that it was loaded."""
     with ledger.guard() as db:
         db.execute(
             "UPDATE automation_versions SET definition_json=? WHERE automation=? AND version=?",
             (json.dumps(definition), row.id, row.version),
         )
-        db.execute("UPDATE automations SET name=? WHERE id=?", (name, row.id))
+
+
+def rename(ledger: Ledger, id_: str, name: str) -> None:
+    """The name that its file says, which was called after the file before."""
+    with ledger.guard() as db:
+        db.execute("UPDATE automations SET name=? WHERE id=?", (name, id_))
 
 
 def set_status(

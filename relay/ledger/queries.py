@@ -42,6 +42,13 @@ def last_event(ledger: Ledger) -> int:
     return int(ledger.row("SELECT ifnull(max(seq),0) FROM events")[0])
 
 
+def seq_of(ledger: Ledger, id_: str) -> int:
+    """The number of the event with this id; 0 without one."""
+    with ledger.guard() as db:
+        found = db.execute("SELECT seq FROM events WHERE id=?", (id_,)).fetchone()
+    return int(found[0]) if found else 0
+
+
 def _newest_possible(ledger: Ledger, top: int, wanted: Filter) -> int:
     """Up to ``top``, the number beyond which no event can match; 0 when none can."""
     sender = wanted.sender if wanted.agent is None else wanted.agent

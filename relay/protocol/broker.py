@@ -129,6 +129,23 @@ Ops (``?`` marks what may be left out):
               updated_ms}], the newest, oldest first. ``which``: a part of an id, or a persona.
 ``redispatch`` which? (parts of ids, personas; without it all), drop? -> rows: dead ones are tried
               again, or dropped. Not for agents.
+``automation_register`` path, source (its text), auth? -> automation. A person's is loaded, and
+              active; an agent's is paused, and never loaded before the person enables it. An
+              automation: {id, name, version, status (active, paused, disabled, deleted), reason,
+              description, triggers, schedule, blocking, priority, deadline (null before it was
+              loaded), loaded, folder, path, sha256, registered_by, created_ms, updated_ms, circuit,
+              errors, opened_ms, skipped, last_fired_ms, next_tick_ms}
+``automation_update`` path, source, name? (else as the file says) -> automation, unchanged?: the
+              text is the next version. Not for agents.
+``automation_enable`` name, sha256? (needed for one that was never loaded: what was looked at),
+``automation_disable`` name, reason?, ``automation_delete`` name -> automation. Not for agents.
+``automations`` status?, by? -> rows (automations), more
+``automation_info`` name, source? (true: with its text) -> automation, with versions, config, health
+              {window, day (each {runs, errors, fires, avg_ms, p95_ms}), last_run_ms, last_error_ms,
+              last_error}
+``automation_runs`` name, limit?, errors_only? -> rows [{event (its id), kind, channel, sender,
+              version, started_ms, latency_us, fired, retry, llm_calls, result, error, log}] (the
+              newest first), more
 ``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections, parked,
               problems (why configurations evaluate nothing, by path)
 ``stop``      -> stopping

@@ -1,0 +1,106 @@
+"""The ops that show automations: all of them, one with its health, and how it ran.
+
+Agents may ask for them, too.
+"""
+
+from __future__ import annotations
+
+from relay.automation.circuit import Circuit
+from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.ops_query import fitting
+from relay.core.errors import UsageError
+from relay.ledger import automation_rows
+from relay.ledger.automation_rows import AutomationRow, AutomationStatus
+from relay.ledger.store import Ledger
+from relay.protocol.broker import ROWS_MAX, Json
+
+#: Versions that are shown of one.
+_VERSIONS_SHOWN = 20
+
+
+class AutomationReports:
+    """Shows automations."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "automations": self.listed,
+            "automation_info": self.info,
+            "automation_runs": self.runs,
+        }
+
+    def listed(self, request: ClientRequest, batch: Batch) -> Json:
+        """All of one ``status``, or all that are not deleted; ``by``: who registered them."""
+        status, by = request.fields.get("status"), request.fields.get("by")
+        wanted = list(AutomationStatus)[:-1]  # those that are not deleted
+        if status is not None:
+            if status not in tuple(AutomationStatus):
+                known = ", ".join(AutomationStatus)
+                raise UsageError(f"no automation is {status!r}", hint=f"one of {known}")
+            wanted = [AutomationStatus(status)]
+        found = automation_rows.by_status(self._ledger, *wanted)
+        if by is not None:
+            found = [one for one in found if str(by).lower() in one.registered_by.lower()]
+        rows, cut = fitting([shown(one, batch.now_ms) for one in found])
+        return {"rows": rows, "more": cut}
+
+    def info(self, request: ClientRequest, batch: Batch) -> Json:
+        """One of them, with its health and its versions; with ``source`` its text, too."""
+        row = automation_rows.find(self._ledger, text_of(request, "name"))
+        about = shown(row, batch.now_ms)
+        about["health"] = automation_rows.health(self._ledger, row.id, batch.now_ms)
+        about["versions"] = automation_rows.versions(self._ledger, row.id, _VERSIONS_SHOWN)
+        about["config"] = (row.definition or {}).get("config", {})
+        if request.fields.get("source"):
+            about["source"] = automation_rows.source(self._ledger, row.id, row.version)
+        return {"automation": about}
+
+    def runs(self, request: ClientRequest, batch: Batch) -> Json:
+        """The newest runs of one, the newest first."""
+        row = automation_rows.find(self._ledger, text_of(request, "name"))
+        limit = request.fields.get("limit", 50)
+        if type(limit) is not int or not 0 < limit <= ROWS_MAX:
+            raise UsageError(f"a limit is a number up to {ROWS_MAX}")
+        errors_only = bool(request.fields.get("errors_only"))
+        found = automation_rows.runs(self._ledger, row.id, limit + 1, errors_only=errors_only)
+        rows, cut = fitting(found[:limit])
+        return {"rows": rows, "more": cut or len(found) > limit}
+
+
+def shown(row: AutomationRow, now_ms: int) -> Json:
+    """One automation as the ops show it."""
+    told = row.definition or {}
+    circuit = Circuit(row.errors, row.opened_ms).state(now_ms)
+    names = ("description", "triggers", "schedule", "blocking", "priority", "deadline")
+    return {
+        "id": row.id,
+        "name": row.name,
+        "version": row.version,
+        "status": row.status.value,
+        "reason": row.reason,
+        **{name: told.get(name) for name in names},
+        "folder": row.folder,
+        "path": row.path,
+        "sha256": row.sha256,
+        "loaded": row.definition is not None,
+        "registered_by": row.registered_by,
+        "created_ms": row.created_ms,
+        "updated_ms": row.updated_ms,
+        "circuit": circuit.value,
+        "errors": row.errors,
+        "opened_ms": row.opened_ms,
+        "skipped": row.skipped,
+        "last_fired_ms": row.last_fired_ms,
+        "next_tick_ms": row.next_tick_ms,
+    }
+
+
+def text_of(request: ClientRequest, name: str) -> str:
+    """The field ``name`` of a request. Raises UsageError without one."""
+    value = request.fields.get(name)
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"the {name} of an automation is a text")
+    return value

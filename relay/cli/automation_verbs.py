@@ -1,0 +1,346 @@
+"""``relay automation``: functions that are run for events: registered, switched, shown."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from relay.broker.client import BrokerClient, connect
+from relay.cli import output, table
+from relay.cli.parser import Parser, count
+from relay.cli.verbs import verb
+from relay.core.errors import UsageError
+from relay.core.files import read_file
+from relay.core.paths import Home
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from relay.cli.output import Json
+
+#: Bytes of one file, as relay.automation.definition has it.
+_SOURCE_MAX = 256 * 1024
+_STATUS = ("active", "paused", "disabled", "deleted")
+_HEAD = ("NAME", "STATUS", "VERSION", "LAST FIRED", "BY", "RUNS FOR")
+_RUNS_HEAD = ("TIME", "EVENT", "KIND", "FROM", "RESULT", "MS", "LLM", "ERROR")
+
+
+def add(verbs: Parser) -> None:
+    """Declare the verbs."""
+    group = verb(
+        verbs,
+        "automation",
+        "relay automation register .relay/automations/heartbeat.py\n"
+        "  relay automation list\n"
+        "  relay automation runs heartbeat --errors-only",
+    ).add_subparsers(metavar="register|update|list|info|enable|disable|delete|runs")
+    register = group.add_parser("register", help="have a file's automation run, as it is now")
+    register.add_argument("file", metavar="FILE", help="a Python file that has an automation")
+    register.set_defaults(run=register_verb)
+    update = group.add_parser("update", help="take an edited file as the next version")
+    update.add_argument(
+        "which", nargs="?", metavar="NAME|FILE", help="default: all that were edited"
+    )
+    update.set_defaults(run=update_verb)
+    listed = group.add_parser("list", help="the automations, by name")
+    listed.add_argument("--status", choices=_STATUS, metavar="S", help=", ".join(_STATUS))
+    listed.add_argument("--by", metavar="WHO", help="only what this one has registered")
+    listed.set_defaults(run=list_verb)
+    info = group.add_parser("info", help="one of them, with its health and its versions")
+    info.add_argument("name", metavar="AUTOMATION", help="its name")
+    info.add_argument("--source", action="store_true", help="print only the text that runs")
+    info.set_defaults(run=info_verb)
+    enable = group.add_parser("enable", help="let it run; what an agent registered is shown first")
+    enable.add_argument("name", metavar="AUTOMATION", help="its name")
+    enable.add_argument("--yes", action="store_true", help="ask nothing")
+    enable.set_defaults(run=enable_verb)
+    disable = group.add_parser("disable", help="have it run no more until it is enabled")
+    disable.add_argument("name", metavar="AUTOMATION", help="its name")
+    disable.add_argument("--reason", metavar="TEXT", help="why, for the list")
+    disable.set_defaults(run=switch_verb, op="automation_disable")
+    delete = group.add_parser("delete", help="have it run no more; what it did stays on record")
+    delete.add_argument("name", metavar="AUTOMATION", help="its name")
+    delete.set_defaults(run=switch_verb, op="automation_delete")
+    runs = group.add_parser("runs", help="how it ran, the newest last")
+    runs.add_argument("name", metavar="AUTOMATION", help="its name")
+    runs.add_argument("--last", type=count, default=20, metavar="N", help="so many (20)")
+    runs.add_argument("--errors-only", action="store_true", help="only those that failed")
+    runs.set_defaults(run=runs_verb)
+    for parser in group.verbs.values():
+        parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def register_verb(options: Any) -> int:
+    """``relay automation register``."""
+    with connect(Home.from_env()) as client:
+        answer = client.request("automation_register", **_file(options.file), **output.speaker())
+    row = answer["automation"]
+    if options.json:
+        output.as_json(_json(row))
+        return 0
+    output.data(f"{row['name']}: {row['status']}, version {row['version']}")
+    output.data(f"  runs for: {_runs_for(row)}")
+    if row["folder"]:
+        output.data(f"  only of agents in {row['folder']}")
+    if row["reason"]:
+        output.note(row["reason"])
+    return 0
+
+
+def update_verb(options: Any) -> int:
+    """``relay automation update``: 0 when all of those that are meant are up to date."""
+    with connect(Home.from_env()) as client:
+        answers = [
+            client.request("automation_update", **fields, **output.speaker())
+            for fields in _meant(client, options.which)
+        ]
+    if options.json:
+        output.as_json([_json(one["automation"]) for one in answers])
+        return 0
+    for one in answers:
+        row = one["automation"]
+        same = " (as it was)" if one.get("unchanged") else ""
+        output.data(f"{row['name']}: {row['status']}, version {row['version']}{same}")
+    if not answers:
+        output.note("no file was edited")
+    return 0
+
+
+def _meant(client: BrokerClient, which: str | None) -> list[Json]:
+    """The fields of each update: of a file, of a name, or of all that were edited."""
+    if which is not None and (which.endswith(".py") or os.sep in which):
+        return [_file(which)]
+    if which is not None:
+        row = client.request("automation_info", name=which)["automation"]
+        return [{**_file(row["path"]), "name": row["name"]}]
+    rows = client.request("automations")["rows"]
+    edited = [row for row in rows if row["loaded"] and _edited(row) == _EDITED]
+    return [{**_file(row["path"]), "name": row["name"]} for row in edited]
+
+
+def list_verb(options: Any) -> int:
+    """``relay automation list``."""
+    with connect(Home.from_env()) as client:
+        answer = client.request("automations", status=options.status, by=options.by)
+    rows = answer["rows"]
+    if options.json:
+        output.as_json([_json(row) for row in rows])
+    elif not rows:
+        output.note("no automation is registered: see docs/automations.md")
+    else:
+        cells = [
+            (
+                row["name"],
+                _status(row),
+                row["version"],
+                None if row["last_fired_ms"] is None else table.when(row["last_fired_ms"]),
+                row["registered_by"].partition(",")[0],
+                _runs_for(row),
+            )
+            for row in rows
+        ]
+        remarks = ["; ".join(filter(None, (row["reason"], _edited_said(row)))) for row in rows]
+        table.table(_HEAD, cells, width=table.columns(), remarks=remarks)
+    if answer["more"]:
+        output.note("more are left out: --status or --by narrows it down")
+    return 0
+
+
+def info_verb(options: Any) -> int:
+    """``relay automation info``."""
+    with connect(Home.from_env()) as client:
+        answer = client.request("automation_info", name=options.name, source=options.source)
+    row = answer["automation"]
+    if options.source and not options.json:
+        output.lines(row["source"].rstrip("\n"))
+    elif options.json:
+        output.as_json(_json(row))
+    else:
+        _print(row)
+    return 0
+
+
+def enable_verb(options: Any) -> int:
+    """``relay automation enable``: what was never loaded is shown before it runs."""
+    with connect(Home.from_env()) as client:
+        row = client.request("automation_info", name=options.name)["automation"]
+        if not row["loaded"]:
+            output.note(f"{row['registered_by']} registered {row['path']}")
+            output.note(f"  as version {row['version']}, sha256 {row['sha256']}")
+            output.note(f"  relay automation info {row['name']} --source shows it")
+            if _edited(row):
+                output.note(f"  {_edited(row)}: what was registered would run, not the file")
+            if not output.agreed("Load it and let it run?", yes=options.yes):
+                return 1
+        fields = {"name": row["name"], "sha256": row["sha256"]}
+        answer = client.request("automation_enable", **fields, **output.speaker())
+    return _switched(answer["automation"], options.json)
+
+
+def switch_verb(options: Any) -> int:
+    """``relay automation disable|delete``."""
+    reason = {"reason": options.reason} if options.op == "automation_disable" else {}
+    with connect(Home.from_env()) as client:
+        answer = client.request(options.op, name=options.name, **reason, **output.speaker())
+    return _switched(answer["automation"], options.json)
+
+
+def _switched(row: Json, in_json: bool) -> int:
+    if in_json:
+        output.as_json(_json(row))
+    else:
+        output.data(f"{row['name']} is {row['status']}")
+    return 0
+
+
+def runs_verb(options: Any) -> int:
+    """``relay automation runs``."""
+    fields = {"limit": options.last, "errors_only": options.errors_only}
+    with connect(Home.from_env()) as client:
+        answer = client.request("automation_runs", name=options.name, **fields)
+    rows = answer["rows"][::-1]
+    if options.json:
+        for row in rows:
+            row["started_at"] = output.iso(row.pop("started_ms"))
+        output.as_json(rows)
+    elif not rows:
+        output.note(f"{options.name} has not failed" if options.errors_only else "it has not run")
+    else:
+        cells = [
+            (
+                table.when(row["started_ms"]),
+                row["event"][-8:],
+                row["kind"],
+                row["sender"],
+                _result(row),
+                round(row["latency_us"] / 1000, 1),
+                row["llm_calls"],
+                (row["error"] or "").partition("\n")[0],
+            )
+            for row in rows
+        ]
+        table.table(_RUNS_HEAD, cells, width=table.columns())
+    if answer["more"]:
+        output.note("older ones are left out: --last N shows more")
+    return 0
+
+
+def _result(row: Json) -> str:
+    result = row["result"] or {}
+    said = "failed" if row["error"] else "fired" if row["fired"] else "nothing"
+    if said == "nothing" and result.get("enrich"):
+        said = "enriched"
+    more = [", disabled itself"] if result.get("disable") else []
+    return "".join([said, *more, *([", again"] if row["retry"] else [])])
+
+
+# -- files
+
+
+def _file(path: str) -> Json:
+    """A file as the broker is told of it. Raises UsageError."""
+    path = os.path.realpath(os.path.expanduser(path))
+    try:
+        source = read_file(path, _SOURCE_MAX).decode()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no UTF-8") from error
+    return {"path": path, "source": source}
+
+
+_EDITED = "the file was edited"
+
+
+def _edited(row: Json) -> str:
+    """What became of the file since it was registered; "" when it is what runs."""
+    import hashlib
+
+    try:
+        data = read_file(row["path"], _SOURCE_MAX)
+    except OSError:
+        return "the file is not there"
+    return "" if hashlib.sha256(data).hexdigest() == row["sha256"] else _EDITED
+
+
+def _edited_said(row: Json) -> str:
+    edited = _edited(row)
+    if not edited or not row["loaded"] or row["status"] == "deleted":
+        return edited if row["status"] != "deleted" else ""
+    update = f"; relay automation update {row['name']} takes the new one"
+    return f"{edited}: version {row['version']} runs{update if edited == _EDITED else ''}"
+
+
+# -- printing
+
+
+def _json(row: Json) -> Json:
+    """A row with times as scripts get them, and whether its file is what was registered."""
+    shown = {name: value for name, value in row.items() if not name.endswith("_ms")}
+    times = ("created", "updated", "opened", "last_fired", "next_tick")
+    shown |= {f"{name}_at": output.iso(row[f"{name}_ms"]) for name in times}
+    if "health" in row:
+        health = dict(row["health"])
+        for name in ("last_run", "last_error"):
+            health[f"{name}_at"] = output.iso(health.pop(f"{name}_ms"))
+        shown["health"] = health
+        shown["versions"] = [
+            {**one, "created_at": output.iso(one["created_ms"])} for one in row["versions"]
+        ]
+        for one in shown["versions"]:
+            del one["created_ms"]
+    return shown | {"file": {"": "same", _EDITED: "edited"}.get(_edited(row), "gone")}
+
+
+def _status(row: Json) -> str:
+    circuit = row["circuit"]
+    return row["status"] if circuit == "closed" else f"{row['status']}, circuit {circuit}"
+
+
+def _runs_for(row: Json) -> str:
+    """Its schedule and triggers in words."""
+    if not row["loaded"]:
+        return "(known when it is loaded)"
+    parts = [f"{key} {value}" for key, value in (row["schedule"] or {}).items()]
+    for about in (row["triggers"] or {}).values():
+        parts += [f"{name} {','.join(values)}" for name, values in about.items()]
+    if not row["triggers"] and not row["schedule"]:
+        parts = ["every event"]
+    return "; ".join(parts) + (f"; blocking, priority {row['priority']}" if row["blocking"] else "")
+
+
+def _print(row: Json) -> None:
+    health, now_ms = row["health"], time.time_ns() // 1_000_000
+
+    def line(name: str, value: object) -> None:
+        if value is not None and value != "":
+            output.data(f"{name + ':' if name else '':<13}{value}")
+
+    line("name", row["name"])
+    line("description", row["description"])
+    line("status", _status(row) + (f" ({row['reason']})" if row["reason"] else ""))
+    line("runs for", _runs_for(row))
+    line("folder", row["folder"])
+    line("file", row["path"])
+    line("", _edited_said(row))
+    line("sha256", row["sha256"])
+    line("created", f"{table.when(row['created_ms'])} by {row['registered_by']}")
+    newest = row["versions"][0]
+    line("version", f"{newest['version']}, {table.when(newest['created_ms'])}")
+    line("", f"by {newest['registered_by']}")
+    if row["next_tick_ms"] is not None:
+        line("next tick", output.clock(row["next_tick_ms"], now_ms))
+    if row["last_fired_ms"] is not None:
+        line("last fired", table.when(row["last_fired_ms"]))
+    line("skipped", row["skipped"] or None)
+    for name, part in (("last day", health["day"]), ("last 100", health["window"])):
+        line(name, _counts(part))
+    line("last error", (health["last_error"] or "").partition("\n")[0])
+
+
+def _counts(part: Json) -> str:
+    if not part["runs"]:
+        return "no runs"
+    took = f"{part['avg_ms']:.1f} ms on average, p95 {part['p95_ms']:.1f} ms"
+    return f"{part['runs']} runs, {part['fires']} fired, {part['errors']} failed; {took}"

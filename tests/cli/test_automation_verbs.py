@@ -1,0 +1,179 @@
+"""``relay automation`` as its user meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.broker.client import connect
+from relay.core.agent_names import owner_name
+from relay.core.errors import RelayError
+from relay.core.paths import Home
+from tests.broker.support import register
+from tests.cli.conftest import Run
+
+INSIDE = {"RELAY_RUN": "run-1", "RELAY_TOKEN": "secret"}
+FILE = """
+automation = {{
+    "name": "{name}",
+    "description": "says so",
+    "triggers": {{"principal": {{"relationship": "family"}}, "event": {{"channels": ["sms"]}}}},
+    "handler": lambda ctx: {result},
+}}
+"""
+
+
+def written(folder: Path, name: str = "codes", result: str = "True", stem: str = "") -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{stem or name}.py"
+    path.write_text(FILE.format(name=name, result=result))
+    return str(path)
+
+
+def shown(relay: Run, *words: str) -> Any:
+    done = relay("automation", *words, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_file_is_registered_and_shown(relay: Run, tmp_path: Path) -> None:
+    assert "no automation is registered" in relay("automation", "list").stderr
+    path = written(tmp_path / "shop" / ".relay" / "automations")
+    said = relay("automation", "register", path).stdout
+    assert said.splitlines()[:2] == [
+        "codes: active, version 1",
+        "  runs for: relationship family; channels sms",
+    ]
+    assert str(tmp_path / "shop") in said
+    [row] = shown(relay, "list")
+    assert (row["status"], row["circuit"], row["file"]) == ("active", "closed", "same")
+    assert row["registered_by"].startswith(f"{owner_name()}, ")
+    assert (row["folder"], row["path"]) == (str(tmp_path / "shop"), path)
+    about = shown(relay, "info", "codes")
+    assert about["health"]["window"]["runs"] == 0 and about["versions"][0]["version"] == 1
+    assert relay("automation", "info", "codes", "--source").stdout.strip() == (
+        Path(path).read_text().strip()
+    )
+    assert "last 100:    no runs" in relay("automation", "info", "codes").stdout
+    assert "it has not run" in relay("automation", "runs", "codes").stderr
+
+
+def test_an_edited_file_runs_once_it_is_taken(relay: Run, tmp_path: Path) -> None:
+    path = written(tmp_path)
+    other = written(tmp_path, "other")
+    for one in (path, other):
+        relay("automation", "register", one)
+    written(tmp_path, result="False")
+    before = Path(other).read_text()
+    assert shown(relay, "list")[0]["file"] == "edited"
+    assert "relay automation update codes takes the new one" in relay("automation", "list").stdout
+    assert "lambda ctx: True" in relay("automation", "info", "codes", "--source").stdout
+    assert relay("automation", "update").stdout == "codes: active, version 2\n"
+    assert "lambda ctx: False" in relay("automation", "info", "codes", "--source").stdout
+    assert "no file was edited" in relay("automation", "update").stderr
+    assert "(as it was)" in relay("automation", "update", path).stdout
+    Path(other).write_text(before.replace("other", "codes"))
+    done = relay("automation", "update", "other")
+    assert done.returncode == 2 and "calls its automation codes, not other" in done.stderr
+    Path(other).unlink()
+    assert "the file is not there: version 1 runs" in relay("automation", "list").stdout
+    assert [one["version"] for one in shown(relay, "info", "codes")["versions"]] == [2, 1]
+
+
+def test_it_is_switched_off_and_on_and_deleted(relay: Run, tmp_path: Path) -> None:
+    relay("automation", "register", written(tmp_path))
+    relay("automation", "disable", "codes", "--reason", "too many")
+    assert "too many" in relay("automation", "list").stdout
+    assert [one["name"] for one in shown(relay, "list", "--status", "disabled")] == ["codes"]
+    assert shown(relay, "list", "--status", "active") == []
+    assert relay("automation", "enable", "codes").stdout == "codes is active\n"
+    assert shown(relay, "delete", "codes")["status"] == "deleted"
+    assert shown(relay, "list") == []
+    assert len(shown(relay, "list", "--status", "deleted")) == 1
+    assert relay("automation", "register", written(tmp_path)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1", "has no automation"),
+        ("raise ValueError('broken')", "broken"),
+        ("automation = {'name': 'A b', 'description': 'x'}", "name cannot be 'A b'"),
+        ("", "is empty"),
+        ("#" * 300_000, "more than 262144 bytes"),
+    ],
+    ids=("none", "raises", "name", "empty", "large"),
+)
+def test_what_cannot_be_loaded_is_refused(relay: Run, tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text(text)
+    done = relay("automation", "register", str(path))
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+    assert shown(relay, "list") == []
+
+
+def test_a_second_one_of_the_name_is_refused(relay: Run, tmp_path: Path) -> None:
+    relay("automation", "register", written(tmp_path))
+    done = relay("automation", "register", written(tmp_path, stem="again"))
+    assert done.returncode == 2 and "relay automation update codes" in done.stderr
+
+
+# -- agents
+
+
+@pytest.fixture
+def marks(tmp_path: Path) -> Path:
+    """An automation that leaves a file beside it when it is loaded, and its name."""
+    path = tmp_path / "From_Bob.py"
+    mark = f"open({str(tmp_path / 'loaded')!r}, 'w').close()\n"
+    path.write_text(mark + FILE.format(name="codes", result="True"))
+    return path
+
+
+def test_what_an_agent_registers_is_loaded_once_the_person_says_so(
+    relay: Run, broker_home: Home, marks: Path
+) -> None:
+    loaded = marks.parent / "loaded"
+    with register(broker_home, "Bob"):
+        done = relay("automation", "register", str(marks), env=INSIDE)
+        assert "from_bob: paused, version 1" in done.stdout, done.stderr
+        [row] = shown(relay, "list", "--status", "paused", "--by", "bob")
+        assert (row["registered_by"], row["loaded"]) == ("Bob", False)
+        for words in (("enable", "from_bob", "--yes"), ("delete", "from_bob"), ("update",)):
+            relay("automation", *words, env=INSIDE)
+        refused = relay("automation", "enable", "from_bob", "--yes", env=INSIDE)
+        assert refused.returncode == 1 and "only the person" in refused.stderr
+        assert relay("automation", "list", env=INSIDE).returncode == 0
+        assert relay("automation", "enable", "from_bob").returncode == 2  # nobody agrees
+        assert not loaded.exists()
+    marks.write_text("raise SystemExit")
+    done = relay("automation", "enable", "from_bob", "--yes")
+    assert done.stdout == "codes is active\n", done.stderr
+    assert row["sha256"] in done.stderr and "the file was edited: what was" in done.stderr
+    assert loaded.exists()
+    assert [one["name"] for one in shown(relay, "list", "--status", "active")] == ["codes"]
+
+
+def test_only_what_the_person_was_shown_is_loaded(
+    relay: Run, broker_home: Home, marks: Path
+) -> None:
+    with register(broker_home, "Bob"):
+        relay("automation", "register", str(marks), env=INSIDE)
+    with connect(broker_home) as client, pytest.raises(RelayError, match="has the hash"):
+        client.request("automation_enable", name="from_bob", sha256="0" * 64)
+    assert not (marks.parent / "loaded").exists()
+
+
+def test_agents_register_a_bounded_number(
+    relay: Run, broker_home: Home, marks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.broker.ops_automations.UNSEEN_MAX", 1)
+    with register(broker_home, "Bob"):
+        relay("automation", "register", str(marks), env=INSIDE)
+        more = marks.with_name("more.py")
+        more.write_text(marks.read_text())
+        done = relay("automation", "register", str(more), env=INSIDE)
+    assert done.returncode == 1 and "wait for the person already" in done.stderr
