@@ -306,6 +306,10 @@ class BrokerServer:
                 for connection in list(self._connections):
                     connection.abort()
 
+    def _automations_changed(self) -> None:
+        self._registry.reload()
+        self._clock.look()
+
     def stop(self) -> None:
         """End ``serve`` in an orderly way."""
         self._stopped.set()
