@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from relay.automation.definition import SOURCE_MAX, Definition
-from relay.broker.automation_pool import AutomationPool
 from relay.broker.automation_reports import AutomationReports, shown, text_of
+from relay.broker.automation_trials import AutomationTrials
+from relay.broker.automations import Automations
 from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.committer import Committer
 from relay.broker.directory import Directory
@@ -62,7 +63,7 @@ class AutomationOps:
         ledger: Ledger,
         directory: Directory,
         committer: Committer,
-        pool: AutomationPool,
+        automations: Automations,
         *,
         fault: Callable[[], RelayError],
         changed: Callable[[], None],
@@ -70,11 +71,12 @@ class AutomationOps:
         """``changed`` is called once other automations are active; ``fault`` logs the exception in
         flight and returns what a client is told of it."""
         self._later = LaterAnswers(committer, fault)
+        self._trials = AutomationTrials(home, ledger, directory, automations, self._later)
         self._reports = AutomationReports(ledger)
         self._home = home
         self._ledger = ledger
         self._directory = directory
-        self._pool = pool
+        self._pool = automations.lanes.pool
         self._changed = changed
 
     def handlers(self) -> dict[str, Handler]:
@@ -85,6 +87,7 @@ class AutomationOps:
             "automation_enable": self.enable,
             "automation_disable": self.disable,
             "automation_delete": self.delete,
+            "automation_test": self._trials.test,
             **self._reports.handlers(),
         }
 

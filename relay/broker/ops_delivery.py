@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from relay.broker.batch import Batch, Client, ClientRequest
+from relay.broker.batch import Batch, Client, ClientRequest, Handler
 from relay.broker.committer import Committer
 from relay.broker.delivery_states import (
     REPORTED,
@@ -71,6 +71,15 @@ class DeliveryOps:
         self._committer = committer
         self._undelivered = undelivered
         self._waits: dict[str, list[_Wait]] = {}  # by the message's id
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "state": self.state,
+            "read": self.read,
+            "wait": self.wait,
+            "cancel": self.cancel,
+        }
 
     def changed(
         self,

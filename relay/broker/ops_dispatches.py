@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relay.broker.answers import AnswerDeliveries
-from relay.broker.batch import Batch, ClientRequest
+from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.directory import Directory
 from relay.broker.dispatch_ends import WITHDRAWN, DispatchEnds
 from relay.broker.known_personas import Personas
@@ -54,6 +54,14 @@ class DispatchOps:
         self._ledger = ledger
         self._directory = directory
         self._turns = turns
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "dispatch": self.dispatch,
+            "dispatches": self.dispatches,
+            "redispatch": self.redispatch,
+        }
 
     def dispatch(self, request: ClientRequest, batch: Batch) -> Json:
         """Ask a persona something, without a route function."""

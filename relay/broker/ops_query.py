@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 
-from relay.broker.batch import Batch, ClientRequest
+from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
@@ -39,6 +39,15 @@ class QueryOps:
         self._windows = windows
         self._committer = committer
         self._both = both
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "inbox": self.inbox,
+            "sent": self.sent,
+            "show": self.show,
+            "history": self.history,
+        }
 
     def inbox(self, request: ClientRequest, batch: Batch) -> Json:
         """What waits in somebody's inbox; nothing is marked."""

@@ -26,6 +26,7 @@ from relay.broker.known_personas import Personas
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.memory_proxy import MemoryProxy
 from relay.broker.ops_agents import GRACE, AgentOps
+from relay.broker.ops_automations import AutomationOps
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.ops_dispatches import DispatchOps
 from relay.broker.ops_events import EventOps
@@ -193,6 +194,15 @@ class BrokerServer:
         )
         self._events = EventOps(directory, windows, self._messages, self._evaluations)
         self._routes = RouteOps(ledger, directory, configs, self._evaluations)
+        self._automation_ops = AutomationOps(
+            home,
+            ledger,
+            directory,
+            committer,
+            self._automations,
+            fault=fault,
+            changed=self._automations_changed,
+        )
         self._adapter_events = AdapterEvents(self._events, committer)
         self._persons = PersonOps(ledger, directory, self._engine)
         self._turns = TurnOps(ledger, directory, self._deliveries, self._engine)
@@ -223,33 +233,23 @@ class BrokerServer:
             "agents": self._agents.agents,
             "send": self._messages.send,
             "event": self._events.event,
-            "persons": self._persons.persons,
-            "person_add": self._persons.add,
-            "person_merge": self._persons.merge,
-            "state": self._deliveries.state,
-            "read": self._deliveries.read,
-            "wait": self._deliveries.wait,
+            **self._persons.handlers(),
+            **self._deliveries.handlers(),
             "turn": self._turns.turn,
-            "cancel": self._deliveries.cancel,
-            "inbox": self._queries.inbox,
-            "sent": self._queries.sent,
-            "show": self._queries.show,
-            "history": self._queries.history,
+            **self._queries.handlers(),
             "reindex": self._ledgers.reindex,
             "compact": self._ledgers.compact,
             "ingested": self._ingest.ingested,
             "ingest": self._ingest.ingest,
             "held": self._held.held,
             "decide": self._held.decide,
-            "dispatch": self._dispatches.dispatch,
-            "dispatches": self._dispatches.dispatches,
-            "redispatch": self._dispatches.redispatch,
+            **self._dispatches.handlers(),
             "hooks_ran": self._hook_log.hooks_ran,
             "hook_log": self._hook_log.hook_log,
-            "routes": self._routes.routes,
-            "hook_switch": self._routes.hook_switch,
+            **self._routes.handlers(),
             "ask": self._hooks.ask,
             "answer": self._hooks.answer,
+            **self._automation_ops.handlers(),
             **self._memory.handlers(),
         }
 
@@ -307,7 +307,7 @@ class BrokerServer:
                     connection.abort()
 
     def _automations_changed(self) -> None:
-        self._registry.reload()
+        self._automations.changed()
         self._clock.look()
 
     def stop(self) -> None:

@@ -177,3 +177,51 @@ def test_agents_register_a_bounded_number(
         more.write_text(marks.read_text())
         done = relay("automation", "register", str(more), env=INSIDE)
     assert done.returncode == 1 and "wait for the person already" in done.stderr
+
+
+# -- trying out
+
+
+def test_a_trial_shows_what_would_follow_and_stores_nothing(relay: Run, tmp_path: Path) -> None:
+    relay("person", "add", "Mom", "--relationship", "family", "--address", "sms:+1555")
+    result = "{'fire': True, 'agent': 'atlas', 'context': {'prompt': 'Help.', 'data': {'a': 1}}}"
+    relay("automation", "register", written(tmp_path, result=result))
+    event = {"channel": "sms", "sender": "+1555", "content": "the code?"}
+    file = tmp_path / "event.json"
+    file.write_text(json.dumps(event))
+    told = shown(relay, "test", "codes", "--event", json.dumps(event))
+    assert told["matches"] and told["error"] is None
+    assert told["principal"]["relationship"] == "family"
+    assert told["event"]["metadata"]["person"]["name"] == "Mom"
+    dispatch = told["dispatch"]
+    assert (dispatch["persona"], dispatch["session"]) == ("atlas", "sms:dm:+1555")
+    assert (dispatch["prompt"], dispatch["extracted"]) == ("Help.", {"a": 1})
+    assert dispatch["permissions"]["level"] == "minimal"
+    for words, stdin in (((str(file),), ""), (("-",), json.dumps(event))):
+        said = relay("automation", "test", "codes", "--event", *words, stdin=stdin).stdout
+        assert "event:       message on sms from Mom (known)" in said
+        assert "persona:     atlas" in said and "prompt:      Help." in said
+    tables = ("events", "dispatches", "automation_runs", "automation_state")
+    counts = " UNION ALL ".join(f"SELECT count(*) n FROM {name}" for name in tables)
+    found = json.loads(relay("ledger", "query", counts, "--json").stdout)
+    assert [one["n"] for one in found] == [0, 0, 0, 0]
+    stored = json.loads(relay("ingest", "event", json.dumps(event), "--json").stdout)["id"]
+    assert shown(relay, "test", "codes", "--event", stored[-8:])["event"]["id"] == stored
+
+
+def test_a_trial_says_what_does_not_match_and_what_fails(relay: Run, tmp_path: Path) -> None:
+    relay("automation", "register", written(tmp_path, result="ctx.nothing"))
+    done = relay("automation", "test", "codes", "--event", '{"content": "hi"}', merged=True)
+    assert done.returncode == 1
+    assert "its triggers do not match" in done.stdout
+    assert f"message on relay from {owner_name()} (owner)" in done.stdout
+    assert "error:       AttributeError" in done.stdout
+    for wrong, said in (
+        ("no.json", "cannot be read"),
+        ("{", "is no JSON"),
+        ("{}x", "is no JSON"),
+        ('{"unknown": 1}', "an event has no 'unknown'"),
+        ("ABCDEF", "there is no message"),
+    ):
+        done = relay("automation", "test", "codes", "--event", wrong)
+        assert done.returncode in (2, 3) and said in done.stderr
