@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, Client, ClientRequest
+from relay.broker.batch import Batch, Client, ClientRequest, Handler
 from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member, token_hash
@@ -60,6 +60,14 @@ class AgentOps:
         self._has_gone = gone
         self._wants = wants
         self._graces: dict[str, asyncio.TimerHandle] = {}  # by lower-case name
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "register": self.register,
+            "agent_state": self.agent_state,
+            "agents": self.agents,
+        }
 
     def restore(self, now_ms: int) -> None:
         """After a start: agents that were there have their grace to reconnect. Raises StorageError

@@ -227,10 +227,8 @@ class BrokerServer:
         """Every op; see relay.protocol.broker."""
         return {
             **self._status.handlers(),
-            "register": self._agents.register,
-            "agent_state": self._agents.agent_state,
+            **self._agents.handlers(),
             "person": self._held.person,
-            "agents": self._agents.agents,
             "send": self._messages.send,
             "event": self._events.event,
             **self._persons.handlers(),
