@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import replace
 from functools import partial
 
-from relay.broker.batch import Accepted, Batch, Client, ClientRequest
+from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.delivery_states import advance
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
@@ -149,6 +149,14 @@ class HeldMessages:
         self._guard = guard
         #: The person has been told of these, and has not yet decided.
         self._told: RecentSet[Pair] = RecentSet(PAIRS_MAX)
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "person": self.person,
+            "held": self.held,
+            "decide": self.decide,
+        }
 
     def restore(self, now_ms: int) -> None:
         """After a start: the last minute counts on, and what was parked for its number stays so,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, Client, ClientRequest
+from relay.broker.batch import Batch, Client, ClientRequest, Handler
 from relay.broker.directory import Directory, Member
 from relay.broker.ops_query import fitting
 from relay.broker.routing import present, suggestions
@@ -74,6 +74,13 @@ class SessionRequests:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._pending: dict[str, _Pending] = {}
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "ask": self.ask,
+            "answer": self.answer,
+        }
 
     # -- the ops
 
@@ -200,6 +207,13 @@ class HookRuns:
     def __init__(self, ledger: Ledger, directory: Directory) -> None:
         self._ledger = ledger
         self._directory = directory
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "hooks_ran": self.hooks_ran,
+            "hook_log": self.hook_log,
+        }
 
     def hooks_ran(self, request: ClientRequest, batch: Batch) -> Json:
         """A session tells of hooks that it has run: ``records`` of relay.hooks.hook_log."""

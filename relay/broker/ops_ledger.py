@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, ClientRequest
+from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.committer import Committer
 from relay.broker.directory import Directory
 from relay.core.errors import RelayError, UsageError
@@ -62,6 +62,13 @@ class LedgerOps:
         self._catching_up = False
         self._written = self._indexed = -1  # rows, as the ledger's connection counts them
         self._timer: asyncio.TimerHandle | None = None
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "reindex": self.reindex,
+            "compact": self.compact,
+        }
 
     def start(self) -> None:
         """Look from time to time whether nothing happens, and catch up then."""
