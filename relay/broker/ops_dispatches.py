@@ -67,7 +67,8 @@ class DispatchOps:
         """Ask a persona something, without a route function."""
         self._directory.check_person(request, "dispatch to a persona")
         made, event, duplicate = self._add(request.fields, self._directory.owner, None, batch)
-        return {"id": made, "event": event, "duplicate": duplicate}
+        why = self._personas.why_absent(request.fields["persona"], USER)
+        return {"id": made, "event": event, "duplicate": duplicate, "waits": why}
 
     def sent(
         self, request: ClientRequest, sender: str, thread: str | None, batch: Batch
@@ -75,7 +76,7 @@ class DispatchOps:
         """The person writes to a persona that does not run: that is a dispatch to it. None where
         no such persona is configured."""
         to = request.fields["to"]
-        spec = self._personas.find(to, USER)
+        spec = None if self._personas.is_there(to) else self._personas.find(to, USER)
         if spec is None:
             return None
         _, event, duplicate = self._add({**request.fields, "persona": to}, sender, thread, batch)
@@ -206,7 +207,7 @@ class DispatchOps:
         return rows
 
 
-_LISTED = "relay broker dead lists them"
+_LISTED = "relay broker dead lists them; what waits is dropped by its id: relay broker queue"
 
 
 def _shown(row: DispatchRow) -> Row:

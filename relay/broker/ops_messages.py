@@ -40,7 +40,7 @@ META_MAX = 64 * 1024
 
 
 class PersonaMessages(Protocol):
-    """What becomes of a message of the person's to somebody who is not there."""
+    """What becomes of a message of the person's to a persona that does not run."""
 
     def sent(
         self, request: ClientRequest, sender: str, thread: str | None, batch: Batch
@@ -87,7 +87,7 @@ class MessageOps:
                 f"there is no mode {mode!r} in this version", hint=f"modes: {', '.join(MODES)}"
             )
         to, id_ = fields.get("to"), fields.get("id")
-        if member is None and isinstance(to, str) and self._is_away(to):
+        if member is None and isinstance(to, str):
             asked = self._dispatches.sent(request, sender, _thread(fields), batch)
             if asked is not None:
                 return asked
@@ -119,10 +119,6 @@ class MessageOps:
         self._evaluations.mark(message, by, batch)
         self._windows.collect(message, batch)
         return None
-
-    def _is_away(self, name: str) -> bool:
-        found = self._directory.members.get(name.lower())
-        return found is None or not (found.live or found.person)
 
     def _is_repeated(self, message: Accepted) -> bool:
         """Whether its sender has sent it before. Raises UsageError for an id of somebody else's:

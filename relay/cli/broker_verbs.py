@@ -209,7 +209,9 @@ def dispatch_verb(options: Any) -> int:
     fields = {"session": options.session, "mode": options.mode, "priority": priority}
     made = request("dispatch", persona=options.persona, body=text, **fields, **output.speaker())
     if options.json:
-        output.as_json({"id": made["id"], "event": made["event"]})
-    else:
-        output.data(made["id"])
+        output.as_json({name: made[name] for name in ("id", "event", "waits")})
+        return 0
+    output.data(made["id"])
+    if made["waits"]:
+        output.note(f"it waits: {made['waits']}")
     return 0

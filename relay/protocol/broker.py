@@ -122,8 +122,9 @@ Ops (``?`` marks what may be left out):
               and what route functions said (kind ``route``; ``correlation_id`` is the event's),
               newest first
 ``dispatch``  persona, body, session?, mode?, priority?, permissions?, system_prompt?, extracted?,
-              thread_history?, id? -> id, event, duplicate. Only the person's: what is asked of a
-              persona without a route function. Answered once it is on the disk.
+              thread_history?, id? -> id, event, duplicate, waits (null, or for what). Only the
+              person's: what is asked of a persona without a route function. Answered once it is
+              on the disk.
 ``dispatches`` dead?, which?, limit? -> rows [{id, state, reason, persona, session, mode, priority,
               from, channel, body (its beginning), hook, event, tries, turn, created_ms,
               updated_ms}], the newest, oldest first. ``which``: a part of an id, or a persona.

@@ -38,7 +38,9 @@ def test_what_a_person_asks_for_waits_dies_and_is_tried_again(
 
 
 def test_what_is_dropped_is_gone_from_the_list_and_nonsense_is_refused(relay: Run) -> None:
-    id_ = relay("broker", "dispatch", "atlas", "x").stdout.strip()
+    made = relay("broker", "dispatch", "atlas", "x")
+    assert made.stderr == "it waits: nobody is called atlas\n"
+    id_ = made.stdout.strip()
     assert "dropped" in relay("broker", "drop", id_).stdout
     assert relay("broker", "queue").stdout == relay("broker", "dead").stdout == ""
     assert "nothing is dead" in relay("broker", "retry", "--all").stderr
