@@ -52,12 +52,11 @@ _COLUMNS = (
 
 def open_answers(ledger: Ledger, limit: int) -> list[AnswerRow]:
     """The oldest that are still to go out, without what they say."""
-    with ledger.guard() as db:
-        found = db.execute(
-            f"SELECT {_COLUMNS} FROM answers a JOIN dispatches d ON d.id = a.dispatch"
-            " JOIN events e ON e.seq = d.event WHERE a.open ORDER BY a.created_ms, a.id LIMIT ?",
-            (limit,),
-        ).fetchall()
+    found = ledger.rows(
+        f"SELECT {_COLUMNS} FROM answers a JOIN dispatches d ON d.id = a.dispatch"
+        " JOIN events e ON e.seq = d.event WHERE a.open ORDER BY a.created_ms, a.id LIMIT ?",
+        (limit,),
+    )
     rows = []
     for id_, channel, delivery, *rest in found:
         rows.append(AnswerRow(id_, channel, json.loads(delivery), *rest))
@@ -66,21 +65,19 @@ def open_answers(ledger: Ledger, limit: int) -> list[AnswerRow]:
 
 def content_of(ledger: Ledger, id_: str) -> str:
     """What an answer says."""
-    with ledger.guard() as db:
-        found = db.execute("SELECT content FROM answers WHERE id=?", (id_,)).fetchone()
+    found = ledger.row("SELECT content FROM answers WHERE id=?", (id_,))
     return str(found[0])
 
 
 def followed(ledger: Ledger, event: str) -> list[dict[str, Any]]:
     """What has followed from an event: its dispatches, each with its answer."""
     names = ("id", "hook", "persona", "session", "state", "reason", "answer", "answer_reason")
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT d.id, d.hook_id, d.persona, d.session, d.state, d.reason, a.state, a.reason"
-            " FROM events e JOIN dispatches d ON d.event = e.seq"
-            " LEFT JOIN answers a ON a.dispatch = d.id WHERE e.id=? ORDER BY d.seq",
-            (event,),
-        ).fetchall()
+    found = ledger.rows(
+        "SELECT d.id, d.hook_id, d.persona, d.session, d.state, d.reason, a.state, a.reason"
+        " FROM events e JOIN dispatches d ON d.event = e.seq"
+        " LEFT JOIN answers a ON a.dispatch = d.id WHERE e.id=? ORDER BY d.seq",
+        (event,),
+    )
     return [dict(zip(names, one, strict=True)) for one in found]
 
 
@@ -112,15 +109,14 @@ def listed(
     if part:
         where += " AND (d.persona = ? OR (length(?) > 3 AND substr(a.id, -length(?)) = ?))"
         values = [part, *[part.upper()] * 3]
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT a.id, a.state, a.reason, a.channel, substr(a.content, 1, 200), a.attempts,"
-            " a.turn, a.created_ms, a.updated_ms, d.persona, d.session, d.mode, d.priority,"
-            f" d.hook_id, e.id, {SENDER} FROM answers a JOIN dispatches d ON d.id = a.dispatch"
-            f" JOIN events e ON e.seq = d.event WHERE {where}"
-            " ORDER BY a.created_ms DESC LIMIT ?",
-            (*values, limit),
-        ).fetchall()
+    found = ledger.rows(
+        "SELECT a.id, a.state, a.reason, a.channel, substr(a.content, 1, 200), a.attempts,"
+        " a.turn, a.created_ms, a.updated_ms, d.persona, d.session, d.mode, d.priority,"
+        f" d.hook_id, e.id, {SENDER} FROM answers a JOIN dispatches d ON d.id = a.dispatch"
+        f" JOIN events e ON e.seq = d.event WHERE {where}"
+        " ORDER BY a.created_ms DESC LIMIT ?",
+        (*values, limit),
+    )
     return [{"what": "answer", **dict(zip(names, one, strict=True))} for one in reversed(found)]
 
 
@@ -137,6 +133,5 @@ def decide(ledger: Ledger, ids: Sequence[str], now_ms: int, *, drop: bool) -> No
 
 def _update(ledger: Ledger, id_: str, what: str, *values: object) -> None:
     ledger.begin()
-    with ledger.guard() as db:
-        # One that was decided on meanwhile stays as it is.
-        db.execute(f"UPDATE answers SET {what}, updated_ms=? WHERE id=? AND open", (*values, id_))
+    # One that was decided on meanwhile stays as it is.
+    ledger.change(f"UPDATE answers SET {what}, updated_ms=? WHERE id=? AND open", (*values, id_))

@@ -38,75 +38,65 @@ def is_ours(key: str) -> bool:
 
 def last_due(ledger: Ledger) -> dict[str, int]:
     """The last event that is due under each key of automations."""
-    with ledger.guard() as db:
-        found = db.execute("SELECT config, max(event) FROM evaluations_due GROUP BY config")
-        return {key: int(event) for key, event in found if is_ours(key)}
+    found = ledger.rows("SELECT config, max(event) FROM evaluations_due GROUP BY config")
+    return {key: int(event) for key, event in found if is_ours(key)}
 
 
 def stage_due(ledger: Ledger) -> list[int]:
     """The events that are due for the stage and that no blocking automation holds up."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT event FROM evaluations_due WHERE config=? EXCEPT"
-            " SELECT event FROM evaluations_due WHERE config=?",
-            (STAGE, BLOCKING),
-        )
-        return [int(row[0]) for row in found]
+    found = ledger.rows(
+        "SELECT event FROM evaluations_due WHERE config=? EXCEPT"
+        " SELECT event FROM evaluations_due WHERE config=?",
+        (STAGE, BLOCKING),
+    )
+    return [int(row[0]) for row in found]
 
 
 def first_due(ledger: Ledger, automation: str) -> tuple[int, int] | None:
     """The first event that an automation is to be run for, and its hops."""
-    with ledger.guard() as db:
-        found: tuple[int, int] | None = db.execute(
-            "SELECT event, hops FROM evaluations_due WHERE config=? ORDER BY event LIMIT 1",
-            (lane(automation),),
-        ).fetchone()
+    found: tuple[int, int] | None = ledger.row(
+        "SELECT event, hops FROM evaluations_due WHERE config=? ORDER BY event LIMIT 1",
+        (lane(automation),),
+    )
     return found
 
 
 def hops_of(ledger: Ledger, key: str, event: int) -> int | None:
     """The hops of an event that is due under ``key``; None where it is not."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT hops FROM evaluations_due WHERE config=? AND event=?", (key, event)
-        ).fetchone()
+    found = ledger.row("SELECT hops FROM evaluations_due WHERE config=? AND event=?", (key, event))
     return None if found is None else int(found[0])
 
 
 def skip(ledger: Ledger, automation: str, limit: int) -> int:
     """Leave out up to ``limit`` of the runs that are due, the first ones, within the open
     transaction. Returns how many."""
-    with ledger.guard() as db:
-        count = db.execute(
-            "DELETE FROM evaluations_due WHERE config=?1 AND event IN (SELECT event FROM"
-            " evaluations_due WHERE config=?1 ORDER BY event LIMIT ?2)",
-            (lane(automation), limit),
-        ).rowcount
+    count = ledger.change(
+        "DELETE FROM evaluations_due WHERE config=?1 AND event IN (SELECT event FROM"
+        " evaluations_due WHERE config=?1 ORDER BY event LIMIT ?2)",
+        (lane(automation), limit),
+    )
     note_skipped(ledger, automation, count)
     return count
 
 
 def note_skipped(ledger: Ledger, automation: str, count: int) -> None:
     """So many runs were left out because the circuit is open, within the open transaction."""
-    with ledger.guard() as db:
-        db.execute("UPDATE automations SET skipped=skipped+? WHERE id=?", (count, automation))
+    ledger.change("UPDATE automations SET skipped=skipped+? WHERE id=?", (count, automation))
 
 
 def ran(ledger: Ledger, event: int) -> set[str]:
     """The automations that were run for an event."""
-    with ledger.guard() as db:
-        found = db.execute("SELECT automation FROM automation_runs WHERE event=?", (event,))
-        return {str(row[0]) for row in found}
+    found = ledger.rows("SELECT automation FROM automation_runs WHERE event=?", (event,))
+    return {str(row[0]) for row in found}
 
 
 def enriching(ledger: Ledger, event: int) -> list[tuple[str, bool, Json]]:
     """What automations have added to an event: (automation, whether it fired, its ``enrich``)."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT automation, fired, json_extract(result_json, '$.enrich') FROM automation_runs"
-            " WHERE event=? AND json_extract(result_json, '$.enrich') NOT NULL ORDER BY seq",
-            (event,),
-        ).fetchall()
+    found = ledger.rows(
+        "SELECT automation, fired, json_extract(result_json, '$.enrich') FROM automation_runs"
+        " WHERE event=? AND json_extract(result_json, '$.enrich') NOT NULL ORDER BY seq",
+        (event,),
+    )
     return [(str(one), bool(fired), json.loads(text)) for one, fired, text in found]
 
 
@@ -127,18 +117,17 @@ def add_run(
 ) -> bool:
     """Append one run, within the open transaction. Returns whether it was the first of its
     automation for this event: another does not count."""
-    with ledger.guard() as db:
-        added = db.execute(
-            "INSERT OR IGNORE INTO automation_runs (automation, version, event, started_ms,"
-            " latency_us, fired, retry, llm_calls, result_json, error, log)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-            (
-                *(automation, version, event, started_ms, latency_us, fired, retry, llm_calls),
-                None if result is None else json.dumps(result),
-                *(error, log or None),
-            ),
-        )
-    return bool(added.rowcount)
+    added = ledger.change(
+        "INSERT OR IGNORE INTO automation_runs (automation, version, event, started_ms,"
+        " latency_us, fired, retry, llm_calls, result_json, error, log)"
+        " VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+        (
+            *(automation, version, event, started_ms, latency_us, fired, retry, llm_calls),
+            None if result is None else json.dumps(result),
+            *(error, log or None),
+        ),
+    )
+    return bool(added)
 
 
 def save_circuit(
@@ -146,20 +135,18 @@ def save_circuit(
 ) -> None:
     """Store how an automation is after a run, within the open transaction: its circuit, and when
     it fired; None: it did not."""
-    with ledger.guard() as db:
-        db.execute(
-            "UPDATE automations SET errors=?, opened_ms=?, last_fired_ms=ifnull(?,last_fired_ms)"
-            " WHERE id=?",
-            (errors, opened_ms, fired_ms, automation),
-        )
+    ledger.change(
+        "UPDATE automations SET errors=?, opened_ms=?, last_fired_ms=ifnull(?,last_fired_ms)"
+        " WHERE id=?",
+        (errors, opened_ms, fired_ms, automation),
+    )
 
 
 def persona_of(ledger: Ledger, session: str) -> str:
     """The persona that was last used in the session with this label; ``default`` if none was."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT persona FROM agent_sessions WHERE label=? AND persona NOT NULL"
-            " ORDER BY updated_ms DESC LIMIT 1",
-            (session,),
-        ).fetchone()
+    found = ledger.row(
+        "SELECT persona FROM agent_sessions WHERE label=? AND persona NOT NULL"
+        " ORDER BY updated_ms DESC LIMIT 1",
+        (session,),
+    )
     return DEFAULT_PERSONA if found is None else str(found[0])

@@ -109,34 +109,29 @@ def add_dispatches(
     config: str,
     hops: int,
     now_ms: int,
-) -> list[str]:
+) -> None:
     """Append what follows from the event number ``event``, in this order, within the transaction
-    that is open. ``config``: the trusted configuration whose personas are meant. Returns the ids
-    of those that were not there yet: after a kill an event is evaluated again."""
-    fresh = []
-    with ledger.guard() as db:
-        for one in dispatches:
-            context = {
-                "system_prompt": one.system_prompt,
-                "extracted": one.extracted,
-                "include_thread_history": one.include_thread_history,
-            }
-            added = db.execute(
-                "INSERT OR IGNORE INTO dispatches (id, event, hook_id, persona, session, mode,"
-                " priority, created_ms, hops, config, permissions_json, context_json,"
-                f" delivery_json, open, state, updated_ms) VALUES ({','.join('?' * 16)})",
-                (
-                    *(one.id, event, one.hook_id, one.persona, one.session, one.queue_mode.value),
-                    *(one.priority, now_ms, hops, config),
-                    json.dumps(one.permissions.to_json()),
-                    json.dumps({k: v for k, v in context.items() if v is not None}),
-                    json.dumps(one.delivery_context.to_json()),
-                    *(1, DispatchState.QUEUED.value, now_ms),
-                ),
-            )
-            if added.rowcount:
-                fresh.append(one.id)
-    return fresh
+    that is open. ``config``: the trusted configuration whose personas are meant. What is there
+    stays as it is: after a kill an event is evaluated again."""
+    for one in dispatches:
+        context = {
+            "system_prompt": one.system_prompt,
+            "extracted": one.extracted,
+            "include_thread_history": one.include_thread_history,
+        }
+        ledger.change(
+            "INSERT OR IGNORE INTO dispatches (id, event, hook_id, persona, session, mode,"
+            " priority, created_ms, hops, config, permissions_json, context_json,"
+            f" delivery_json, open, state, updated_ms) VALUES ({','.join('?' * 16)})",
+            (
+                *(one.id, event, one.hook_id, one.persona, one.session, one.queue_mode.value),
+                *(one.priority, now_ms, hops, config),
+                json.dumps(one.permissions.to_json()),
+                json.dumps({k: v for k, v in context.items() if v is not None}),
+                json.dumps(one.delivery_context.to_json()),
+                *(1, DispatchState.QUEUED.value, now_ms),
+            ),
+        )
 
 
 # -- reading
@@ -145,11 +140,10 @@ def add_dispatches(
 def lanes_after(ledger: Ledger, seq: int) -> tuple[list[tuple[str, str]], int]:
     """The (persona, session) of what is open beyond number ``seq``, and the highest number."""
     newer, values = ("seq>? AND ", (seq,)) if seq else ("", ())  # of all, by the index of those
-    with ledger.guard() as db:
-        found = db.execute(
-            f"SELECT DISTINCT persona, session FROM dispatches WHERE {newer}open", values
-        ).fetchall()
-        last = db.execute("SELECT ifnull(max(seq),0) FROM dispatches").fetchone()[0]
+    found = ledger.rows(
+        f"SELECT DISTINCT persona, session FROM dispatches WHERE {newer}open", values
+    )
+    last = ledger.row("SELECT ifnull(max(seq),0) FROM dispatches")[0]
     return found, int(last)
 
 
@@ -158,15 +152,14 @@ def queued(
 ) -> list[QueueEntry]:
     """What waits for a persona's session under any of its labels in one of these modes: from what
     is to be done first on, without what it says."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT d.id, d.mode, d.created_ms, d.priority, d.config, d.permissions_json,"
-            " d.delivery_json, iif(d.mode='collect', d.context_json, ''), e.agent, e.peer_kind"
-            f" {_FROM} WHERE d.open AND d.persona=? AND d.session IN ({_marks(sessions)})"
-            f" AND d.state='queued' AND d.mode IN ({_marks(modes)})"
-            " ORDER BY d.priority DESC, d.seq LIMIT ?",
-            (persona, *sessions, *(one.value for one in modes), limit),
-        ).fetchall()
+    found = ledger.rows(
+        "SELECT d.id, d.mode, d.created_ms, d.priority, d.config, d.permissions_json,"
+        " d.delivery_json, iif(d.mode='collect', d.context_json, ''), e.agent, e.peer_kind"
+        f" {_FROM} WHERE d.open AND d.persona=? AND d.session IN ({_marks(sessions)})"
+        f" AND d.state='queued' AND d.mode IN ({_marks(modes)})"
+        " ORDER BY d.priority DESC, d.seq LIMIT ?",
+        (persona, *sessions, *(one.value for one in modes), limit),
+    )
     return [
         QueueEntry(id_, QueueMode(mode), at_ms, priority, _share(*rest) if mode == _COLLECT else "")
         for id_, mode, at_ms, priority, *rest in found
@@ -192,22 +185,20 @@ def _share(
 def running(ledger: Ledger, owner: str, persona: str | None = None) -> list[DispatchRow]:
     """What ``owner`` has in hand: of one persona, or all."""
     where, values = ("", [owner]) if persona is None else (" AND d.persona=?", [owner, persona])
-    with ledger.guard() as db:
-        found = db.execute(
-            f"SELECT {_COLUMNS} {_FROM} WHERE d.open AND d.state='running' AND d.lease_owner=?"
-            f"{where} ORDER BY d.seq",
-            values,
-        ).fetchall()
+    found = ledger.rows(
+        f"SELECT {_COLUMNS} {_FROM} WHERE d.open AND d.state='running' AND d.lease_owner=?"
+        f"{where} ORDER BY d.seq",
+        values,
+    )
     return [_row(one) for one in found]
 
 
 def rows_of(ledger: Ledger, ids: Sequence[str]) -> list[DispatchRow]:
     """The dispatches with these ids, in this order; those that are there."""
-    with ledger.guard() as db:
-        found = db.execute(
-            f"SELECT {_COLUMNS} {_FROM} JOIN json_each(?) j ON d.id = j.value ORDER BY j.key",
-            (json.dumps(list(ids)),),
-        ).fetchall()
+    found = ledger.rows(
+        f"SELECT {_COLUMNS} {_FROM} JOIN json_each(?) j ON d.id = j.value ORDER BY j.key",
+        (json.dumps(list(ids)),),
+    )
     rows = [_row(one) for one in found]
     return [
         one if one.channel == RELAY_CHANNEL else replace(one, body=_with_files(ledger, one))
@@ -240,42 +231,38 @@ def listed(ledger: Ledger, limit: int, *, dead: bool = False, part: str = "") ->
         where += " AND (d.persona = ? OR (length(?) > 3 AND substr(d.id, -length(?)) = ?))"
         values = [part, *[part.upper()] * 3]
     columns = _COLUMNS.replace("ifnull(e.body,'')", f"substr(ifnull(e.body,''), 1, {_LISTED})")
-    with ledger.guard() as db:
-        found = db.execute(
-            f"SELECT {columns} {_FROM} WHERE {where} ORDER BY d.seq DESC LIMIT ?",
-            (*values, limit),
-        ).fetchall()
+    found = ledger.rows(
+        f"SELECT {columns} {_FROM} WHERE {where} ORDER BY d.seq DESC LIMIT ?",
+        (*values, limit),
+    )
     return [_row(one) for one in reversed(found)]
 
 
 def carried_by(ledger: Ledger, message: str) -> list[DispatchRow]:
     """The dispatches that run, and that this message to a wrapped agent has begun."""
-    with ledger.guard() as db:
-        found = db.execute(
-            f"SELECT {_COLUMNS} {_FROM} WHERE d.open AND d.state='running' AND d.message=?"
-            " ORDER BY d.seq",
-            (message,),
-        ).fetchall()
+    found = ledger.rows(
+        f"SELECT {_COLUMNS} {_FROM} WHERE d.open AND d.state='running' AND d.message=?"
+        " ORDER BY d.seq",
+        (message,),
+    )
     return [_row(one) for one in found]
 
 
 def is_dispatched(ledger: Ledger, message: str) -> bool:
     """Whether this message carries dispatches, or did."""
-    with ledger.guard() as db:
-        found = db.execute("SELECT meta_json FROM events WHERE id=?", (message,)).fetchone()
+    found = ledger.row("SELECT meta_json FROM events WHERE id=?", (message,))
     return bool(found and found[0] and "dispatches" in json.loads(found[0]))
 
 
 def counts(ledger: Ledger) -> dict[str, int]:
     """How many are queued, running and dead, and how many answers wait for their channel."""
-    with ledger.guard() as db:
-        found = dict(
-            db.execute(
-                "SELECT state, count(*) FROM dispatches WHERE open GROUP BY state"
-                " UNION ALL SELECT 'answers', count(*) FROM answers WHERE open"
-                " UNION ALL SELECT 'dead', count(*) FROM dispatches WHERE state='dead'"
-            ).fetchall()
+    found = dict(
+        ledger.rows(
+            "SELECT state, count(*) FROM dispatches WHERE open GROUP BY state"
+            " UNION ALL SELECT 'answers', count(*) FROM answers WHERE open"
+            " UNION ALL SELECT 'dead', count(*) FROM dispatches WHERE state='dead'"
         )
+    )
     return {name: found.get(name, 0) for name in ("queued", "running", "answers", "dead")}
 
 
@@ -356,12 +343,10 @@ def _update(
     ledger: Ledger, ids: Collection[str], what: str, values: tuple[object, ...], now_ms: int
 ) -> None:
     ledger.begin()
-    with ledger.guard() as db:
-        db.execute(
-            f"UPDATE dispatches SET {what}, updated_ms=?"
-            " WHERE id IN (SELECT value FROM json_each(?))",
-            (*values, now_ms, json.dumps(list(ids))),
-        )
+    ledger.change(
+        f"UPDATE dispatches SET {what}, updated_ms=? WHERE id IN (SELECT value FROM json_each(?))",
+        (*values, now_ms, json.dumps(list(ids))),
+    )
 
 
 # -- answers

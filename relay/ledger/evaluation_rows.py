@@ -41,46 +41,41 @@ def add_due(ledger: Ledger, rows: Iterable[tuple[str, int, int]]) -> None:
 def due(ledger: Ledger, config: str, after: int, limit: int) -> list[tuple[int, bool]]:
     """The events beyond ``after`` that ``config`` is to evaluate, in order, each with whether an
     automation holds it up (relay.ledger.automation_runs)."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT event, EXISTS (SELECT 1 FROM evaluations_due b WHERE b.event = d.event"
-            " AND b.config = 'automations/blocking') FROM evaluations_due d"
-            " WHERE config=? AND event>? ORDER BY event LIMIT ?",
-            (config, after, limit),
-        )
-        return [(row[0], bool(row[1])) for row in found]
+    found = ledger.rows(
+        "SELECT event, EXISTS (SELECT 1 FROM evaluations_due b WHERE b.event = d.event"
+        " AND b.config = 'automations/blocking') FROM evaluations_due d"
+        " WHERE config=? AND event>? ORDER BY event LIMIT ?",
+        (config, after, limit),
+    )
+    return [(row[0], bool(row[1])) for row in found]
 
 
 def still_due(ledger: Ledger, config: str, events: Sequence[int]) -> list[int]:
     """Those of these events that ``config`` is to evaluate."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT event FROM evaluations_due WHERE config=? AND event IN"
-            " (SELECT value FROM json_each(?))",
-            (config, json.dumps(list(events))),
-        )
-        return [row[0] for row in found]
+    found = ledger.rows(
+        "SELECT event FROM evaluations_due WHERE config=? AND event IN"
+        " (SELECT value FROM json_each(?))",
+        (config, json.dumps(list(events))),
+    )
+    return [row[0] for row in found]
 
 
 def due_configs(ledger: Ledger) -> list[str]:
     """The configurations for which events wait."""
-    with ledger.guard() as db:
-        return [row[0] for row in db.execute("SELECT DISTINCT config FROM evaluations_due")]
+    return [row[0] for row in ledger.rows("SELECT DISTINCT config FROM evaluations_due")]
 
 
 def settle(ledger: Ledger, config: str, event: int) -> int | None:
     """The event is evaluated: nothing more is due. Returns its hops; None if nothing was due."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "DELETE FROM evaluations_due WHERE config=? AND event=? RETURNING hops", (config, event)
-        ).fetchone()
+    found = ledger.row(
+        "DELETE FROM evaluations_due WHERE config=? AND event=? RETURNING hops", (config, event)
+    )
     return None if found is None else int(found[0])
 
 
 def drop_due(ledger: Ledger, config: str) -> int:
     """Nothing of ``config`` will be evaluated. Returns how many events were to be."""
-    with ledger.guard() as db:
-        return db.execute("DELETE FROM evaluations_due WHERE config=?", (config,)).rowcount
+    return ledger.change("DELETE FROM evaluations_due WHERE config=?", (config,))
 
 
 def add_evaluations(
@@ -117,44 +112,40 @@ def add_evaluations(
 
 def disabled_hooks(ledger: Ledger) -> dict[str, Json]:
     """The hooks that are switched off, by id: reason, event (an id or null), disabled_ms."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT d.hook_id, d.reason, e.id, d.disabled_ms FROM disabled_hooks d"
-            " LEFT JOIN events e ON e.seq = d.event"
-        )
-        return {row[0]: {"reason": row[1], "event": row[2], "disabled_ms": row[3]} for row in found}
+    found = ledger.rows(
+        "SELECT d.hook_id, d.reason, e.id, d.disabled_ms FROM disabled_hooks d"
+        " LEFT JOIN events e ON e.seq = d.event"
+    )
+    return {row[0]: {"reason": row[1], "event": row[2], "disabled_ms": row[3]} for row in found}
 
 
 def disable_hook(ledger: Ledger, hook_id: str, reason: str, event: int | None, now_ms: int) -> None:
     """Switch a hook off until it is enabled, within the open transaction."""
-    with ledger.guard() as db:
-        db.execute(
-            "INSERT OR REPLACE INTO disabled_hooks VALUES (?,?,?,?)",
-            (hook_id, reason, event, now_ms),
-        )
+    ledger.change(
+        "INSERT OR REPLACE INTO disabled_hooks VALUES (?,?,?,?)",
+        (hook_id, reason, event, now_ms),
+    )
 
 
 def enable_hook(ledger: Ledger, hook_id: str) -> bool:
     """Switch a hook on again, within the open transaction. Returns whether it was off."""
-    with ledger.guard() as db:
-        return bool(db.execute("DELETE FROM disabled_hooks WHERE hook_id=?", (hook_id,)).rowcount)
+    return bool(ledger.change("DELETE FROM disabled_hooks WHERE hook_id=?", (hook_id,)))
 
 
 def event_of(ledger: Ledger, home: Home, seq: int) -> Event:
     """The event number ``seq`` as route functions are given it. Raises KeyError without one."""
-    with ledger.guard() as db:
-        row = db.execute(
-            "SELECT id, kind, agent, origin, thread, body, meta_json, created_ms, channel,"
-            " source_id, account, peer_kind, peer, reply_to, content_type, occurred_ms"
-            " FROM events WHERE seq=?",
-            (seq,),
-        ).fetchone()
-        if row is None:
-            raise KeyError(seq)
-        to: list[str] = []
-        if row[1] == "message":
-            found = db.execute("SELECT recipient FROM deliveries WHERE event=?", (seq,))
-            to = [one[0] for one in found]
+    row = ledger.row(
+        "SELECT id, kind, agent, origin, thread, body, meta_json, created_ms, channel,"
+        " source_id, account, peer_kind, peer, reply_to, content_type, occurred_ms"
+        " FROM events WHERE seq=?",
+        (seq,),
+    )
+    if row is None:
+        raise KeyError(seq)
+    to: list[str] = []
+    if row[1] == "message":
+        found = ledger.rows("SELECT recipient FROM deliveries WHERE event=?", (seq,))
+        to = [one[0] for one in found]
     meta = json.loads(row[6]) if row[6] else {}
     metadata = {**meta.get("attributes", {}), **(meta.get("meta") or {})}
     if row[8] != RELAY_CHANNEL:
