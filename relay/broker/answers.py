@@ -19,7 +19,7 @@ from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.loop_guard import HeldMessages
-from relay.broker.routing import Route, Routing, route
+from relay.broker.routing import route
 from relay.broker.stages import Stages
 from relay.core.dispatch import RELAY_CHANNEL, TIMER_CHANNEL
 from relay.core.errors import NotDelivered, RelayError
@@ -251,21 +251,11 @@ class AnswerDeliveries:
         content = answer_rows.content_of(self._ledger, row.id)
         to = _to(row)
         self._log(f"the answer {row.id} on {row.channel} is dead: {reason}")
-        notice = Accepted(
-            request=None,
-            id=new_ulid(batch.now_ms),
-            given=False,
-            kind="message",
-            sender="relay",
-            origin="relay",
-            body=(
-                f"The answer of {row.persona} to {to} could not be sent over {row.channel}:"
-                f" {reason}. It begins with:\n{content[:SHOWN_MAX]}"
-            ),
-            mode=QueueMode.FOLLOWUP.value,
-            thread="answers",
-            routing=Routing((Route(self._directory.owner),)),
+        text = (
+            f"The answer of {row.persona} to {to} could not be sent over {row.channel}: {reason}."
+            f" It begins with:\n{content[:SHOWN_MAX]}"
         )
+        notice = Accepted.notice(self._directory.owner, text, "answers", batch.now_ms)
         self._windows.collect(notice, batch)
 
 

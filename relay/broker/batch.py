@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from relay.broker.routing import Routing
+from relay.broker.routing import Route, Routing
+from relay.core.ids import new_ulid
+from relay.core.message import QueueMode
 from relay.core.processes import Process
 from relay.ledger.event_rows import OutsideEvent
 from relay.protocol.broker import Json, encode
@@ -77,6 +79,22 @@ class Accepted:
     seq: int = 0
     numbers: Sequence[int] = ()
     created_ms: int = 0
+
+    @classmethod
+    def notice(cls, to: str, body: str, thread: str, now_ms: int) -> Accepted:
+        """What relay itself tells somebody."""
+        return cls(
+            request=None,
+            id=new_ulid(now_ms),
+            given=False,
+            kind="message",
+            sender="relay",
+            origin="relay",
+            body=body,
+            mode=QueueMode.FOLLOWUP.value,
+            thread=thread,
+            routing=Routing((Route(to),)),
+        )
 
     def row(self, index: int) -> Json:
         """The protocol's row of the delivery to recipient number ``index``."""

@@ -7,6 +7,7 @@ configurations connect nothing: an event without an agent is the person's.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 
 from relay.broker.batch import Client, ClientRequest
@@ -16,6 +17,7 @@ from relay.broker.trusted_configs import USER, TrustedConfig, TrustedConfigs
 from relay.broker.workers import ConfigWorker, ConfigWorkers
 from relay.core.errors import RelayError, UsageError
 from relay.core.processes import Process
+from relay.core.visible import visible
 from relay.protocol.broker import Json, decode, error_from
 
 #: Seconds between two looks whether the configuration is another one, or its worker has ended.
@@ -38,6 +40,18 @@ class Channels:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._told = ""
+        self._failed: dict[str, Json] = {}  # of the adapters: why, and when
+
+    def failed(self, channel: str, problem: str) -> None:
+        """The adapter of a channel has failed, and is started again."""
+        from relay.directive.redact import redact
+
+        now_ms = time.time_ns() // 1_000_000
+        self._failed[channel] = {"reason": visible(redact(problem)), "at_ms": now_ms}
+
+    def works(self, channel: str) -> None:
+        """The adapter of a channel has told of an event."""
+        self._failed.pop(channel, None)
 
     def start(self) -> None:
         """Start the worker, if there are channels, and keep it."""
@@ -46,6 +60,7 @@ class Channels:
         for worker in self._workers.running():
             if worker.config.key == USER and not self._is_current(worker):
                 self._workers.end(worker)
+                self._failed.clear()
         try:
             if config is not None:
                 self._workers.get(config)
@@ -67,12 +82,15 @@ class Channels:
         return config is not None and config.manifest is not None
 
     def described(self) -> Json:
-        """What ``status`` shows: the channels that are connected, and why they are not."""
+        """What ``status`` shows: the channels that are connected, why they are not, and which
+        failed last without having told of an event since."""
         config = self._config()
         if config is None or config.manifest is None:
-            return {"names": [], "problem": ""}
+            return {"names": [], "problem": "", "failed": {}}
         problem = self._told or self._workers.problems.get(config.path, "")
-        return {"names": config.manifest.channel_adapters, "problem": problem}
+        names = config.manifest.channel_adapters
+        failed = {name: one for name, one in self._failed.items() if name in names}
+        return {"names": names, "problem": problem, "failed": failed}
 
     def _is_current(self, worker: ConfigWorker) -> bool:
         """Whether it runs the person's own configuration as it is trusted now."""
@@ -100,25 +118,30 @@ class Channels:
 
 
 class AdapterEvents:
-    """Takes what workers ask of the broker: to store an event of an adapter."""
+    """Takes what workers ask of the broker: to store an adapter's event, or to note its failure."""
 
-    def __init__(self, events: EventOps, committer: Committer) -> None:
+    def __init__(self, events: EventOps, committer: Committer, channels: Channels) -> None:
+        self._channels = channels
         self._events = events
         self._committer = committer
 
     async def asked(self, key: str, said: Json) -> Json:
         """Answer the worker of the configuration ``key``. Raises RelayError."""
+        if key != USER:
+            raise RelayError("only the person's own configuration connects channels")
+        if said.get("op") == "adapter_failed":
+            self._channels.failed(str(said.get("channel")), str(said.get("problem"))[:500])
+            return {}
         outside = said.get("outside")
         if said.get("op") != "event" or not isinstance(outside, dict):
             raise UsageError(f"the broker does not know how to {said.get('op')}")
-        if key != USER:
-            raise RelayError("only the person's own configuration connects channels")
         asker = _Asker()
         request = ClientRequest(asker, 0, "event", {"outside": outside}, 0)
         self._committer.submit(self._events.from_channel, request)
         answer = decode(await asker.line)
         if not answer.get("ok"):
             raise error_from(answer.get("error") or {})
+        self._channels.works(str(outside.get("channel")))
         return {"id": answer["id"], "duplicate": answer["duplicate"]}
 
 

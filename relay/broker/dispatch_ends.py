@@ -9,12 +9,9 @@ from relay.broker.batch import Accepted, Batch
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.loop_guard import HeldMessages
-from relay.broker.routing import Route, Routing
 from relay.broker.stages import Stages
 from relay.core.dispatch import RELAY_CHANNEL, PersonType
 from relay.core.errors import RelayError
-from relay.core.ids import new_ulid
-from relay.core.message import QueueMode
 from relay.hooks.events import HookEventName
 from relay.ledger import agent_ledger, dispatch_rows, persons
 from relay.ledger.agent_ledger import TurnPrompt
@@ -193,18 +190,7 @@ class DispatchEnds:
         if dead and member.person:
             which = row.id[-8:] if len(rows) == 1 else row.persona
             body += f" relay broker retry {which} tries {'it' if len(rows) == 1 else 'all'} again."
-        message = Accepted(
-            request=None,
-            id=new_ulid(batch.now_ms),
-            given=False,
-            kind="message",
-            sender="relay",
-            origin="relay",
-            mode=QueueMode.FOLLOWUP.value,
-            thread=THREAD,
-            body=body,
-            routing=Routing((Route(member.name),)),
-        )
+        message = Accepted.notice(member.name, body, THREAD, batch.now_ms)
         if not member.person:
             try:
                 self._held.admit_notice(message, member, batch)

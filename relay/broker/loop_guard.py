@@ -21,11 +21,10 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
 from relay.broker.ops_delivery import DeliveryOps, caused_by
 from relay.broker.ops_query import fitting
-from relay.broker.routing import Route, Routing
+from relay.broker.routing import Route
 from relay.core.bounded import BoundedDict, RecentSet
 from relay.core.errors import NotFound, RelayError, UsageError
-from relay.core.ids import new_ulid
-from relay.core.message import QueueMode, State
+from relay.core.message import State
 from relay.ledger import queries
 from relay.ledger.schema import Row
 from relay.ledger.store import Ledger
@@ -281,21 +280,8 @@ class HeldMessages:
         """Tell the person, once until they have decided on what is between these two."""
         if self._told.add(pair):
             batch.on_failure.append(partial(self._told.discard, pair))
-            self._windows.collect(self._notice(text, batch.now_ms), batch)
-
-    def _notice(self, text: str, now_ms: int) -> Accepted:
-        return Accepted(
-            request=None,
-            id=new_ulid(now_ms),
-            given=False,
-            kind="message",
-            sender="relay",
-            origin="relay",
-            mode=QueueMode.FOLLOWUP.value,
-            thread=THREAD,
-            body=text,
-            routing=Routing((Route(self._directory.owner),)),
-        )
+            notice = Accepted.notice(self._directory.owner, text, THREAD, batch.now_ms)
+            self._windows.collect(notice, batch)
 
     # -- the ops
 

@@ -203,7 +203,7 @@ class BrokerServer:
             fault=fault,
             changed=self._automations_changed,
         )
-        self._adapter_events = AdapterEvents(self._events, committer)
+        self._adapter_events = AdapterEvents(self._events, committer, self._channels)
         self._persons = PersonOps(ledger, directory, self._engine)
         self._turns = TurnOps(ledger, directory, self._deliveries, self._engine)
         self._hooks = SessionRequests(directory)

@@ -97,6 +97,8 @@ def status_verb(options: Any) -> int:
         output.data(f"channels: {', '.join(channels['names'])}")
         if channels["problem"]:
             output.data(f"  ! {channels['problem']}")
+        for name, one in channels.get("failed", {}).items():
+            output.data(f"  ! {name} failed at {table.when(one['at_ms'])}: {one['reason']}")
     for path, problem in found["problems"].items():
         output.data(f"! {path} evaluates no event: {problem}")
     for notice in found["untrusted"]:

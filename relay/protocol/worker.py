@@ -19,7 +19,7 @@ The broker asks, and each question is answered once, in whatever order::
 It says ``{"alive": true}`` every ``WORKER_ALIVE_EVERY`` seconds. It may ask too; its questions are
 numbered by itself::
 
-    {"ask": int, "op": str, …} -> {"ask": int, …}
+    {"ask": int, "op": str, …} -> {"ask": int, …}    (``event``, ``adapter_failed``)
 
 ``quiet`` are the functions that did not fire and said nothing else; ``result`` is what
 HookResult.to_json makes. The end of the socket means stop.

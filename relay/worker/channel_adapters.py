@@ -72,6 +72,13 @@ class ChannelInlet:
             answer = await asyncio.wrap_future(future)
         return {"id": answer["id"], "duplicate": answer["duplicate"]}
 
+    async def failed(self, error: BaseException) -> None:
+        """Tell the broker that the adapter has failed, for those who ask."""
+        problem = f"{type(error).__name__}: {error}"[:500]
+        asked = self._ask({"op": "adapter_failed", "channel": self.channel, "problem": problem})
+        with suppress(RelayError):  # it is in the log
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(asked), self._loop))
+
     def _outside(self, event: Mapping[str, Any]) -> Json:
         """The event as it travels: of this channel, its files stored."""
         if not isinstance(event, Mapping):
@@ -129,6 +136,7 @@ class _RunningAdapter:
                 raise
             except BaseException as error:  # SystemExit too: it is the adapter's end, not ours
                 self._say(error)
+                await self._inlet.failed(error)
             else:
                 return
             if time.monotonic() - began >= RECOVERED:

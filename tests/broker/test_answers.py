@@ -82,7 +82,7 @@ def test_an_answer_reaches_who_asked_and_only_once(home: Home) -> None:
     answered(ledger, "to Bob", sender="Bob", hops=3)
     answered(ledger, "to myself", sender="atlas")
     answered(ledger, "nobody here asked", sender="relay")
-    answered(ledger, "the clock asked", sender="heartbeat", channel="timer")
+    answered(ledger, "the clock asked", sender="relay", channel="timer")
     ledger.close()
     for _ in range(2):  # the second broker finds nothing left to do
         with broker_thread(home):
