@@ -26,11 +26,13 @@ from relay.broker.automation_registry import ActiveAutomation, AutomationRegistr
 from relay.broker.batch import Batch
 from relay.broker.committer import Committer
 from relay.broker.seen_events import SeenEvent, SeenEvents
+from relay.broker.stages import Stages
 from relay.broker.trusted_configs import USER, TrustedConfigs
 from relay.core import json_text
 from relay.core.dispatch import BrokerDispatch, dispatch_of
 from relay.core.errors import RelayError, StorageError
 from relay.core.paths import Home
+from relay.hooks.events import HookEventName
 from relay.ledger import automation_rows, automation_runs, evaluation_rows
 from relay.ledger.automation_rows import AutomationStatus
 from relay.ledger.automation_runs import BLOCKING, lane
@@ -86,6 +88,7 @@ class AutomationLanes:
         configs: TrustedConfigs,
         seen: SeenEvents,
         home: Home,
+        stages: Stages,
         *,
         log: Callable[[str], None],
         dispatched: Callable[[], None],
@@ -98,6 +101,7 @@ class AutomationLanes:
         self._committer = committer
         self._configs = configs
         self._seen = seen
+        self._stages = stages
         self._log = log
         self._dispatched = dispatched
         self._changed = changed
@@ -198,8 +202,10 @@ class AutomationLanes:
         holds = list(own.holds)
         if holds:
             automation_runs.note_skipped(self._ledger, own.id, len(holds))
-        count = automation_runs.skip(self._ledger, own.id, SKIP_PAGE)
-        own.woken = own.woken or count == SKIP_PAGE
+        skipped = automation_runs.skip(self._ledger, own.id, SKIP_PAGE)
+        own.woken = own.woken or len(skipped) == SKIP_PAGE
+        for seq in skipped:
+            self.look_if_over(seq, batch)
         batch.after.append(partial(self._skipped, own, holds))
 
     def _skipped(self, own: _Lane, holds: list[Hold]) -> None:
@@ -281,6 +287,17 @@ class AutomationLanes:
             self._log(f"automation {now.row.name}: {why}")
             failed = RunAnswer(answer.started_ms, answer.latency_us, error=why)
             self._store(run, now, failed, batch)
+        if run.hold is None:
+            self.look_if_over(run.seq, batch)
+
+    def look_if_over(self, seq: int, batch: Batch) -> None:
+        """If all automations have run for an event, tell the hooks of that stage, if there are."""
+        stage = HookEventName.AFTER_RUN_AUTOMATIONS
+        if self._stages.wants(stage):
+            told = automation_runs.outcome(self._ledger, seq, self._lanes)
+            if told is not None:
+                told["received"] = self._seen.of(seq).event.to_json()
+                batch.after.append(partial(self._stages.observe, stage, told))
 
     def _store(self, run: _Run, now: ActiveAutomation, answer: RunAnswer, batch: Batch) -> None:
         ledger, row = self._ledger, run.automation.row

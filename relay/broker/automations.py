@@ -22,13 +22,16 @@ from relay.broker.batch import Accepted, Batch
 from relay.broker.committer import Committer
 from relay.broker.directory import Directory, Member
 from relay.broker.seen_events import SeenEvent, SeenEvents
+from relay.broker.stages import Stages
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.core.bounded import BoundedDict
 from relay.core.dispatch import MINUTE, RELAY_CHANNEL, TICK_KIND, TIMER_CHANNEL
 from relay.core.paths import Home
+from relay.hooks.events import HookEventName
 from relay.ledger import automation_runs, evaluation_rows
 from relay.ledger.automation_runs import BLOCKING, STAGE, lane
 from relay.ledger.store import Ledger
+from relay.protocol.broker import Json
 
 #: Events that are matched in one commit.
 PAGE = 64
@@ -48,6 +51,7 @@ class Automations:
         configs: TrustedConfigs,
         directory: Directory,
         home: Home,
+        stages: Stages,
         *,
         log: Callable[[str], None],
         dispatched: Callable[[], None],
@@ -57,6 +61,7 @@ class Automations:
         an event that no automation holds up any more."""
         self._ledger = ledger
         self._committer = committer
+        self._stages = stages
         self._released = released
         self.seen = SeenEvents(ledger, directory, home)
         self.lanes = AutomationLanes(
@@ -65,6 +70,7 @@ class Automations:
             configs,
             self.seen,
             home,
+            stages,
             log=log,
             dispatched=dispatched,
             changed=self._look_again,
@@ -73,6 +79,7 @@ class Automations:
         self._loop = asyncio.get_running_loop()
         self._wanted: dict[tuple[str | None, ...], _Wanting] = {}
         self._arrived: deque[int] = deque()  # events that are to be matched
+        self._known: set[int] = set()  # those of them that were held up
         self._splitting = False
         self._holding = self._hold_missed = False
         self._cursor = 0  # in the events that are held up
@@ -161,19 +168,31 @@ class Automations:
         lanes: set[str] = set()
         for seq in page:
             hops = evaluation_rows.settle(self._ledger, STAGE, seq)
-            if hops is None:
-                continue
             seen = self.seen.of(seq)
+            if seq not in self._known:
+                self._tell_who(seen, batch)
             found = [one.id for one in self._matching(seen) if not one.definition.blocking]
+            if hops is None or not found:
+                self.lanes.look_if_over(seq, batch)
+                continue
             evaluation_rows.add_due(self._ledger, [(lane(one), seq, hops) for one in found])
             lanes.update(found)
-        batch.after.append(partial(self._split_done, lanes))
+        batch.after.append(partial(self._split_done, page, lanes))
 
-    def _split_done(self, lanes: set[str]) -> None:
+    def _split_done(self, page: list[int], lanes: set[str]) -> None:
+        self._known.difference_update(page)
         self._splitting = False
         self._split_soon()
         for one in lanes:
             self.lanes.wake(one)
+
+    def _tell_who(self, seen: SeenEvent, batch: Batch) -> None:
+        """Tell the hooks of that stage, if there are, who an event comes from."""
+        stage = HookEventName.AFTER_RESOLVE_IDENTITY
+        if self._stages.wants(stage):
+            told: Json = {"received": seen.event.to_json(), "session": seen.event.session_key}
+            told["principal"] = seen.principal.to_json()
+            batch.after.append(partial(self._stages.observe, stage, told))
 
     def _split_later(self, page: list[int]) -> None:
         def again() -> None:
@@ -205,8 +224,9 @@ class Automations:
         found: list[Hold] = []
         for seq, _ in evaluation_rows.due(self._ledger, BLOCKING, self._cursor, room):
             hold = Hold(seq, automation_runs.hops_of(self._ledger, BLOCKING, seq) or 0)
-            ran = automation_runs.ran(self._ledger, seq)
-            matching = [one for one in self._matching(self.seen.of(seq)) if one.definition.blocking]
+            ran, seen = automation_runs.ran(self._ledger, seq), self.seen.of(seq)
+            self._tell_who(seen, batch)
+            matching = [one for one in self._matching(seen) if one.definition.blocking]
             matching.sort(key=lambda one: (-one.definition.priority, one.row.name))
             hold.rest.extend(one.id for one in matching if one.id not in ran)
             found.append(hold)
@@ -244,6 +264,7 @@ class Automations:
 
     def _has_released(self, hold: Hold) -> None:
         self._holds.discard(hold)
+        self._known.add(hold.seq)
         self._arrived.append(hold.seq)
         self._split_soon()
         self._released(hold.seq)

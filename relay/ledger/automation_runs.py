@@ -9,6 +9,7 @@ own; and the row goes with the commit that has the run.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from relay.core.dispatch import DEFAULT_PERSONA
@@ -67,16 +68,16 @@ def hops_of(ledger: Ledger, key: str, event: int) -> int | None:
     return None if found is None else int(found[0])
 
 
-def skip(ledger: Ledger, automation: str, limit: int) -> int:
+def skip(ledger: Ledger, automation: str, limit: int) -> list[int]:
     """Leave out up to ``limit`` of the runs that are due, the first ones, within the open
-    transaction. Returns how many."""
-    count = ledger.change(
+    transaction. Returns the events."""
+    found = ledger.rows(
         "DELETE FROM evaluations_due WHERE config=?1 AND event IN (SELECT event FROM"
-        " evaluations_due WHERE config=?1 ORDER BY event LIMIT ?2)",
+        " evaluations_due WHERE config=?1 ORDER BY event LIMIT ?2) RETURNING event",
         (lane(automation), limit),
     )
-    note_skipped(ledger, automation, count)
-    return count
+    note_skipped(ledger, automation, len(found))
+    return [int(row[0]) for row in found]
 
 
 def note_skipped(ledger: Ledger, automation: str, count: int) -> None:
@@ -88,6 +89,28 @@ def ran(ledger: Ledger, event: int) -> set[str]:
     """The automations that were run for an event."""
     found = ledger.rows("SELECT automation FROM automation_runs WHERE event=?", (event,))
     return {str(row[0]) for row in found}
+
+
+def outcome(ledger: Ledger, event: int, automations: Iterable[str]) -> Json | None:
+    """How the automations of an event ran, and how many dispatches follow from them; None while it
+    is due to one of these."""
+    lanes = json.dumps([lane(one) for one in automations])
+    if ledger.rows(
+        "SELECT 1 FROM evaluations_due WHERE event=? AND config IN"
+        " (SELECT value FROM json_each(?)) LIMIT 1",
+        (event, lanes),
+    ):
+        return None
+    runs = ledger.rows(
+        "SELECT a.name, r.fired, r.error FROM automation_runs r JOIN automations a"
+        " ON a.id = r.automation WHERE r.event=? ORDER BY r.seq",
+        (event,),
+    )
+    made = ledger.rows(
+        "SELECT count(*) FROM dispatches WHERE event=? AND hook_id LIKE 'automation/%'", (event,)
+    )
+    told = [{"name": name, "fired": bool(fired), "error": error} for name, fired, error in runs]
+    return {"automations": told, "dispatches": int(made[0][0])}
 
 
 def enriching(ledger: Ledger, event: int) -> list[tuple[str, bool, Json]]:
