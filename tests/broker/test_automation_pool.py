@@ -22,7 +22,9 @@ from relay.broker.automation_pool import (
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
+from relay.ledger.store import Ledger
 from tests.broker.conftest import Configure
+from tests.ledger.test_queries import put
 from tests.support import wait_until
 
 Json = dict[str, Any]
@@ -262,6 +264,31 @@ def test_the_model_is_the_configured_one_and_its_program_has_no_limits_of_a_hand
     assert answer.result == AutomationResult(enrich={"said": "unlimited"}), answer.error
     assert answer.llm_calls == 1
     assert "no language model is configured" in (none.error or "") and none.llm_calls == 0
+
+
+def test_the_ledger_is_read_and_searched_and_no_more(home: Home) -> None:
+    home.create()
+    ledger = Ledger(home.ledger)
+    for number, body in enumerate(("flight to Oslo", "no", "a flight")):
+        put(ledger, number, "Al", ["Bob"], body)
+    ledger.close()
+    reads = file(
+        "def handler(ctx):\n"
+        "    rows = ctx.ledger.query('SELECT body FROM events WHERE body LIKE ? ORDER BY seq',"
+        " ('%flight%',))\n"
+        "    found = ctx.search('Oslo flight', channels='relay', since=0)\n"
+        "    return {'enrich': {'rows': rows, 'scores': [one['score'] for one in found]}}"
+    )
+    writes = file("def handler(ctx): ctx.ledger.query('DELETE FROM events')")
+    many = file(
+        "def handler(ctx): ctx.ledger.query('WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL"
+        " SELECT x + 1 FROM n WHERE x < 1001) SELECT x FROM n')"
+    )
+    read, wrote, counted = ran(home, reads, writes, many)
+    rows = [{"body": "flight to Oslo"}, {"body": "a flight"}]
+    assert read.result == AutomationResult(enrich={"rows": rows, "scores": [1.0, 0.5]}), read.error
+    assert "the ledger can only be read" in (wrote.error or "")
+    assert "more than 1000 rows" in (counted.error or "")
 
 
 def test_a_flood_of_output_and_of_log_lines_is_cut(home: Home) -> None:
