@@ -1,1 +1,2 @@
-"""Process 5: a worker, which runs the route functions and channel adapters of one configuration."""
+"""Process 5: a worker, which runs the route functions and channel adapters of one configuration, or
+automations."""
