@@ -17,8 +17,9 @@ from relay.automation.definition import SOURCE_MAX, Definition
 from relay.broker.automation_reports import AutomationReports, shown, text_of
 from relay.broker.automation_trials import AutomationTrials
 from relay.broker.automations import Automations
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import Batch, ClientRequest, Handler, notice
 from relay.broker.committer import Committer
+from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.later_answers import LaterAnswers
 from relay.core.errors import RelayError, UsageError
@@ -62,6 +63,7 @@ class AutomationOps:
         home: Home,
         ledger: Ledger,
         directory: Directory,
+        windows: DeliveryWindows,
         committer: Committer,
         automations: Automations,
         *,
@@ -76,6 +78,7 @@ class AutomationOps:
         self._home = home
         self._ledger = ledger
         self._directory = directory
+        self._windows = windows
         self._pool = automations.lanes.pool
         self._changed = changed
 
@@ -129,6 +132,13 @@ class AutomationOps:
         if taken is not None:
             raise _taken(taken)
         reason = f"{agent} registered it: look at it, then relay automation enable {name}"
+        told = (
+            f"{agent} has registered the automation {name}. It does not run before you let it:"
+            f" relay automation info {name} --source shows it, relay automation enable {name}"
+            " lets it run."
+        )
+        said = notice(self._directory.owner, told, "automations", batch.now_ms)
+        self._windows.collect(said, batch)
         version = given.version(None, agent)
         return self._add(name, AutomationStatus.PAUSED, version, batch, reason)
 
@@ -238,7 +248,7 @@ class AutomationOps:
         return {"automation": shown(row, batch.now_ms)}
 
     def _check_room(self) -> None:
-        if automation_rows.count(self._ledger) >= AUTOMATIONS_MAX:
+        if sum(automation_rows.counts(self._ledger).values()) >= AUTOMATIONS_MAX:
             raise RelayError(
                 f"there are {AUTOMATIONS_MAX} automations already",
                 hint="delete some: relay automation delete NAME",

@@ -199,6 +199,7 @@ class BrokerServer:
             home,
             ledger,
             directory,
+            windows,
             committer,
             self._automations,
             fault=fault,

@@ -92,6 +92,9 @@ def status_verb(options: Any) -> int:
         output.data(f"dispatches: {counts} (relay broker queue, relay broker dead)")
     if found["held"]:
         output.data(f"held: {found['held']} messages wait for you (relay held)")
+    automations = ", ".join(f"{number} {name}" for name, number in found["automations"].items())
+    if automations:
+        output.data(f"automations: {automations} (relay automation list)")
     channels = found["channels"]
     if channels["names"]:
         output.data(f"channels: {', '.join(channels['names'])}")
@@ -122,6 +125,7 @@ def broker_status(home: Home) -> Json:
         "uptime_s": None,
         "counts": {},
         "dispatches": {},
+        "automations": {},
         "channels": {"names": [], "problem": ""},
         "problems": {},
         "held": 0,

@@ -95,11 +95,12 @@ def find(ledger: Ledger, name: str) -> AutomationRow:
     return found
 
 
-def count(ledger: Ledger) -> int:
-    """How many there are, without the deleted ones."""
-    with ledger.guard() as db:
-        found = db.execute("SELECT count(*) FROM automations WHERE status != 'deleted'")
-        return int(found.fetchone()[0])
+def counts(ledger: Ledger) -> dict[str, int]:
+    """How many there are in each state, without the deleted ones."""
+    found = ledger.rows(
+        "SELECT status, count(*) FROM automations WHERE status != 'deleted' GROUP BY status"
+    )
+    return dict(found)
 
 
 def count_unseen(ledger: Ledger) -> int:
