@@ -17,7 +17,7 @@ from relay.automation.definition import SOURCE_MAX, Definition
 from relay.broker.automation_reports import AutomationReports, shown, text_of
 from relay.broker.automation_trials import AutomationTrials
 from relay.broker.automations import Automations
-from relay.broker.batch import Batch, ClientRequest, Handler, notice
+from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
 from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
@@ -137,7 +137,7 @@ class AutomationOps:
             f" relay automation info {name} --source shows it, relay automation enable {name}"
             " lets it run."
         )
-        said = notice(self._directory.owner, told, "automations", batch.now_ms)
+        said = Accepted.notice(self._directory.owner, told, "automations", batch.now_ms)
         self._windows.collect(said, batch)
         version = given.version(None, agent)
         return self._add(name, AutomationStatus.PAUSED, version, batch, reason)

@@ -40,7 +40,9 @@ def add(verbs: Parser) -> None:
         '  eval "$(relay completions zsh)"       (in ~/.zshrc, after compinit)\n'
         "  relay completions fish | source       (in config.fish)",
     )
-    script.add_argument("shell", choices=(*SHELLS, *_ASKED), metavar="SHELL", help=", ".join(SHELLS))
+    script.add_argument(
+        "shell", choices=(*SHELLS, *_ASKED), metavar="SHELL", help=", ".join(SHELLS)
+    )
     script.set_defaults(run=completions_verb)
 
 

@@ -149,6 +149,9 @@ def test_what_an_agent_registers_is_loaded_once_the_person_says_so(
         assert relay("automation", "list", env=INSIDE).returncode == 0
         assert relay("automation", "enable", "from_bob").returncode == 2  # nobody agrees
         assert not loaded.exists()
+    told = relay("inbox").stdout
+    assert "Bob has registered the automation from_bob" in told, told
+    assert "automations: 1 paused" in relay("status").stdout
     marks.write_text("raise SystemExit")
     done = relay("automation", "enable", "from_bob", "--yes")
     assert done.stdout == "codes is active\n", done.stderr
