@@ -90,7 +90,6 @@ class BrokerServer:
         ``on_stop`` is called before the broker stops listening.
 
         Must be made inside a running event loop. Raises StorageError."""
-        self._home = home
         self._ledger = ledger
         self._log = log
         self._idle = idle
@@ -147,11 +146,10 @@ class BrokerServer:
         ends = DispatchEnds(ledger, directory, windows, self._held, stages, self._answers.wake)
         self._engine = TurnEngine(
             ledger,
-            directory,
             committer,
             personas,
             WrappedTurns(ledger, directory, windows, self._held, stages),
-            HeadlessTurns(home, ledger, committer, personas, stages),
+            HeadlessTurns(home, ledger, committer, stages),
             ends,
             self._deliveries.answered,
         )
