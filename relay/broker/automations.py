@@ -3,7 +3,7 @@
 From the commit that stores it an event is due under ``STAGE``, if an automation may want it, and
 under ``BLOCKING``, if one that holds it up may. The blocking ones that match are run one after the
 other; until they are done, nothing else of the event is evaluated. The stage then makes of the
-event one row for each other automation that matches. Each automation has a lane: it is run for one
+event one row for each other automation that matches. Each automation has a queue: it is run for one
 event at a time, and the commit that has the run, what it keeps, its circuit and its dispatch takes
 the row away. After a kill what is still due is run again, marked as a retry.
 """
@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from relay.automation.definition import DIRECTIONS, Principal, direction_of
-from relay.broker.automation_lanes import AGAIN_AFTER, AutomationLanes, Hold
 from relay.broker.automation_registry import ActiveAutomation
 from relay.broker.batch import Accepted, Batch
 from relay.broker.committer import Committer
 from relay.broker.directory import Directory, Member
+from relay.broker.run_queues import AGAIN_AFTER, Hold, RunQueues
 from relay.broker.seen_events import SeenEvent, SeenEvents
 from relay.broker.stages import Stages
 from relay.broker.trusted_configs import TrustedConfigs
@@ -29,7 +29,7 @@ from relay.core.dispatch import MINUTE, RELAY_CHANNEL, TICK_KIND, TIMER_CHANNEL
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 from relay.ledger import automation_runs, evaluation_rows
-from relay.ledger.automation_runs import BLOCKING, STAGE, lane
+from relay.ledger.automation_runs import BLOCKING, STAGE, run_key
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
@@ -64,7 +64,7 @@ class Automations:
         self._stages = stages
         self._released = released
         self.seen = SeenEvents(ledger, directory, home)
-        self.lanes = AutomationLanes(
+        self.runs = RunQueues(
             ledger,
             committer,
             configs,
@@ -88,7 +88,7 @@ class Automations:
 
     def start(self) -> None:
         """Go on with what an earlier broker has left."""
-        self.lanes.start()
+        self.runs.start()
         self._arrived.extend(automation_runs.stage_due(self._ledger))
         self._split_soon()
         self._hold_soon()
@@ -96,18 +96,18 @@ class Automations:
     async def close(self) -> None:
         """Run nothing more; what is under way is run again by the next broker."""
         self._closed = True
-        await self.lanes.close()
+        await self.runs.close()
 
     @property
     def busy(self) -> bool:
         """Whether an event is matched, or an automation runs."""
-        return bool(self._arrived or self._holds) or self.lanes.busy
+        return bool(self._arrived or self._holds) or self.runs.busy
 
     def changed(self) -> None:
         """Automations were registered, updated, switched on or off, or deleted."""
-        self.lanes.registry.reload()
+        self.runs.registry.reload()
         self._look_again()
-        self.lanes.look_again()
+        self.runs.look_again()
 
     def _look_again(self) -> None:
         self._wanted.clear()
@@ -131,12 +131,12 @@ class Automations:
         if found is None:
             if len(self._wanted) >= _KINDS_MAX:
                 self._wanted.clear()
-            found = self._wanted[asked] = _Wanting(self.lanes.registry.active.values(), *asked)
+            found = self._wanted[asked] = _Wanting(self.runs.registry.active.values(), *asked)
         return found
 
     def mark(self, message: Accepted, member: Member | None, batch: Batch) -> tuple[str, ...]:
         """The keys under which an event will be due; once it is stored, it is gone on with."""
-        if not self.lanes.registry.active:
+        if not self.runs.registry.active:
             return ()
         cwd = None if member is None else member.record.cwd
         channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
@@ -165,7 +165,7 @@ class Automations:
         page = [self._arrived.popleft() for _ in range(min(PAGE, len(self._arrived)))]
         batch.on_failure.append(partial(self._split_later, page))
         self._ledger.begin()
-        lanes: set[str] = set()
+        wanted: set[str] = set()
         for seq in page:
             hops = evaluation_rows.settle(self._ledger, STAGE, seq)
             seen = self.seen.of(seq)
@@ -173,18 +173,18 @@ class Automations:
                 self._tell_who(seen, batch)
             found = [one.id for one in self._matching(seen) if not one.definition.blocking]
             if hops is None or not found:
-                self.lanes.look_if_over(seq, batch)
+                self.runs.look_if_over(seq, batch)
                 continue
-            evaluation_rows.add_due(self._ledger, [(lane(one), seq, hops) for one in found])
-            lanes.update(found)
-        batch.after.append(partial(self._split_done, page, lanes))
+            evaluation_rows.add_due(self._ledger, [(run_key(one), seq, hops) for one in found])
+            wanted.update(found)
+        batch.after.append(partial(self._split_done, page, wanted))
 
-    def _split_done(self, page: list[int], lanes: set[str]) -> None:
+    def _split_done(self, page: list[int], wanted: set[str]) -> None:
         self._known.difference_update(page)
         self._splitting = False
         self._split_soon()
-        for one in lanes:
-            self.lanes.wake(one)
+        for one in wanted:
+            self.runs.wake(one)
 
     def _tell_who(self, seen: SeenEvent, batch: Batch) -> None:
         """Tell the hooks of that stage, if there are, who an event comes from."""
@@ -252,7 +252,7 @@ class Automations:
     def _step(self, hold: Hold) -> None:
         """Run the next of those that hold an event up; without one it goes on."""
         if hold.rest:
-            self.lanes.hold(hold.rest.popleft(), hold)
+            self.runs.hold(hold.rest.popleft(), hold)
         else:
             self._committer.submit_job(partial(self._release, hold))
 

@@ -79,7 +79,7 @@ class AutomationOps:
         self._ledger = ledger
         self._directory = directory
         self._windows = windows
-        self._pool = automations.lanes.pool
+        self._pool = automations.runs.pool
         self._changed = changed
 
     def handlers(self) -> dict[str, Handler]:

@@ -181,7 +181,7 @@ class BrokerServer:
         self._clock = Clock(
             ledger,
             committer,
-            self._automations.lanes.registry,
+            self._automations.runs.registry,
             self._evaluations,
             windows,
             wants_minute=self._evaluations.wants_ticks,
