@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from relay.automation.definition import SOURCE_MAX, Definition
+from relay.broker.automation_pool import automation_settings
 from relay.broker.automation_reports import AutomationReports, shown, text_of
 from relay.broker.automation_trials import AutomationTrials
 from relay.broker.automations import Automations
@@ -22,6 +23,7 @@ from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.later_answers import LaterAnswers
+from relay.broker.trusted_configs import TrustedConfigs
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
@@ -65,6 +67,7 @@ class AutomationOps:
         directory: Directory,
         windows: DeliveryWindows,
         committer: Committer,
+        configs: TrustedConfigs,
         automations: Automations,
         *,
         fault: Callable[[], RelayError],
@@ -79,6 +82,7 @@ class AutomationOps:
         self._ledger = ledger
         self._directory = directory
         self._windows = windows
+        self._configs = configs
         self._pool = automations.runs.pool
         self._changed = changed
 
@@ -117,6 +121,12 @@ class AutomationOps:
 
     def _register_unseen(self, agent: str, given: _GivenFile, batch: Batch) -> Json:
         """Keep an agent's text until the person enables it. Nothing of it is run before."""
+        if not automation_settings(self._configs).agents:
+            raise RelayError(
+                "agents may not register automations here",
+                hint='the configuration says so: automations = {"agents": False}',
+                code="forbidden",
+            )
         self._check_room()
         if automation_rows.count_unseen(self._ledger) >= UNSEEN_MAX:
             raise RelayError(

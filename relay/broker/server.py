@@ -199,6 +199,7 @@ class BrokerServer:
             directory,
             windows,
             committer,
+            configs,
             self._automations,
             fault=fault,
             changed=self._automations_changed,

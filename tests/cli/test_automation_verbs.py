@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from relay.broker.client import connect
+from relay.config.trust import user_config
 from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
@@ -180,6 +181,20 @@ def test_agents_register_a_bounded_number(
         more.write_text(marks.read_text())
         done = relay("automation", "register", str(more), env=INSIDE)
     assert done.returncode == 1 and "wait for the person already" in done.stderr
+
+
+def test_a_configuration_keeps_agents_from_registering(
+    relay: Run, broker_home: Home, marks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(marks.parent / "xdg"))
+    config = Path(user_config())
+    config.parent.mkdir(parents=True)
+    config.write_text('config = {"automations": {"agents": False}}')
+    assert relay("trust", str(config)).returncode == 0
+    with register(broker_home, "Bob"):
+        done = relay("automation", "register", str(marks), env=INSIDE)
+    assert done.returncode == 1 and "agents may not register automations here" in done.stderr
+    assert relay("automation", "register", str(marks)).returncode == 0
 
 
 # -- trying out
