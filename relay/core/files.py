@@ -63,6 +63,11 @@ def own_file(path: str, *, mend: bool = True) -> bool:
     somebody else or is a link, OSError where it cannot be opened.
     """
     try:
+        found = os.lstat(path)
+        closed = stat.S_ISREG(found.st_mode) and not found.st_mode & 0o077
+        if closed and found.st_uid == os.getuid():
+            # Not opened: closing it again would end the locks that SQLite holds in this process.
+            return False
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False

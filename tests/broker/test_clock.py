@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 import time
 from contextlib import closing
 from datetime import UTC, datetime
@@ -139,6 +140,35 @@ def test_every_minute_has_a_tick_of_its_own_where_somebody_wants_it(
             [(said,)] = wait_until(partial(found, db), what="an evaluation")
             assert "system" in said.lower()
     assert ticks(home) == [("minute", 0, 0)]
+
+
+CLERK = """
+import sys
+told = sys.stdin.read()
+print("Nothing is new." if "Look what is new." in told and "time for beat" in told else told)
+"""
+BEATS = """
+from relay import Automation
+def handler(ctx):
+    assert ctx.event.metadata["schedule"] == ctx.principal.name == "beat"
+    return {"fire": True, "agent": "clerk", "context": {"prompt": "Look what is new."},
+            "disable": True}
+automation = Automation("beat", "beats", handler, schedule={"every": "1s"})
+"""
+
+
+def test_an_answer_to_a_tick_comes_to_the_owner(
+    home: Home, served: None, configure: Configure
+) -> None:
+    """From a file that is registered, over a tick of its own, to a persona's turn."""
+    clerk = {"command": [sys.executable, "-c", CLERK], "mode": "headless", "tools": False}
+    configure(f"config = {{'personas': {{'clerk': {clerk!r}}}}}")
+    with connect(home) as client:
+        client.request("automation_register", path="/p/beat.py", source=BEATS)
+        found = wait_until(lambda: client.request("inbox")["rows"], what="an answer")
+    [row] = found
+    assert (row["from"], row["body"].strip()) == ("clerk", "Nothing is new.")
+    assert len(ticks(home)) == 1
 
 
 def test_nobody_else_tells_of_ticks(home: Home, served: None) -> None:

@@ -59,3 +59,16 @@ def test_a_lock_has_one_holder_until_it_is_closed(tmp_path: Path) -> None:
     assert second is not None
     os.close(second)
     assert not files.is_locked(path)
+
+
+def test_a_file_that_is_closed_to_others_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing any descriptor of a database would end the locks that SQLite holds on it."""
+    path = tmp_path / "ledger.db"
+    path.touch(0o600)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", lambda *_: pytest.fail("it was opened"))
+        assert not files.own_file(str(path))
+    path.chmod(0o622)
+    assert files.own_file(str(path)) and mode(path) == 0o600
