@@ -219,9 +219,13 @@ class AnswerDeliveries:
         try:
             await self._sender.send(row.channel, answer, SEND_LIMIT)
         except RelayError as error:
-            reason, final = visible(error.line)[:500], error.code == NotDelivered.code
+            reason, final = error.line, error.code == NotDelivered.code
         except Exception as error:  # the row says that it is under way: somebody must close it
-            reason = visible(f"{type(error).__name__}: {error}")[:500]
+            reason = f"{type(error).__name__}: {error}"
+        if reason is not None:
+            from relay.directive.redact import redact
+
+            reason = visible(redact(reason[:2000]))[:500]
         self._committer.submit_job(partial(self._sent, row, reason, final))
 
     def _reply_to(self, row: AnswerRow) -> str | None:

@@ -123,12 +123,12 @@ class _Worker:
             self._send(job)
 
     def end(self, why: str = "") -> None:
-        """End it, with all that it has started."""
+        """End it, with all that it has started; at once where there is a reason."""
         self.leaving = True
         self._why = self._why or why
         self._process.finish()
         self._timer.cancel()
-        self._timer = self._loop.call_later(ENDING, self._process.kill)
+        self._timer = self._loop.call_later(0 if why else ENDING, self._process.kill)
 
     def _send(self, job: _Job) -> None:
         self._number = next(self._numbers)
@@ -254,7 +254,7 @@ class AutomationPool:
         for worker in self._workers:
             if worker.job is not None:
                 self._refuse(worker.job)
-            worker.end()
+            worker.end("was given up" if worker.job is not None else "")
         self._look()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._all_gone.wait(), ENDING + CLOSE_DEADLINE)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from relay.automation.circuit import Circuit
 from relay.automation.definition import Definition
+from relay.core.errors import UsageError
 from relay.ledger import automation_rows
 from relay.ledger.automation_rows import AutomationRow, AutomationStatus
 from relay.ledger.store import Ledger
@@ -62,4 +63,7 @@ class AutomationRegistry:
 def _active(row: AutomationRow) -> ActiveAutomation | None:
     if row.status is not AutomationStatus.ACTIVE or row.definition is None:
         return None
-    return ActiveAutomation(row, Definition.of(row.definition))
+    try:
+        return ActiveAutomation(row, Definition.of(row.definition))
+    except UsageError:  # its time zone is not known any more, say: the reports tell it
+        return None

@@ -6,6 +6,7 @@ Agents may ask for them, too.
 from __future__ import annotations
 
 from relay.automation.circuit import Circuit
+from relay.automation.definition import Definition
 from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.ops_query import fitting
 from relay.core.errors import UsageError
@@ -73,6 +74,12 @@ class AutomationReports:
 def shown(row: AutomationRow, now_ms: int) -> Json:
     """One automation as the ops show it."""
     told = row.definition or {}
+    reason = row.reason
+    if told and row.status is AutomationStatus.ACTIVE:
+        try:
+            Definition.of(told)
+        except UsageError as error:
+            reason = f"it is not run: {error.message}"
     circuit = Circuit(row.errors, row.opened_ms).state(now_ms)
     names = ("description", "triggers", "schedule", "blocking", "priority", "deadline")
     return {
@@ -80,7 +87,7 @@ def shown(row: AutomationRow, now_ms: int) -> Json:
         "name": row.name,
         "version": row.version,
         "status": row.status.value,
-        "reason": row.reason,
+        "reason": reason,
         **{name: told.get(name) for name in names},
         "folder": row.folder,
         "path": row.path,

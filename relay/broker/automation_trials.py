@@ -53,9 +53,9 @@ class AutomationTrials:
             )
         one = ActiveAutomation(row, Definition.of(row.definition))
         seen = self._automations.seen.see(self._event(request.fields, batch.now_ms))
-        question = self._automations.lanes.question(one, seen, dry=True)
+        question = self._automations.runs.question(one, seen, dry=True)
         source = partial(automation_rows.source, self._ledger, row.id, row.version)
-        work = partial(self._automations.lanes.pool.run, question, source, urgent=True)
+        work = partial(self._automations.runs.pool.run, question, source, urgent=True)
         self._later.answer(request, batch, work, partial(self._told, one, seen))
 
     def _told(
@@ -63,7 +63,7 @@ class AutomationTrials:
     ) -> Json:
         result, dispatch = answer.result, None
         if result is not None and result.fire:
-            dispatch = _shown_dispatch(self._automations.lanes.planned(one, seen, result, {}))
+            dispatch = _shown_dispatch(self._automations.runs.planned(one, seen, result, {}))
         return {
             "automation": shown(one.row, batch.now_ms),
             "event": seen.event.to_json(),

@@ -3,7 +3,7 @@
 From the commit that stores it an event is due under ``STAGE``, if an automation may want it, and
 under ``BLOCKING``, if one that holds it up may. The blocking ones that match are run one after the
 other; until they are done, nothing else of the event is evaluated. The stage then makes of the
-event one row for each other automation that matches. Each automation has a lane: it is run for one
+event one row for each other automation that matches. Each automation has a queue: it is run for one
 event at a time, and the commit that has the run, what it keeps, its circuit and its dispatch takes
 the row away. After a kill what is still due is run again, marked as a retry.
 """
@@ -16,19 +16,22 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from relay.automation.definition import DIRECTIONS, Principal, direction_of
-from relay.broker.automation_lanes import AGAIN_AFTER, AutomationLanes, Hold
 from relay.broker.automation_registry import ActiveAutomation
 from relay.broker.batch import Accepted, Batch
 from relay.broker.committer import Committer
 from relay.broker.directory import Directory, Member
+from relay.broker.run_queues import AGAIN_AFTER, Hold, RunQueues
 from relay.broker.seen_events import SeenEvent, SeenEvents
+from relay.broker.stages import Stages
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.core.bounded import BoundedDict
 from relay.core.dispatch import MINUTE, RELAY_CHANNEL, TICK_KIND, TIMER_CHANNEL
 from relay.core.paths import Home
+from relay.hooks.events import HookEventName
 from relay.ledger import automation_runs, evaluation_rows
-from relay.ledger.automation_runs import BLOCKING, STAGE, lane
+from relay.ledger.automation_runs import BLOCKING, STAGE, run_key
 from relay.ledger.store import Ledger
+from relay.protocol.broker import Json
 
 #: Events that are matched in one commit.
 PAGE = 64
@@ -48,6 +51,7 @@ class Automations:
         configs: TrustedConfigs,
         directory: Directory,
         home: Home,
+        stages: Stages,
         *,
         log: Callable[[str], None],
         dispatched: Callable[[], None],
@@ -57,14 +61,16 @@ class Automations:
         an event that no automation holds up any more."""
         self._ledger = ledger
         self._committer = committer
+        self._stages = stages
         self._released = released
         self.seen = SeenEvents(ledger, directory, home)
-        self.lanes = AutomationLanes(
+        self.runs = RunQueues(
             ledger,
             committer,
             configs,
             self.seen,
             home,
+            stages,
             log=log,
             dispatched=dispatched,
             changed=self._look_again,
@@ -73,6 +79,7 @@ class Automations:
         self._loop = asyncio.get_running_loop()
         self._wanted: dict[tuple[str | None, ...], _Wanting] = {}
         self._arrived: deque[int] = deque()  # events that are to be matched
+        self._known: set[int] = set()  # those of them that were held up
         self._splitting = False
         self._holding = self._hold_missed = False
         self._cursor = 0  # in the events that are held up
@@ -81,7 +88,7 @@ class Automations:
 
     def start(self) -> None:
         """Go on with what an earlier broker has left."""
-        self.lanes.start()
+        self.runs.start()
         self._arrived.extend(automation_runs.stage_due(self._ledger))
         self._split_soon()
         self._hold_soon()
@@ -89,18 +96,18 @@ class Automations:
     async def close(self) -> None:
         """Run nothing more; what is under way is run again by the next broker."""
         self._closed = True
-        await self.lanes.close()
+        await self.runs.close()
 
     @property
     def busy(self) -> bool:
         """Whether an event is matched, or an automation runs."""
-        return bool(self._arrived or self._holds) or self.lanes.busy
+        return bool(self._arrived or self._holds) or self.runs.busy
 
     def changed(self) -> None:
         """Automations were registered, updated, switched on or off, or deleted."""
-        self.lanes.registry.reload()
+        self.runs.registry.reload()
         self._look_again()
-        self.lanes.look_again()
+        self.runs.look_again()
 
     def _look_again(self) -> None:
         self._wanted.clear()
@@ -124,12 +131,12 @@ class Automations:
         if found is None:
             if len(self._wanted) >= _KINDS_MAX:
                 self._wanted.clear()
-            found = self._wanted[asked] = _Wanting(self.lanes.registry.active.values(), *asked)
+            found = self._wanted[asked] = _Wanting(self.runs.registry.active.values(), *asked)
         return found
 
     def mark(self, message: Accepted, member: Member | None, batch: Batch) -> tuple[str, ...]:
         """The keys under which an event will be due; once it is stored, it is gone on with."""
-        if not self.lanes.registry.active:
+        if not self.runs.registry.active:
             return ()
         cwd = None if member is None else member.record.cwd
         channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
@@ -158,22 +165,34 @@ class Automations:
         page = [self._arrived.popleft() for _ in range(min(PAGE, len(self._arrived)))]
         batch.on_failure.append(partial(self._split_later, page))
         self._ledger.begin()
-        lanes: set[str] = set()
+        wanted: set[str] = set()
         for seq in page:
             hops = evaluation_rows.settle(self._ledger, STAGE, seq)
-            if hops is None:
-                continue
             seen = self.seen.of(seq)
+            if seq not in self._known:
+                self._tell_who(seen, batch)
             found = [one.id for one in self._matching(seen) if not one.definition.blocking]
-            evaluation_rows.add_due(self._ledger, [(lane(one), seq, hops) for one in found])
-            lanes.update(found)
-        batch.after.append(partial(self._split_done, lanes))
+            if hops is None or not found:
+                self.runs.look_if_over(seq, batch)
+                continue
+            evaluation_rows.add_due(self._ledger, [(run_key(one), seq, hops) for one in found])
+            wanted.update(found)
+        batch.after.append(partial(self._split_done, page, wanted))
 
-    def _split_done(self, lanes: set[str]) -> None:
+    def _split_done(self, page: list[int], wanted: set[str]) -> None:
+        self._known.difference_update(page)
         self._splitting = False
         self._split_soon()
-        for one in lanes:
-            self.lanes.wake(one)
+        for one in wanted:
+            self.runs.wake(one)
+
+    def _tell_who(self, seen: SeenEvent, batch: Batch) -> None:
+        """Tell the hooks of that stage, if there are, who an event comes from."""
+        stage = HookEventName.AFTER_RESOLVE_IDENTITY
+        if self._stages.wants(stage):
+            told: Json = {"received": seen.event.to_json(), "session": seen.event.session_key}
+            told["principal"] = seen.principal.to_json()
+            batch.after.append(partial(self._stages.observe, stage, told))
 
     def _split_later(self, page: list[int]) -> None:
         def again() -> None:
@@ -205,8 +224,9 @@ class Automations:
         found: list[Hold] = []
         for seq, _ in evaluation_rows.due(self._ledger, BLOCKING, self._cursor, room):
             hold = Hold(seq, automation_runs.hops_of(self._ledger, BLOCKING, seq) or 0)
-            ran = automation_runs.ran(self._ledger, seq)
-            matching = [one for one in self._matching(self.seen.of(seq)) if one.definition.blocking]
+            ran, seen = automation_runs.ran(self._ledger, seq), self.seen.of(seq)
+            self._tell_who(seen, batch)
+            matching = [one for one in self._matching(seen) if one.definition.blocking]
             matching.sort(key=lambda one: (-one.definition.priority, one.row.name))
             hold.rest.extend(one.id for one in matching if one.id not in ran)
             found.append(hold)
@@ -232,7 +252,7 @@ class Automations:
     def _step(self, hold: Hold) -> None:
         """Run the next of those that hold an event up; without one it goes on."""
         if hold.rest:
-            self.lanes.hold(hold.rest.popleft(), hold)
+            self.runs.hold(hold.rest.popleft(), hold)
         else:
             self._committer.submit_job(partial(self._release, hold))
 
@@ -244,6 +264,7 @@ class Automations:
 
     def _has_released(self, hold: Hold) -> None:
         self._holds.discard(hold)
+        self._known.add(hold.seq)
         self._arrived.append(hold.seq)
         self._split_soon()
         self._released(hold.seq)

@@ -318,7 +318,7 @@ class Evaluations:
         )
         if (worker.ready or {}).get("merge") == "same_session":
             dispatches = merged(dispatches)
-        dispatches = self._automations.lanes.add_enriched(seq, dispatches)
+        dispatches = self._automations.runs.add_enriched(seq, dispatches)
         if dispatches:
             add_dispatches(
                 self._ledger, seq, dispatches, config=queue.key, hops=hops + 1, now_ms=batch.now_ms

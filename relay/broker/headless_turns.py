@@ -19,7 +19,6 @@ from weakref import WeakKeyDictionary
 
 from relay.broker.batch import Batch
 from relay.broker.committer import Committer
-from relay.broker.known_personas import Personas
 from relay.broker.service_process import ServiceProcess
 from relay.broker.stages import Stages
 from relay.broker.turn_context import HISTORY_MAX, assemble
@@ -165,13 +164,11 @@ class HeadlessTurns:
         home: Home,
         ledger: Ledger,
         committer: Committer,
-        personas: Personas,
         stages: Stages,
     ) -> None:
         self._home = home
         self._ledger = ledger
         self._committer = committer
-        self._personas = personas
         self._stages = stages
         self._runs: dict[HeadlessRun, int] = {}  # with the time to which the lease is kept
         self._noted: WeakKeyDictionary[HeadlessRun, str] = WeakKeyDictionary()

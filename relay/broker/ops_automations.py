@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from relay.automation.definition import SOURCE_MAX, Definition
+from relay.broker.automation_pool import automation_settings
 from relay.broker.automation_reports import AutomationReports, shown, text_of
 from relay.broker.automation_trials import AutomationTrials
 from relay.broker.automations import Automations
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
 from relay.broker.committer import Committer
+from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.later_answers import LaterAnswers
+from relay.broker.trusted_configs import TrustedConfigs
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
@@ -62,7 +65,9 @@ class AutomationOps:
         home: Home,
         ledger: Ledger,
         directory: Directory,
+        windows: DeliveryWindows,
         committer: Committer,
+        configs: TrustedConfigs,
         automations: Automations,
         *,
         fault: Callable[[], RelayError],
@@ -76,7 +81,9 @@ class AutomationOps:
         self._home = home
         self._ledger = ledger
         self._directory = directory
-        self._pool = automations.lanes.pool
+        self._windows = windows
+        self._configs = configs
+        self._pool = automations.runs.pool
         self._changed = changed
 
     def handlers(self) -> dict[str, Handler]:
@@ -114,6 +121,12 @@ class AutomationOps:
 
     def _register_unseen(self, agent: str, given: _GivenFile, batch: Batch) -> Json:
         """Keep an agent's text until the person enables it. Nothing of it is run before."""
+        if not automation_settings(self._configs).agents:
+            raise RelayError(
+                "agents may not register automations here",
+                hint='the configuration says so: automations = {"agents": False}',
+                code="forbidden",
+            )
         self._check_room()
         if automation_rows.count_unseen(self._ledger) >= UNSEEN_MAX:
             raise RelayError(
@@ -129,6 +142,13 @@ class AutomationOps:
         if taken is not None:
             raise _taken(taken)
         reason = f"{agent} registered it: look at it, then relay automation enable {name}"
+        told = (
+            f"{agent} has registered the automation {name}. It does not run before you let it:"
+            f" relay automation info {name} --source shows it, relay automation enable {name}"
+            " lets it run."
+        )
+        said = Accepted.notice(self._directory.owner, told, "automations", batch.now_ms)
+        self._windows.collect(said, batch)
         version = given.version(None, agent)
         return self._add(name, AutomationStatus.PAUSED, version, batch, reason)
 
@@ -238,7 +258,7 @@ class AutomationOps:
         return {"automation": shown(row, batch.now_ms)}
 
     def _check_room(self) -> None:
-        if automation_rows.count(self._ledger) >= AUTOMATIONS_MAX:
+        if sum(automation_rows.counts(self._ledger).values()) >= AUTOMATIONS_MAX:
             raise RelayError(
                 f"there are {AUTOMATIONS_MAX} automations already",
                 hint="delete some: relay automation delete NAME",

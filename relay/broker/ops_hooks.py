@@ -17,7 +17,7 @@ from typing import Any
 from relay.broker.batch import Batch, Client, ClientRequest, Handler
 from relay.broker.directory import Directory, Member
 from relay.broker.ops_query import fitting
-from relay.broker.routing import present, suggestions
+from relay.broker.routing import no_such_name, present, suggestions
 from relay.core.agent_names import valid_name
 from relay.core.errors import NotFound, RelayError, Timeout, UsageError
 from relay.core.ids import new_ulid
@@ -174,18 +174,8 @@ class SessionRequests:
 
     def _unknown(self, name: str) -> NotFound:
         agents = {key: one for key, one in self._directory.members.items() if not one.person}
-        guesses, here = suggestions([name], agents), present(agents)
-        if guesses:
-            hint = f"did you mean {' or '.join(guesses)}?"
-        elif here:
-            hint = f"there now: {', '.join(here)}"
-        else:
-            hint = "no agent runs now; relay wrap --name NAME COMMAND starts one"
-        return NotFound(
-            f"no agent is called {name}",
-            hint=hint,
-            details={"did_you_mean": guesses, "present": here},
-        )
+        what = f"no agent is called {name}"
+        return no_such_name(what, suggestions([name], agents), present(agents))
 
     def _check_room(self, member: Member, session: Client, size: int) -> None:
         if size > REQUEST_MAX:

@@ -16,7 +16,7 @@ from relay.broker.directory import Directory
 from relay.broker.evaluation import Evaluations
 from relay.broker.ops_agents import AgentOps
 from relay.core.paths import Home
-from relay.ledger import dispatch_rows, queries
+from relay.ledger import automation_rows, dispatch_rows, queries
 from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
 
@@ -70,6 +70,7 @@ class StatusOps:
             "problems": self._evaluations.problems(),
             "parked": queries.parked_count(self._ledger),
             "dispatches": dispatch_rows.counts(self._ledger),
+            "automations": automation_rows.counts(self._ledger),
         }
 
     def _stop(self, request: ClientRequest, batch: Batch) -> Json:

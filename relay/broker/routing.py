@@ -84,7 +84,8 @@ def route(
     guesses = suggestions(unknown, peers)
     here = present(peers, sender)
     if strict:
-        raise _never_seen(unknown, guesses, here)
+        more = " (--offline leaves the message for when that name appears)"
+        raise no_such_name(f"nobody is called {', '.join(unknown)}", guesses, here, more)
     return Routing(tuple(found.values()), guesses, here)
 
 
@@ -136,15 +137,12 @@ def suggestions(unknown: Iterable[str], peers: Mapping[str, Peer]) -> list[str]:
     return out
 
 
-def _never_seen(unknown: list[str], guesses: list[str], here: list[str]) -> NotFound:
+def no_such_name(what: str, guesses: list[str], here: list[str], more: str = "") -> NotFound:
+    """The error for a name that nobody has."""
     if guesses:
         hint = f"did you mean {' or '.join(guesses)}?"
     elif here:
         hint = f"there now: {', '.join(here)}"
     else:
         hint = "no agent runs now; relay wrap --name NAME COMMAND starts one"
-    return NotFound(
-        f"nobody is called {', '.join(unknown)}",
-        hint=f"{hint} (--offline leaves the message for when that name appears)",
-        details={"did_you_mean": guesses, "present": here},
-    )
+    return NotFound(what, hint=f"{hint}{more}", details={"did_you_mean": guesses, "present": here})

@@ -90,7 +90,6 @@ class BrokerServer:
         ``on_stop`` is called before the broker stops listening.
 
         Must be made inside a running event loop. Raises StorageError."""
-        self._home = home
         self._ledger = ledger
         self._log = log
         self._idle = idle
@@ -147,11 +146,10 @@ class BrokerServer:
         ends = DispatchEnds(ledger, directory, windows, self._held, stages, self._answers.wake)
         self._engine = TurnEngine(
             ledger,
-            directory,
             committer,
             personas,
             WrappedTurns(ledger, directory, windows, self._held, stages),
-            HeadlessTurns(home, ledger, committer, personas, stages),
+            HeadlessTurns(home, ledger, committer, stages),
             ends,
             self._deliveries.answered,
         )
@@ -164,6 +162,7 @@ class BrokerServer:
             configs,
             directory,
             home,
+            stages,
             log=log,
             dispatched=self._engine.wake,
             released=lambda seq: self._evaluations.release(seq),
@@ -182,7 +181,7 @@ class BrokerServer:
         self._clock = Clock(
             ledger,
             committer,
-            self._automations.lanes.registry,
+            self._automations.runs.registry,
             self._evaluations,
             windows,
             wants_minute=self._evaluations.wants_ticks,
@@ -198,7 +197,9 @@ class BrokerServer:
             home,
             ledger,
             directory,
+            windows,
             committer,
+            configs,
             self._automations,
             fault=fault,
             changed=self._automations_changed,
@@ -320,19 +321,16 @@ class BrokerServer:
 
     def _look_if_idle(self) -> None:
         now = time.monotonic()
-        if self._connections or self._agents.waits_for_agents or self._has_work:
+        # What goes on though no client waits for it.
+        parts = (self._answers, self._evaluations, self._automations, self._engine, self._clock)
+        works = self._channels.connected or any(one.busy for one in parts)
+        if self._connections or self._agents.waits_for_agents or works:
             self._needed = now
         elif now - self._needed >= self._idle:
             self._log("nobody needs the broker; it ends")
             self.stop()
             return
         self._later(max(0.05, min(self._idle / 4, 30.0)), self._look_if_idle)
-
-    @property
-    def _has_work(self) -> bool:
-        """Whether something goes on that no client waits for."""
-        parts = (self._answers, self._evaluations, self._automations, self._engine, self._clock)
-        return any(one.busy for one in parts) or self._channels.connected
 
     def _sweep(self) -> None:
         self._committer.submit_job(self._deliveries.sweep)

@@ -66,7 +66,8 @@ class TrustedConfigs:
         self._checked = float("-inf")
         self._paths: list[str] = []  # of all that were trusted
         self._state: list[object] = []  # of the trust store, and of these
-        self._whole = True  # whether all have a manifest: one gets it when its worker has loaded it
+        #: Whether all could be read and have a manifest; one gets it when its worker has loaded it.
+        self._whole = True
         # What is true in this state:
         self._applying: dict[str | None, tuple[TrustedConfig, ...]] = {}
         self._keyed: dict[str, TrustedConfig] = {}
@@ -120,7 +121,7 @@ class TrustedConfigs:
             else:
                 files = candidates(self._home, cwd)
         except (RelayError, OSError):
-            files = []
+            files, self._whole = [], False  # perhaps it goes next time
         configs = tuple(filter(None, map(self._trusted, files)))
         self._applying[cwd] = configs
         return configs

@@ -19,7 +19,6 @@ from typing import Any
 
 from relay.broker.batch import Batch, Job
 from relay.broker.committer import Committer
-from relay.broker.directory import Directory
 from relay.broker.dispatch_ends import DispatchEnds
 from relay.broker.headless_turns import HEADLESS, HeadlessRun, HeadlessTurns
 from relay.broker.known_personas import Personas
@@ -76,7 +75,6 @@ class TurnEngine:
     def __init__(
         self,
         ledger: Ledger,
-        directory: Directory,
         committer: Committer,
         personas: Personas,
         wrapped: WrappedTurns,
@@ -87,7 +85,6 @@ class TurnEngine:
         """``ended`` gets the id of each event of which a dispatch has ended, or waits again."""
         self._ended = ended
         self._ledger = ledger
-        self._directory = directory
         self._committer = committer
         self._personas = personas
         self._wrapped = wrapped

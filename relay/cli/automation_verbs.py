@@ -41,7 +41,7 @@ def add(verbs: Parser) -> None:
     register.set_defaults(run=register_verb)
     update = group.add_parser("update", help="take an edited file as the next version")
     update.add_argument(
-        "which", nargs="?", metavar="NAME|FILE", help="default: all that were edited"
+        "which", nargs="?", metavar="AUTOMATION|FILE", help="default: all that were edited"
     )
     update.set_defaults(run=update_verb)
     listed = group.add_parser("list", help="the automations, by name")

@@ -1,7 +1,7 @@
 """The verbs ``help`` and ``completions``: what can be typed, said to a person or to a shell.
 
 A shell's script is made from the declarations of the verbs themselves, so that it offers what the
-parser takes. Names of agents it asks for as they are needed; that starts nothing.
+parser takes. Names of agents and automations it asks for as they are needed; that starts nothing.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 SHELLS = ("bash", "zsh", "fish")
-#: What is asked for with ``relay completions names``.
-_NAMES = "names"
-#: Metavars of words that are names of agents.
-_NAMED = frozenset({"TO", "NAME", "AGENT", "ID|NAME"})
+#: What a script asks ``relay completions`` for, by the metavars of words that are such names.
+_NAMED = {
+    **dict.fromkeys(("TO", "NAME", "AGENT", "ID|NAME"), "names"),
+    **dict.fromkeys(("AUTOMATION", "AUTOMATION|FILE"), "automations"),
+}
+_ASKED = ("names", "automations")
 
 
 def add(verbs: Parser) -> None:
@@ -38,7 +40,9 @@ def add(verbs: Parser) -> None:
         '  eval "$(relay completions zsh)"       (in ~/.zshrc, after compinit)\n'
         "  relay completions fish | source       (in config.fish)",
     )
-    script.add_argument("shell", choices=(*SHELLS, _NAMES), metavar="SHELL", help=", ".join(SHELLS))
+    script.add_argument(
+        "shell", choices=(*SHELLS, *_ASKED), metavar="SHELL", help=", ".join(SHELLS)
+    )
     script.set_defaults(run=completions_verb)
 
 
@@ -64,8 +68,8 @@ def help_verb(options: Any) -> int:
 
 def completions_verb(options: Any) -> int:
     """``relay completions SHELL``: the script on stdout."""
-    if options.shell == _NAMES:
-        for name in _names():
+    if options.shell in _ASKED:
+        for name in _names(options.shell):
             output.data(name)
         return 0
     makers = {"bash": _bash, "zsh": _zsh, "fish": _fish}
@@ -74,28 +78,29 @@ def completions_verb(options: Any) -> int:
     return 0
 
 
-def _names() -> list[str]:
+def _names(asked: str) -> list[str]:
+    op, rows = ("agents", "agents") if asked == "names" else ("automations", "rows")
     try:
         with connect(Home.from_env(), start=False) as client:
-            return [one["name"] for one in client.request("agents")["agents"]]
+            return [one["name"] for one in client.request(op)[rows]]
     except (RelayError, OSError):
         return []  # at a tab nobody wants to read why
 
 
 class _Place:
-    """What can follow the words ``path``: words, options, and names of agents."""
+    """What can follow the words ``path``: words, options, and names (``names``: of what)."""
 
     def __init__(self, path: tuple[str, ...], parser: Parser) -> None:
         self.path = path
         self.words = list(parser.verbs)
         self.options: list[tuple[str, str, bool]] = []  # name, help, takes a value
-        self.names = False
+        self.names = ""
         for one in parser.arguments:
             for name in one.names:
                 self.options.append((name, str(one.how.get("help") or ""), not one.flag))
             if not one.names:
                 self.words += one.how.get("choices") or ()
-                self.names = self.names or one.shown in _NAMED
+                self.names = self.names or _NAMED.get(one.shown, "")
 
     @property
     def all(self) -> list[str]:
@@ -124,7 +129,7 @@ def _cases(indent: str) -> Iterator[str]:
     for place in sorted(_places(), key=lambda one: -len(one.path)):
         # With a part first: ``hooks list`` is among what ``hooks`` would match.
         pattern = f"{' '.join(place.path)}" if len(place.path) > 1 else f"{place.path[0]} "
-        named = " named=1" if place.names else ""
+        named = f" named={place.names}" if place.names else ""
         yield f"{indent}{_quoted(pattern)}*) found={_quoted(' '.join(place.all))}{named} ;;"
 
 
@@ -143,7 +148,7 @@ def _bash() -> Iterator[str]:
     yield from _cases("      ")
     yield "    esac"
     yield "  fi"
-    yield f'  [ -n "$named" ] && found="$found $(relay completions {_NAMES} 2>/dev/null)"'
+    yield '  [ -n "$named" ] && found="$found $(relay completions $named 2>/dev/null)"'
     yield '  COMPREPLY=($(compgen -W "$found" -- "$current"))'
     yield "}"
     yield "complete -o default -F _relay relay"
@@ -170,7 +175,7 @@ def _zsh() -> Iterator[str]:
     yield "  case $path_ in"
     yield from _cases("    ")
     yield "  esac"
-    yield f'  [[ -n $named ]] && found="$found $(relay completions {_NAMES} 2>/dev/null)"'
+    yield '  [[ -n $named ]] && found="$found $(relay completions $named 2>/dev/null)"'
     yield "  compadd -- ${=found}"
     yield "  _files"
     yield "}"
@@ -189,7 +194,7 @@ def _fish() -> Iterator[str]:
         if place.words:
             yield f"complete -c relay -f -n {at} -a {_fish_quoted(' '.join(place.words))}"
         if place.names:
-            yield f"complete -c relay -f -n {at} -a '(relay completions {_NAMES} 2>/dev/null)'"
+            yield f"complete -c relay -f -n {at} -a '(relay completions {place.names} 2>/dev/null)'"
         if place.path == ("wrap",):
             yield f"complete -c relay -f -n {at} -a '(__fish_complete_command)'"
         for option, text, valued in place.options:

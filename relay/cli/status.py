@@ -84,14 +84,13 @@ def status_verb(options: Any) -> int:
     print_broker(found)
     waiting = found["dispatches"]
     if any(waiting.values()):
-        unsent = "answers that wait for their channel"
-        named = (
-            (number, unsent if name == "answers" else name) for name, number in waiting.items()
-        )
-        counts = ", ".join(f"{number} {name}" for number, name in named if number)
+        counts = ", ".join(f"{number} {state}" for state, number in waiting.items() if number)
         output.data(f"dispatches: {counts} (relay broker queue, relay broker dead)")
     if found["held"]:
         output.data(f"held: {found['held']} messages wait for you (relay held)")
+    automations = ", ".join(f"{number} {name}" for name, number in found["automations"].items())
+    if automations:
+        output.data(f"automations: {automations} (relay automation list)")
     channels = found["channels"]
     if channels["names"]:
         output.data(f"channels: {', '.join(channels['names'])}")
@@ -122,6 +121,7 @@ def broker_status(home: Home) -> Json:
         "uptime_s": None,
         "counts": {},
         "dispatches": {},
+        "automations": {},
         "channels": {"names": [], "problem": ""},
         "problems": {},
         "held": 0,

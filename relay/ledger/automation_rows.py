@@ -87,29 +87,28 @@ def find(ledger: Ledger, name: str) -> AutomationRow:
     """The one of this name. Raises NotFound."""
     found = named(ledger, name)
     if found is None:
-        with ledger.guard() as db:
-            rows = db.execute("SELECT name FROM automations WHERE status != 'deleted'").fetchall()
+        rows = ledger.rows("SELECT name FROM automations WHERE status != 'deleted'")
         hint = did_you_mean(name, [row[0] for row in rows])
         hint = hint or "register one: relay automation register FILE"
         raise NotFound(f"there is no automation {name}", hint=hint)
     return found
 
 
-def count(ledger: Ledger) -> int:
-    """How many there are, without the deleted ones."""
-    with ledger.guard() as db:
-        found = db.execute("SELECT count(*) FROM automations WHERE status != 'deleted'")
-        return int(found.fetchone()[0])
+def counts(ledger: Ledger) -> dict[str, int]:
+    """How many there are in each state, without the deleted ones."""
+    found = ledger.rows(
+        "SELECT status, count(*) FROM automations WHERE status != 'deleted' GROUP BY status"
+    )
+    return dict(found)
 
 
 def count_unseen(ledger: Ledger) -> int:
     """How many wait that were registered and never loaded."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT count(*) FROM automations a JOIN automation_versions v ON v.automation = a.id"
-            " AND v.version = a.version WHERE a.status != 'deleted' AND v.definition_json IS NULL"
-        )
-        return int(found.fetchone()[0])
+    found = ledger.row(
+        "SELECT count(*) FROM automations a JOIN automation_versions v ON v.automation = a.id"
+        " AND v.version = a.version WHERE a.status != 'deleted' AND v.definition_json IS NULL"
+    )
+    return int(found[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +134,11 @@ def add(
     reason: str | None = None,
 ) -> None:
     """Append a new automation and its first version, within the open transaction."""
-    with ledger.guard() as db:
-        db.execute(
-            "INSERT INTO automations (id, name, version, status, reason, folder, registered_by,"
-            " created_ms, updated_ms) VALUES (?,?,1,?,?,?,?,?,?)",
-            (id_, name, status.value, reason, folder, version.registered_by, now_ms, now_ms),
-        )
+    ledger.change(
+        "INSERT INTO automations (id, name, version, status, reason, folder, registered_by,"
+        " created_ms, updated_ms) VALUES (?,?,1,?,?,?,?,?,?)",
+        (id_, name, status.value, reason, folder, version.registered_by, now_ms, now_ms),
+    )
     _add_version(ledger, id_, 1, version, now_ms)
 
 
@@ -148,12 +146,11 @@ def add_version(
     ledger: Ledger, row: AutomationRow, folder: str | None, version: RegisteredVersion, now_ms: int
 ) -> None:
     """Have the next version run from now on, with a closed circuit."""
-    with ledger.guard() as db:
-        db.execute(
-            "UPDATE automations SET version=version+1, folder=?, updated_ms=?, errors=0,"
-            " opened_ms=NULL, next_tick_ms=NULL WHERE id=?",
-            (folder, now_ms, row.id),
-        )
+    ledger.change(
+        "UPDATE automations SET version=version+1, folder=?, updated_ms=?, errors=0,"
+        " opened_ms=NULL, next_tick_ms=NULL WHERE id=?",
+        (folder, now_ms, row.id),
+    )
     _add_version(ledger, row.id, row.version + 1, version, now_ms)
 
 
@@ -162,24 +159,21 @@ def _add_version(
 ) -> None:
     told = None if version.definition is None else json.dumps(version.definition)
     about = (version.path, version.sha256, version.source, told, version.registered_by)
-    with ledger.guard() as db:
-        row = (id_, number, *about, now_ms)
-        db.execute("INSERT INTO automation_versions VALUES (?,?,?,?,?,?,?,?)", row)
+    row = (id_, number, *about, now_ms)
+    ledger.change("INSERT INTO automation_versions VALUES (?,?,?,?,?,?,?,?)", row)
 
 
 def set_definition(ledger: Ledger, row: AutomationRow, definition: Json) -> None:
     """What the present version says, now that it was loaded."""
-    with ledger.guard() as db:
-        db.execute(
-            "UPDATE automation_versions SET definition_json=? WHERE automation=? AND version=?",
-            (json.dumps(definition), row.id, row.version),
-        )
+    ledger.change(
+        "UPDATE automation_versions SET definition_json=? WHERE automation=? AND version=?",
+        (json.dumps(definition), row.id, row.version),
+    )
 
 
 def rename(ledger: Ledger, id_: str, name: str) -> None:
     """The name that its file says, which was called after the file before."""
-    with ledger.guard() as db:
-        db.execute("UPDATE automations SET name=? WHERE id=?", (name, id_))
+    ledger.change("UPDATE automations SET name=? WHERE id=?", (name, id_))
 
 
 def set_status(
@@ -188,26 +182,22 @@ def set_status(
     """Switch one on or off. What is switched on begins with a closed circuit, and a new clock."""
     begin = ", errors=0, opened_ms=NULL, next_tick_ms=NULL"
     begin = begin if status is AutomationStatus.ACTIVE else ""
-    with ledger.guard() as db:
-        db.execute(
-            f"UPDATE automations SET status=?, reason=?, updated_ms=?{begin} WHERE id=?",
-            (status.value, reason, now_ms, id_),
-        )
+    ledger.change(
+        f"UPDATE automations SET status=?, reason=?, updated_ms=?{begin} WHERE id=?",
+        (status.value, reason, now_ms, id_),
+    )
 
 
 def set_next_tick(ledger: Ledger, id_: str, due_ms: int | None) -> None:
     """When its schedule is next."""
-    with ledger.guard() as db:
-        db.execute("UPDATE automations SET next_tick_ms=? WHERE id=?", (due_ms, id_))
+    ledger.change("UPDATE automations SET next_tick_ms=? WHERE id=?", (due_ms, id_))
 
 
 def source(ledger: Ledger, id_: str, version: int) -> str:
     """The text that was registered as this version. Raises KeyError without one."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT source FROM automation_versions WHERE automation=? AND version=?",
-            (id_, version),
-        ).fetchone()
+    found = ledger.row(
+        "SELECT source FROM automation_versions WHERE automation=? AND version=?", (id_, version)
+    )
     if found is None:
         raise KeyError((id_, version))
     return str(found[0])
@@ -216,13 +206,12 @@ def source(ledger: Ledger, id_: str, version: int) -> str:
 def versions(ledger: Ledger, id_: str, limit: int) -> list[Json]:
     """The newest versions, the newest first."""
     names = ("version", "path", "sha256", "registered_by", "created_ms")
-    with ledger.guard() as db:
-        found = db.execute(
-            f"SELECT {', '.join(names)} FROM automation_versions WHERE automation=?"
-            " ORDER BY version DESC LIMIT ?",
-            (id_, limit),
-        )
-        return [dict(zip(names, row, strict=True)) for row in found]
+    found = ledger.rows(
+        f"SELECT {', '.join(names)} FROM automation_versions WHERE automation=?"
+        " ORDER BY version DESC LIMIT ?",
+        (id_, limit),
+    )
+    return [dict(zip(names, row, strict=True)) for row in found]
 
 
 # -- what it keeps
@@ -230,11 +219,8 @@ def versions(ledger: Ledger, id_: str, limit: int) -> list[Json]:
 
 def state(ledger: Ledger, id_: str) -> Json:
     """What the automation keeps in ``ctx.state``."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT key, value_json FROM automation_state WHERE automation=?", (id_,)
-        )
-        return {key: json.loads(value) for key, value in found}
+    found = ledger.rows("SELECT key, value_json FROM automation_state WHERE automation=?", (id_,))
+    return {key: json.loads(value) for key, value in found}
 
 
 def save_state(ledger: Ledger, id_: str, changes: Mapping[str, Any], now_ms: int) -> None:
@@ -253,12 +239,11 @@ def save_state(ledger: Ledger, id_: str, changes: Mapping[str, Any], now_ms: int
 
 def health(ledger: Ledger, id_: str, now_ms: int) -> Json:
     """Of the last runs, and of those of the last day: counts, and how long they took in ms."""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT started_ms, latency_us, fired, error FROM automation_runs WHERE automation=?"
-            " ORDER BY seq DESC LIMIT ?",
-            (id_, _DAY_MAX),
-        ).fetchall()
+    found = ledger.rows(
+        "SELECT started_ms, latency_us, fired, error FROM automation_runs WHERE automation=?"
+        " ORDER BY seq DESC LIMIT ?",
+        (id_, _DAY_MAX),
+    )
     failed = next((row for row in found if row[3] is not None), None)
     return {
         "window": _counts(found[:WINDOW]),
@@ -283,14 +268,13 @@ def _counts(runs: Sequence[tuple[int, int, int, str | None]]) -> Json:
 def runs(ledger: Ledger, id_: str, limit: int, *, errors_only: bool) -> list[Json]:
     """The newest runs, the newest first."""
     failed = " AND r.error IS NOT NULL" if errors_only else ""
-    with ledger.guard() as db:
-        found = db.execute(
-            "SELECT e.id, e.kind, e.channel, e.agent, r.version, r.started_ms, r.latency_us,"
-            " r.llm_calls, r.error, r.log, r.fired, r.retry, r.result_json FROM automation_runs r"
-            f" JOIN events e ON e.seq = r.event WHERE r.automation=?{failed}"
-            " ORDER BY r.seq DESC LIMIT ?",
-            (id_, limit),
-        ).fetchall()
+    found = ledger.rows(
+        "SELECT e.id, e.kind, e.channel, e.agent, r.version, r.started_ms, r.latency_us,"
+        " r.llm_calls, r.error, r.log, r.fired, r.retry, r.result_json FROM automation_runs r"
+        f" JOIN events e ON e.seq = r.event WHERE r.automation=?{failed}"
+        " ORDER BY r.seq DESC LIMIT ?",
+        (id_, limit),
+    )
     names = (
         *("event", "kind", "channel", "sender", "version", "started_ms", "latency_us"),
         *("llm_calls", "error", "log"),
@@ -307,10 +291,8 @@ def runs(ledger: Ledger, id_: str, limit: int, *, errors_only: bool) -> list[Jso
 
 
 def _rows(ledger: Ledger, where: str, values: Sequence[Any]) -> list[AutomationRow]:
-    with ledger.guard() as db:
-        found = db.execute(f"{_SELECT} WHERE {where}", tuple(values)).fetchall()
     made = []
-    for row in found:
+    for row in ledger.rows(f"{_SELECT} WHERE {where}", tuple(values)):
         definition = json.loads(row[-1]) if row[-1] else None
         made.append(AutomationRow(*(*row[:3], AutomationStatus(row[3]), *row[4:-1], definition)))
     return made

@@ -2,13 +2,14 @@
 
 Apart from relay.ledger.automation_rows, which knows automations by what they are. An event is due
 for the stage (``STAGE``, and first ``BLOCKING``) from the commit that stores it; the stage makes of
-that one row for each automation that wants it (``lane``), so that a slow one has a backlog of its
-own; and the row goes with the commit that has the run.
+that one row for each automation that wants it (``run_key``), so that a slow one has a backlog of
+its own; and the row goes with the commit that has the run.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from relay.core.dispatch import DEFAULT_PERSONA
@@ -18,22 +19,22 @@ Json = dict[str, Any]
 
 #: The keys in ``evaluations_due``; those of configurations have no slash.
 STAGE, BLOCKING = "automations", "automations/blocking"
-_LANE = "automation/"
+_RUNS = "automation/"
 
 
-def lane(automation: str) -> str:
+def run_key(automation: str) -> str:
     """The key under which the runs of one automation are due."""
-    return _LANE + automation
+    return _RUNS + automation
 
 
 def automation_of(key: str) -> str:
     """The automation whose runs are due under this key; "" where it is none's."""
-    return key.removeprefix(_LANE) if key.startswith(_LANE) else ""
+    return key.removeprefix(_RUNS) if key.startswith(_RUNS) else ""
 
 
 def is_ours(key: str) -> bool:
     """Whether automations are due under it, and not a configuration's route functions."""
-    return key in (STAGE, BLOCKING) or key.startswith(_LANE)
+    return key in (STAGE, BLOCKING) or key.startswith(_RUNS)
 
 
 def last_due(ledger: Ledger) -> dict[str, int]:
@@ -56,7 +57,7 @@ def first_due(ledger: Ledger, automation: str) -> tuple[int, int] | None:
     """The first event that an automation is to be run for, and its hops."""
     found: tuple[int, int] | None = ledger.row(
         "SELECT event, hops FROM evaluations_due WHERE config=? ORDER BY event LIMIT 1",
-        (lane(automation),),
+        (run_key(automation),),
     )
     return found
 
@@ -67,16 +68,16 @@ def hops_of(ledger: Ledger, key: str, event: int) -> int | None:
     return None if found is None else int(found[0])
 
 
-def skip(ledger: Ledger, automation: str, limit: int) -> int:
+def skip(ledger: Ledger, automation: str, limit: int) -> list[int]:
     """Leave out up to ``limit`` of the runs that are due, the first ones, within the open
-    transaction. Returns how many."""
-    count = ledger.change(
+    transaction. Returns the events."""
+    found = ledger.rows(
         "DELETE FROM evaluations_due WHERE config=?1 AND event IN (SELECT event FROM"
-        " evaluations_due WHERE config=?1 ORDER BY event LIMIT ?2)",
-        (lane(automation), limit),
+        " evaluations_due WHERE config=?1 ORDER BY event LIMIT ?2) RETURNING event",
+        (run_key(automation), limit),
     )
-    note_skipped(ledger, automation, count)
-    return count
+    note_skipped(ledger, automation, len(found))
+    return [int(row[0]) for row in found]
 
 
 def note_skipped(ledger: Ledger, automation: str, count: int) -> None:
@@ -88,6 +89,28 @@ def ran(ledger: Ledger, event: int) -> set[str]:
     """The automations that were run for an event."""
     found = ledger.rows("SELECT automation FROM automation_runs WHERE event=?", (event,))
     return {str(row[0]) for row in found}
+
+
+def outcome(ledger: Ledger, event: int, automations: Iterable[str]) -> Json | None:
+    """How the automations of an event ran, and how many dispatches follow from them; None while it
+    is due to one of these."""
+    keys = json.dumps([run_key(one) for one in automations])
+    if ledger.rows(
+        "SELECT 1 FROM evaluations_due WHERE event=? AND config IN"
+        " (SELECT value FROM json_each(?)) LIMIT 1",
+        (event, keys),
+    ):
+        return None
+    runs = ledger.rows(
+        "SELECT a.name, r.fired, r.error FROM automation_runs r JOIN automations a"
+        " ON a.id = r.automation WHERE r.event=? ORDER BY r.seq",
+        (event,),
+    )
+    made = ledger.rows(
+        "SELECT count(*) FROM dispatches WHERE event=? AND hook_id LIKE 'automation/%'", (event,)
+    )
+    told = [{"name": name, "fired": bool(fired), "error": error} for name, fired, error in runs]
+    return {"automations": told, "dispatches": int(made[0][0])}
 
 
 def enriching(ledger: Ledger, event: int) -> list[tuple[str, bool, Json]]:

@@ -255,15 +255,15 @@ def is_dispatched(ledger: Ledger, message: str) -> bool:
 
 
 def counts(ledger: Ledger) -> dict[str, int]:
-    """How many are queued, running and dead, and how many answers wait for their channel."""
+    """How many are queued, running and dead, and how many answers are ``unsent``."""
     found = dict(
         ledger.rows(
             "SELECT state, count(*) FROM dispatches WHERE open GROUP BY state"
-            " UNION ALL SELECT 'answers', count(*) FROM answers WHERE open"
+            " UNION ALL SELECT 'unsent', count(*) FROM answers WHERE open"
             " UNION ALL SELECT 'dead', count(*) FROM dispatches WHERE state='dead'"
         )
     )
-    return {name: found.get(name, 0) for name in ("queued", "running", "answers", "dead")}
+    return {name: found.get(name, 0) for name in ("queued", "running", "unsent", "dead")}
 
 
 # -- moving them on

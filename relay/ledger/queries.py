@@ -212,17 +212,8 @@ def sender_of(ledger: Ledger, id_: str) -> str:
 def deliveries(ledger: Ledger, id_: str) -> list[Row]:
     """All deliveries of one message."""
     names = (
-        "to",
-        "state",
-        "reason",
-        "proof",
-        "attempts",
-        "delivery",
-        "delivering_ms",
-        "submitted_ms",
-        "updated_ms",
-        "hops",
-        "decided",
+        *("to", "state", "reason", "proof", "attempts", "delivery", "delivering_ms"),
+        *("submitted_ms", "updated_ms", "hops", "decided"),
     )
     rows = ledger.rows(
         "SELECT d.recipient, d.state, d.reason, d.proof, d.attempts, d.n, d.delivering_ms,"

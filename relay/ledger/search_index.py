@@ -12,15 +12,15 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from itertools import count
 
 from relay.core import sqlite
 from relay.core.errors import DamagedFile, StorageError, Timeout
 from relay.core.files import unlink_if_there
 from relay.ledger.queries import Filter
-from relay.ledger.schema import COLUMNS, Row, message_row
+from relay.ledger.schema import COLUMNS, SCHEMA, Row, message_row
 
 #: Characters in the smallest text that the index finds.
 SHORTEST = 3
@@ -36,6 +36,9 @@ PATIENCE = 20.0
 STEPS = 100_000
 #: Characters of a snippet before what was found, of that, and after it.
 _BEFORE, _FOUND, _AFTER = 30, 60, 50
+
+#: Texts beyond the index that ``find_words`` looks through, and of those that it finds.
+SCANNED, CANDIDATES = 5000, 2000
 
 _OPTIONS = "tokenize='trigram', detail=none, columnsize=0, content=''"
 #: The index, and the table and column that it is of.
@@ -85,7 +88,7 @@ class SearchIndex:
             self._catch_up(db, None)
             self._deadline = time.monotonic() + PATIENCE
             text = wanted.grep or ""
-            match = " ".join('"' + one.replace('"', '""') + '"' for one in sorted(_trigrams(text)))
+            match = " ".join(map(_quoted, sorted(_trigrams(text))))
             find = re.compile(re.escape(text), re.IGNORECASE).search
             db.create_function("holds", 1, lambda body: find(body) is not None, deterministic=True)
             rows = _events(db, match, wanted, limit)
@@ -221,6 +224,80 @@ class SearchIndex:
         return number
 
 
+def find_words(
+    path: str,
+    ledger_path: str,
+    words: Sequence[str],
+    *,
+    channels: Sequence[str] | None = None,
+    since_ms: int = 0,
+    limit: int = 20,
+    seconds: float = PATIENCE,
+) -> list[tuple[str, float]]:
+    """The events that have most of the words: (id, share of the words), best first, then newest.
+
+    From another process than the index's own: it is read as far as it is there, and the newest
+    ``SCANNED`` texts beyond it are looked through. Raises StorageError, Timeout.
+    """
+    end = time.monotonic() + seconds
+    folded = sorted({word.lower() for word in words})
+    grams = [sorted(_trigrams(word)) for word in folded if _trigrams(word)]
+    all_of = [" AND ".join(map(_quoted, each)) for each in grams]
+    where, values = "created_ms>=?", [since_ms, *(channels or ())]
+    if channels is not None:
+        where += f" AND channel IN ({','.join('?' * len(channels))})"
+    found: dict[int, tuple[float, str]] = {}
+
+    def take(rows: Iterator[tuple[int, str, str | None]]) -> None:
+        for seq, id_, body in rows:
+            text = (body or "").lower()
+            if hits := sum(word in text for word in folded):
+                found[seq] = (hits / len(folded), id_)
+
+    with SCHEMA.errors(ledger_path), closing(sqlite.connect_read_only(ledger_path, SCHEMA)) as db:
+        db.set_progress_handler(lambda: time.monotonic() > end, STEPS)
+        try:
+            reached = _reached(db, path) if grams else 0
+            columns = "e.seq, e.id, e.body"
+            take(
+                db.execute(
+                    f"SELECT {columns} FROM events e WHERE seq>? AND {where}"
+                    f" ORDER BY seq DESC LIMIT {SCANNED}",
+                    (reached, *values),
+                )
+            )
+            for match in (" AND ".join(all_of), " OR ".join(f"({one})" for one in all_of)):
+                if reached:
+                    take(
+                        db.execute(
+                            f"SELECT {columns} FROM found.event_parts"
+                            " CROSS JOIN events e ON e.seq = event_parts.rowid"
+                            f" WHERE event_parts MATCH ? AND {where}"
+                            f" ORDER BY event_parts.rowid DESC LIMIT {CANDIDATES}",
+                            (match, *values),
+                        )
+                    )
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_INTERRUPT:
+                raise
+            raise Timeout("the search took too long", hint="look for rarer words") from error
+    best = sorted(found.items(), key=lambda one: (one[1][0], one[0]), reverse=True)
+    return [(id_, score) for _, (score, id_) in best[:limit]]
+
+
+def _reached(db: sqlite3.Connection, path: str) -> int:
+    """How far the index at ``path`` is, which is attached as ``found``; 0 without one."""
+    try:
+        db.execute("ATTACH ? AS found", (sqlite.address(path, read_only=True),))
+        row = db.execute(
+            "SELECT r.seq FROM found.reached r JOIN events e ON e.seq=r.seq AND e.id=r.id"
+            " WHERE part='event_parts'"
+        ).fetchone()
+    except sqlite3.DatabaseError:
+        return 0  # there is none, or it is just made anew
+    return 0 if row is None else int(row[0])
+
+
 def can_find(text: str) -> bool:
     """Whether the index can find this text: it has three characters side by side."""
     return bool(_trigrams(text))
@@ -230,6 +307,10 @@ def _trigrams(text: str) -> set[str]:
     folded = text.lower()
     found = {folded[at : at + SHORTEST] for at in range(len(folded) - SHORTEST + 1)}
     return {one for one in found if "\0" not in one}
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
 
 
 def _events(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> list[Row]:

@@ -153,6 +153,7 @@ Ops (``?`` marks what may be left out):
               version, started_ms, latency_us, fired, retry, llm_calls, result, error, log}] (the
               newest first), more
 ``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections, parked,
+              automations (how many, by status),
               problems (why configurations evaluate nothing, by path)
 ``stop``      -> stopping
 

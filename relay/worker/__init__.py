@@ -1,1 +1,1 @@
-"""Process 5: a worker, which runs the route functions and channel adapters of one configuration."""
+"""Process 5: a worker, which runs route functions and channel adapters, or automations."""

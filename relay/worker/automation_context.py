@@ -19,7 +19,7 @@ from relay.core.dispatch import Event, PermissionSet
 from relay.core.dispatch import PersonType as PrincipalType
 from relay.core.errors import UsageError
 from relay.core.paths import Home
-from relay.ledger import sql_query
+from relay.ledger import search_index, sql_query
 from relay.protocol.worker import LOG_MAX, STATE_MAX
 from relay.worker.automation_llm import LanguageModel
 
@@ -27,6 +27,8 @@ Json = dict[str, Any]
 
 #: Rows of one answer of the ledger, and seconds for it.
 ROWS_MAX, QUERY_DEADLINE = 1000, 10.0
+#: Words of a search; further ones do not count.
+WORDS_MAX = 16
 #: Characters of one of the state's keys.
 KEY_MAX = 256
 
@@ -76,6 +78,7 @@ class AutomationContext:
         self.state: Json = asked["state"]
         end = time.monotonic() + asked["deadline"]
         self.ledger = LedgerReader(home, end)
+        self._home = home
         self.llm = LanguageModel(asked["llm"], home, end)
         lines = LogLines()
         self.log = logging.Logger(self.automation.name)
@@ -87,6 +90,34 @@ class AutomationContext:
     def told(self) -> str:
         """What was logged."""
         return self._lines.text
+
+    def search(
+        self,
+        query: str,
+        channels: Sequence[str] | None = None,
+        since: datetime | int | None = None,
+        limit: int = 20,
+    ) -> list[Json]:
+        """Other events that have words of ``query``: {"event_id", "score"}, the share of the words,
+        the best first, then the newest. ``since``: a time, or milliseconds. Raises RelayError."""
+        words = query.split()[:WORDS_MAX] if isinstance(query, str) else []
+        if not words or not 1 <= limit <= ROWS_MAX:
+            raise UsageError(f"a search has words, and a limit from 1 to {ROWS_MAX}")
+        if isinstance(channels, str):
+            channels = [channels]
+        if isinstance(since, datetime):
+            since = int(since.timestamp() * 1000)
+        found = search_index.find_words(
+            self._home.search,
+            self._home.ledger,
+            words,
+            channels=channels,
+            since_ms=since or 0,
+            limit=limit + 1,
+            seconds=self.ledger.seconds,
+        )
+        others = [one for one in found if one[0] != self.event.id]
+        return [{"event_id": id_, "score": score} for id_, score in others[:limit]]
 
     def changed_state(self) -> Json:
         """What is another value than before by its key; None where there is none any more.
@@ -122,13 +153,17 @@ class LedgerReader:
         self._path = home.ledger
         self._end = end
 
+    @property
+    def seconds(self) -> float:
+        """How long a question may take now."""
+        return max(0.1, min(QUERY_DEADLINE, self._end - time.monotonic()))
+
     def query(self, sql: str, params: Sequence[object] = ()) -> list[Json]:
         """The rows that a SELECT finds, as tables by their columns; at most ROWS_MAX.
 
         Raises UsageError where there are more, or where it is no SELECT; Timeout.
         """
-        left = max(0.1, min(QUERY_DEADLINE, self._end - time.monotonic()))
-        found = sql_query.query(self._path, sql, ROWS_MAX, left, params)
+        found = sql_query.query(self._path, sql, ROWS_MAX, self.seconds, params)
         if found.more:
             raise UsageError(
                 f"the query finds more than {ROWS_MAX} rows", hint="narrow it down, or add a LIMIT"

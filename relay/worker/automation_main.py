@@ -16,6 +16,7 @@ import linecache
 import os
 import queue
 import resource
+import signal
 import socket
 import sys
 import threading
@@ -135,6 +136,7 @@ class AutomationWorker:
 
     def _something_is_left(self) -> bool:
         """Whether the run has left what the next one would meet; small things are put right."""
+        signal.alarm(0)
         with suppress(OSError):
             os.chdir(self._home.root)
         if os.environ != self._environment:

@@ -30,6 +30,7 @@ from relay.protocol.broker import Json
 from tests.broker.support import broker_thread, message_id, register
 
 EVENT = message_id(7)
+SECRET = "sk-ant-api03-" + "abcdefghij" * 4
 
 
 def answered(
@@ -190,7 +191,7 @@ def test_a_failed_try_is_followed_by_others_until_it_is_dead(
     monkeypatch.setattr(answers, "TRIES_MAX", 3)
 
     def refuse(_: Json) -> None:
-        raise RelayError("the mailbox is full")
+        raise RelayError(f"the mailbox is full: {SECRET}")
 
     async def run() -> None:
         clock = [1000]
@@ -214,7 +215,7 @@ def test_a_failed_try_is_followed_by_others_until_it_is_dead(
                 " WHERE d.recipient=?",
                 (owner_name(),),
             ).fetchone()[0]
-        assert "the mailbox is full" in told and "never" in told
+        assert "the mailbox is full" in told and "never" in told and SECRET not in told
 
     asyncio.run(run())
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -22,7 +24,9 @@ from relay.broker.automation_pool import (
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
+from relay.ledger.store import Ledger
 from tests.broker.conftest import Configure
+from tests.ledger.test_queries import put
 from tests.support import wait_until
 
 Json = dict[str, Any]
@@ -146,9 +150,11 @@ def test_a_file_is_loaded_for_what_it_says(home: Home) -> None:
         pytest.param("x = ['x' * 10**8 for _ in range(99)]", "MemoryError (line 3)", id="memory"),
         pytest.param("return {'enrich': {'x': 'x' * 70_000}}", "enrich must be", id="large"),
         pytest.param("return 7", "the result must be a table, not 7", id="no-result"),
+        pytest.param(
+            "import os; [os.write(n, b'x\\n') for n in range(3, 9)]", "SIGKILL", id="writes"
+        ),
         pytest.param("ctx.state['x'] = 'x' * 66_000", "ctx.state has 66003 bytes", id="state"),
         pytest.param("ctx.state['x'] = object()", "ctx.state holds what is no JSON", id="object"),
-        pytest.param("import os; os.write(3, b'{}')", "", id="writes"),
         pytest.param("return AutomationResult(agent='\\ud800')", "surrogate", id="surrogate"),
     ],
 )
@@ -173,28 +179,63 @@ def alive(pids: Path) -> list[int]:
     return found
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc"), reason="reads /proc")
-@pytest.mark.parametrize("hangs", [True, False], ids=["hangs", "returns"])
-def test_nothing_that_a_run_has_started_outlives_it(
-    home: Home, tmp_path: Path, hangs: bool
-) -> None:
-    pids = tmp_path / "pids"
-    bomb = file(
-        "import os, subprocess, time\n"
+def leaving_behind(pids: Path, then: str) -> str:
+    """A handler that starts processes, half of them in sessions of their own."""
+    return file(
+        "import os, signal, subprocess, time\n"
+        "def stop(): os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "def tell(pid):\n"
+        f"    with open({str(pids)!r}, 'a') as told: told.write(f'{{pid}} ')\n"
         "def handler(ctx):\n"
-        "    for number in range(30):\n"
-        "        one = subprocess.Popen(['sleep', '600'], start_new_session=number % 2 == 0)\n"
-        f"        with open({str(pids)!r}, 'a') as told: told.write(f'{{one.pid}} ')\n"
+        "    tell(os.getpid())\n"
+        "    for number in range(20):\n"
+        "        tell(subprocess.Popen(['sleep', '600'], start_new_session=number % 2 == 0).pid)\n"
         "        if os.fork() == 0:\n"
         "            os.setsid()\n"
-        f"            with open({str(pids)!r}, 'a') as told: told.write(f'{{os.getpid()}} ')\n"
+        "            tell(os.getpid())\n"
         "            time.sleep(600)\n"
-        f"    while {hangs}: pass\n"
+        "    tell('all')\n"
+        f"    {then}\n"
     )
-    [bad, good] = ran(home, bomb, GOOD, deadline=3.0)
-    assert bad.error == ("it did not end within 3 s, so it was ended" if hangs else None)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="reads /proc")
+@pytest.mark.parametrize(
+    "then", ["while True: pass", "stop()", "pass"], ids=["hangs", "stops", "returns"]
+)
+def test_nothing_that_a_run_has_started_outlives_it(home: Home, tmp_path: Path, then: str) -> None:
+    pids = tmp_path / "pids"
+    [bad, good] = ran(home, leaving_behind(pids, then), GOOD, deadline=2.5)
+    assert bad.error == (None if then == "pass" else "it did not end within 2.5 s, so it was ended")
     assert good.result == AutomationResult(fire=True)
-    assert len(pids.read_text().split()) >= 30
+    assert "all" in pids.read_text()
+    wait_until(lambda: not alive(pids), what="the end of all of them")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="reads /proc")
+def test_nothing_of_a_run_goes_on_when_the_broker_is_killed(home: Home, tmp_path: Path) -> None:
+    home.create()
+    pids = tmp_path / "pids"
+    pids.touch()
+    asked, source = question(), leaving_behind(pids, "while True: pass")
+    broker = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import asyncio\n"
+            "from relay.broker.automation_pool import AutomationPool\n"
+            "from relay.core.paths import Home\n"
+            "async def run():\n"
+            f"    pool = AutomationPool(Home({home.root!r}), log=print)\n"
+            f"    await pool.run({asked!r}, lambda: {source!r})\n"
+            "asyncio.run(run())\n",
+        ]
+    )
+    try:
+        wait_until(lambda: "all" in pids.read_text(), what="all processes")
+    finally:
+        broker.kill()
+        broker.wait()
     wait_until(lambda: not alive(pids), what="the end of all of them")
 
 
@@ -262,6 +303,31 @@ def test_the_model_is_the_configured_one_and_its_program_has_no_limits_of_a_hand
     assert answer.result == AutomationResult(enrich={"said": "unlimited"}), answer.error
     assert answer.llm_calls == 1
     assert "no language model is configured" in (none.error or "") and none.llm_calls == 0
+
+
+def test_the_ledger_is_read_and_searched_and_no_more(home: Home) -> None:
+    home.create()
+    ledger = Ledger(home.ledger)
+    for number, body in enumerate(("flight to Oslo", "no", "a flight")):
+        put(ledger, number, "Al", ["Bob"], body)
+    ledger.close()
+    reads = file(
+        "def handler(ctx):\n"
+        "    rows = ctx.ledger.query('SELECT body FROM events WHERE body LIKE ? ORDER BY seq',"
+        " ('%flight%',))\n"
+        "    found = ctx.search('Oslo flight', channels='relay', since=0)\n"
+        "    return {'enrich': {'rows': rows, 'scores': [one['score'] for one in found]}}"
+    )
+    writes = file("def handler(ctx): ctx.ledger.query('DELETE FROM events')")
+    many = file(
+        "def handler(ctx): ctx.ledger.query('WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL"
+        " SELECT x + 1 FROM n WHERE x < 1001) SELECT x FROM n')"
+    )
+    read, wrote, counted = ran(home, reads, writes, many)
+    rows = [{"body": "flight to Oslo"}, {"body": "a flight"}]
+    assert read.result == AutomationResult(enrich={"rows": rows, "scores": [1.0, 0.5]}), read.error
+    assert "the ledger can only be read" in (wrote.error or "")
+    assert "more than 1000 rows" in (counted.error or "")
 
 
 def test_a_flood_of_output_and_of_log_lines_is_cut(home: Home) -> None:

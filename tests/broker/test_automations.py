@@ -317,3 +317,33 @@ def test_a_tick_is_for_whose_schedule_it_is_and_the_minute_s_for_who_asks_for_it
     with broker_thread(home):
         found = ran(home, 2)
     assert sorted(one["name"] for one in found) == ["minutely", "own"]
+
+
+TELLS = """
+import json
+for name in ("after_resolve_identity", "after_run_automations"):
+    def tell(event, name=name):
+        with open({log!r}, "a") as file:
+            about = [event.get(key) for key in ("principal", "automations", "dispatches")]
+            file.write(json.dumps([name, event["received"]["content"], *about]) + "\\n")
+    relay.on(name)(tell)
+"""
+
+
+def test_hooks_of_both_stages_are_told_once_of_each_event_that_automations_may_want(
+    home: Home, configure: Configure, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    configure(TELLS.format(log=str(log)))
+    install(home, "first", "def handler(ctx): return 1 / 0", blocking=True)
+    install(home, "second", "def handler(ctx): return True")
+    install(home, "never", "def handler(ctx): return True", triggers={"principal": {"name": "x"}})
+    with broker_thread(home), connect(home) as client:
+        client.request("event", outside=outside("1", "one"))
+        wait_until(lambda: log.exists() and log.read_text().count("\n") == 2, what="both stages")
+    told = {name: rest for name, *rest in map(json.loads, log.read_text().splitlines())}
+    content, who, *_ = told["after_resolve_identity"]
+    assert (content, who["name"]) == ("one", "mom@x")
+    content, _, runs, count = told["after_run_automations"]
+    assert [(one["name"], one["fired"]) for one in runs] == [("first", False), ("second", True)]
+    assert (content, count) == ("one", 1) and "ZeroDivisionError" in runs[0]["error"]

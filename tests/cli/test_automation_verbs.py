@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from relay.broker.client import connect
+from relay.config.trust import user_config
 from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
@@ -149,6 +150,9 @@ def test_what_an_agent_registers_is_loaded_once_the_person_says_so(
         assert relay("automation", "list", env=INSIDE).returncode == 0
         assert relay("automation", "enable", "from_bob").returncode == 2  # nobody agrees
         assert not loaded.exists()
+    told = relay("inbox").stdout
+    assert "Bob has registered the automation from_bob" in told, told
+    assert "automations: 1 paused" in relay("status").stdout
     marks.write_text("raise SystemExit")
     done = relay("automation", "enable", "from_bob", "--yes")
     assert done.stdout == "codes is active\n", done.stderr
@@ -177,6 +181,20 @@ def test_agents_register_a_bounded_number(
         more.write_text(marks.read_text())
         done = relay("automation", "register", str(more), env=INSIDE)
     assert done.returncode == 1 and "wait for the person already" in done.stderr
+
+
+def test_a_configuration_keeps_agents_from_registering(
+    relay: Run, broker_home: Home, marks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(marks.parent / "xdg"))
+    config = Path(user_config())
+    config.parent.mkdir(parents=True)
+    config.write_text('config = {"automations": {"agents": False}}')
+    assert relay("trust", str(config)).returncode == 0
+    with register(broker_home, "Bob"):
+        done = relay("automation", "register", str(marks), env=INSIDE)
+    assert done.returncode == 1 and "agents may not register automations here" in done.stderr
+    assert relay("automation", "register", str(marks)).returncode == 0
 
 
 # -- trying out

@@ -95,6 +95,7 @@ CASES = {
     "relay help hi": ({"history"}, {"send"}),
     "relay completions z": ({"zsh"}, {"bash"}),
     "relay send Z": ({"Zoe"}, {"send"}),
+    "relay automation info b": ({"beat"}, {"send", "Bob"}),
 }
 
 
@@ -105,7 +106,9 @@ def test_each_shell_offers_what_the_parser_takes_and_the_names_of_agents(
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     (tmp_path / "script").write_text(relay("completions", shell).stdout)
-    relay("agents")
+    beat = tmp_path / "beat.py"
+    beat.write_text("automation = {'name': 'beat', 'description': 'x', 'handler': print}")
+    relay("automation", "register", str(beat))
     with register(broker_home, "Zoe"):
         answers = offered(shell, list(CASES), path, tmp_path)
     for (line, (wanted, unwanted)), found in zip(CASES.items(), answers, strict=True):

@@ -10,6 +10,7 @@ import pytest
 
 from relay.automation.circuit import CircuitState
 from relay.broker.automation_registry import AutomationRegistry
+from relay.broker.automation_reports import shown
 from relay.core.errors import NotFound
 from relay.ledger import automation_rows as rows
 from relay.ledger.automation_rows import AutomationStatus, RegisteredVersion
@@ -54,6 +55,13 @@ def test_the_registry_has_what_is_active_and_was_loaded(ledger: Ledger) -> None:
     rows.set_status(ledger, "A1", AutomationStatus.DISABLED, "it disabled itself", 6)
     registry.reload()
     assert not registry.active and rows.count_unseen(ledger) == 1
+
+
+def test_what_cannot_be_read_any_more_is_not_run_and_says_why(ledger: Ledger) -> None:
+    gone = {**DEFINITION, "schedule": {"cron": "0 9 * * *", "timezone": "Mars/Olympus"}}
+    rows.add_version(ledger, rows.find(ledger, "beat"), None, replace(VERSION, definition=gone), 6)
+    assert not AutomationRegistry(ledger).active
+    assert "it is not run: " in shown(rows.find(ledger, "beat"), 7)["reason"]
 
 
 def test_a_new_version_runs_with_a_closed_circuit_and_the_old_one_is_kept(ledger: Ledger) -> None:

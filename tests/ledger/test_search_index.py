@@ -172,3 +172,26 @@ def test_a_snippet_shows_what_was_found_on_one_line() -> None:
     assert text.startswith("…a a ") and text.endswith(" b b…") and "[needle]" in text
     assert "\n" not in text and len(text) < 120
     assert len(snippet("x" * 500, "x" * 300)) < 160
+
+
+@pytest.mark.parametrize("indexed", [0, 2, 4], ids=["no-index", "partly", "all"])
+def test_words_are_found_in_whatever_order_however_far_the_index_is(
+    tmp_path: Path, ledger: Ledger, index: SearchIndex, indexed: int
+) -> None:
+    bodies = ["Flight UA 123 to Oslo", "the flight is late", "your code: 123", "Oslo, a 123 Flight"]
+    ids = []
+    for number, body in enumerate(bodies):
+        ids.append(put(ledger, number + 1, "Al", ["Bob"], body))
+        if number + 1 == indexed:
+            index.catch_up()
+
+    def words(text: str, **more: object) -> list[tuple[int, float]]:
+        path = str(tmp_path / "search.db")
+        rows = search_index.find_words(path, ledger.path, text.split(), **more)  # type: ignore[arg-type]
+        return [(ids.index(id_), round(share, 2)) for id_, share in rows]
+
+    assert words("flight oslo 123") == [(3, 1.0), (0, 1.0), (2, 0.33), (1, 0.33)]
+    assert words("flight ua") == [(0, 1.0), (3, 0.5), (1, 0.5)]
+    assert words("flight", limit=1, since_ms=2000) == [(3, 1.0)]
+    assert words("flight", channels=["relay"], since_ms=4000) == [(3, 1.0)]
+    assert words("flight", channels=["mail"]) == words("nowhere") == []

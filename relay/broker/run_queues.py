@@ -1,4 +1,4 @@
-"""The runs of automations: each has a lane, in which it is run for one event after the other.
+"""The runs of automations: each has a queue, in which it is run for one event after the other.
 
 What is due is in the ledger (relay.ledger.automation_runs), and the commit that has a run, what it
 keeps, its circuit and its dispatch takes that away: after a kill what is still due is run again,
@@ -26,14 +26,16 @@ from relay.broker.automation_registry import ActiveAutomation, AutomationRegistr
 from relay.broker.batch import Batch
 from relay.broker.committer import Committer
 from relay.broker.seen_events import SeenEvent, SeenEvents
+from relay.broker.stages import Stages
 from relay.broker.trusted_configs import USER, TrustedConfigs
 from relay.core import json_text
 from relay.core.dispatch import BrokerDispatch, dispatch_of
 from relay.core.errors import RelayError, StorageError
 from relay.core.paths import Home
+from relay.hooks.events import HookEventName
 from relay.ledger import automation_rows, automation_runs, evaluation_rows
 from relay.ledger.automation_rows import AutomationStatus
-from relay.ledger.automation_runs import BLOCKING, lane
+from relay.ledger.automation_runs import BLOCKING, run_key
 from relay.ledger.dispatch_rows import add_dispatches
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
@@ -55,7 +57,7 @@ class Hold:
 
 
 @dataclass(eq=False, slots=True)
-class _Lane:
+class _RunQueue:
     """The runs of one automation. The ledger is the queue; ``holds`` go before what is there."""
 
     id: str
@@ -68,7 +70,7 @@ class _Lane:
 class _Run:
     """One run that is under way."""
 
-    lane: _Lane
+    queue: _RunQueue
     automation: ActiveAutomation
     seq: int
     hops: int
@@ -76,7 +78,7 @@ class _Run:
     hold: Hold | None
 
 
-class AutomationLanes:
+class RunQueues:
     """All of them. Belongs to the broker's loop."""
 
     def __init__(
@@ -86,6 +88,7 @@ class AutomationLanes:
         configs: TrustedConfigs,
         seen: SeenEvents,
         home: Home,
+        stages: Stages,
         *,
         log: Callable[[str], None],
         dispatched: Callable[[], None],
@@ -98,6 +101,7 @@ class AutomationLanes:
         self._committer = committer
         self._configs = configs
         self._seen = seen
+        self._stages = stages
         self._log = log
         self._dispatched = dispatched
         self._changed = changed
@@ -106,7 +110,7 @@ class AutomationLanes:
         self.pool = AutomationPool(home, log=log, workers=automation_settings(configs).workers)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._lanes: dict[str, _Lane] = {}
+        self._queues: dict[str, _RunQueue] = {}
         self._old: dict[str, int] = {}  # the last event due under a key when this broker started
         self._closed = False
 
@@ -125,36 +129,36 @@ class AutomationLanes:
     @property
     def busy(self) -> bool:
         """Whether an automation runs."""
-        return any(one.busy for one in self._lanes.values())
+        return any(one.busy for one in self._queues.values())
 
     def look_again(self) -> None:
         """Other automations are active than before."""
-        for one in list(self._lanes.values()):
+        for one in list(self._queues.values()):
             self._next(one)
 
     def wake(self, id_: str) -> None:
         """Something is due to this automation."""
-        self._next(self._lane(id_))
+        self._next(self._queue(id_))
 
     def hold(self, id_: str, hold: Hold) -> None:
         """This automation is to be run for an event that waits for it."""
-        own = self._lane(id_)
+        own = self._queue(id_)
         own.holds.append(hold)
         self._next(own)
 
     # -- runs
 
-    def _lane(self, id_: str) -> _Lane:
-        return self._lanes.setdefault(id_, _Lane(id_))
+    def _queue(self, id_: str) -> _RunQueue:
+        return self._queues.setdefault(id_, _RunQueue(id_))
 
-    def _next(self, own: _Lane) -> None:
+    def _next(self, own: _RunQueue) -> None:
         """Run an automation for the next event, if it is not at work."""
         own.woken = own.busy
         if not own.busy and not self._closed:
             own.busy = True
             self._committer.submit_job(partial(self._begin, own))
 
-    def _begin(self, own: _Lane, batch: Batch) -> None:
+    def _begin(self, own: _RunQueue, batch: Batch) -> None:
         batch.on_failure.append(partial(self._later, own, AGAIN_AFTER))
         one = self.registry.active.get(own.id)
         if one is None:
@@ -175,40 +179,42 @@ class AutomationLanes:
         question = self.question(one, run.seen)
         batch.after.append(partial(self._ask, run, question))
 
-    def _rest(self, own: _Lane) -> None:
+    def _rest(self, own: _RunQueue) -> None:
         """Nothing was due."""
         own.busy = False
         if own.woken:
             self._next(own)
 
-    def _drop(self, own: _Lane, batch: Batch) -> None:
+    def _drop(self, own: _RunQueue, batch: Batch) -> None:
         """An automation that is not active any more is run for nothing that is due."""
         self._ledger.begin()
-        evaluation_rows.drop_due(self._ledger, lane(own.id))
+        evaluation_rows.drop_due(self._ledger, run_key(own.id))
         batch.after.append(partial(self._dropped, own))
 
-    def _dropped(self, own: _Lane) -> None:
-        del self._lanes[own.id]
+    def _dropped(self, own: _RunQueue) -> None:
+        del self._queues[own.id]
         for hold in own.holds:
             self._held(hold)
 
-    def _skip(self, own: _Lane, batch: Batch) -> None:
+    def _skip(self, own: _RunQueue, batch: Batch) -> None:
         """Its circuit is open: what is due is left out, and counted."""
         self._ledger.begin()
         holds = list(own.holds)
         if holds:
             automation_runs.note_skipped(self._ledger, own.id, len(holds))
-        count = automation_runs.skip(self._ledger, own.id, SKIP_PAGE)
-        own.woken = own.woken or count == SKIP_PAGE
+        skipped = automation_runs.skip(self._ledger, own.id, SKIP_PAGE)
+        own.woken = own.woken or len(skipped) == SKIP_PAGE
+        for seq in skipped:
+            self.look_if_over(seq, batch)
         batch.after.append(partial(self._skipped, own, holds))
 
-    def _skipped(self, own: _Lane, holds: list[Hold]) -> None:
+    def _skipped(self, own: _RunQueue, holds: list[Hold]) -> None:
         for hold in holds:
             own.holds.popleft()
             self._held(hold)
         self._rest(own)
 
-    def _later(self, own: _Lane, seconds: float) -> None:
+    def _later(self, own: _RunQueue, seconds: float) -> None:
         def again() -> None:
             own.busy = False
             self._next(own)
@@ -253,7 +259,7 @@ class AutomationLanes:
         except RelayError as error:
             if error.code != "stopping":
                 self._log(error.line)
-                self._later(run.lane, BUSY_AFTER)
+                self._later(run.queue, BUSY_AFTER)
             return
         if not self._closed:
             self._committer.submit_job(partial(self._record, run, answer))
@@ -267,7 +273,7 @@ class AutomationLanes:
         batch.on_failure.append(lambda: self._loop.call_later(AGAIN_AFTER, again))
         batch.after.append(partial(self._recorded, run))
         ledger.begin()
-        is_due = run.hold is not None or evaluation_rows.settle(ledger, lane(id_), run.seq)
+        is_due = run.hold is not None or evaluation_rows.settle(ledger, run_key(id_), run.seq)
         now = self.registry.active.get(id_)
         if is_due is None or now is None:
             return  # it was switched off meanwhile
@@ -281,11 +287,22 @@ class AutomationLanes:
             self._log(f"automation {now.row.name}: {why}")
             failed = RunAnswer(answer.started_ms, answer.latency_us, error=why)
             self._store(run, now, failed, batch)
+        if run.hold is None:
+            self.look_if_over(run.seq, batch)
+
+    def look_if_over(self, seq: int, batch: Batch) -> None:
+        """If all automations have run for an event, tell the hooks of that stage, if there are."""
+        stage = HookEventName.AFTER_RUN_AUTOMATIONS
+        if self._stages.wants(stage):
+            told = automation_runs.outcome(self._ledger, seq, self._queues)
+            if told is not None:
+                told["received"] = self._seen.of(seq).event.to_json()
+                batch.after.append(partial(self._stages.observe, stage, told))
 
     def _store(self, run: _Run, now: ActiveAutomation, answer: RunAnswer, batch: Batch) -> None:
         ledger, row = self._ledger, run.automation.row
         result = answer.result or AutomationResult()
-        key = lane(row.id) if run.hold is None else BLOCKING
+        key = run_key(row.id) if run.hold is None else BLOCKING
         automation_runs.add_run(
             ledger,
             row.id,
@@ -318,7 +335,7 @@ class AutomationLanes:
             batch.after.append(self._dispatched)
 
     def _recorded(self, run: _Run) -> None:
-        own = run.lane
+        own = run.queue
         own.busy = False
         if run.hold is not None:
             own.holds.remove(run.hold)
@@ -328,7 +345,7 @@ class AutomationLanes:
     def _disable(self, id_: str, batch: Batch) -> None:
         status = AutomationStatus.DISABLED
         automation_rows.set_status(self._ledger, id_, status, "it disabled itself", batch.now_ms)
-        evaluation_rows.drop_due(self._ledger, lane(id_))
+        evaluation_rows.drop_due(self._ledger, run_key(id_))
         batch.after.append(partial(self.registry.refresh, id_))
         batch.after.append(self._changed)
 
