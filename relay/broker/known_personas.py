@@ -34,6 +34,8 @@ STARTS_MAX, STARTS_WITHIN = 3, 600.0
 AGAIN_AFTER = 60.0
 #: Seconds between two looks whether somebody that nobody was is configured now.
 LOOK_EVERY = 5.0
+#: Where it stands why a program did not start.
+_LOG = "personas.log"
 
 #: A persona in lower case, and the configuration that is asked for it.
 _Key = tuple[str, str]
@@ -64,7 +66,9 @@ class Personas:
         spec = self.find(persona, config)
         if spec is None:
             return f"nobody is called {persona}"
-        return None if spec.mode == "headless" else f"{persona} has yet to start"
+        if spec.mode == "headless":
+            return None
+        return f"{persona} has yet to start; if it cannot, {_LOG} in {self._home.logs} says why"
 
     def wait_for(self, persona: str, config: str, then: Callable[[], None]) -> None:
         """Call ``then`` when there is such a persona; an interactive one is started."""
@@ -127,13 +131,14 @@ class Personas:
         form = spec.headless or profile.headless or HeadlessForm()
         model = [word.replace("{model}", spec.model) for word in form.model if spec.model]
         wrap = [sys.executable, "-P", "-m", "relay", "wrap", "--name", spec.name, "--"]
-        wanted = {"argv": [*wrap, *spec.command, *model], "cwd": spec.cwd, "env": dict(spec.env)}
+        argv = [*wrap, *spec.command, *model]
+        wanted = {"name": spec.name, "argv": argv, "cwd": spec.cwd, "env": dict(spec.env)}
         # Not in the broker's own thread: a fork takes some milliseconds.
         threading.Thread(target=self._run, args=(spec.name, dumps(wanted)), daemon=True).start()
 
     def _run(self, name: str, wanted: str) -> None:
         """The thread that reaps its terminal, which outlives the broker."""
-        path = os.path.join(self._home.logs, "personas.log")
+        path = os.path.join(self._home.logs, _LOG)
         try:
             with open(path, "ab", opener=open_private) as log:
                 terminal = subprocess.Popen(

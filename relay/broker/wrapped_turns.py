@@ -109,8 +109,8 @@ class WrappedTurns:
         return [
             one
             for one in rows
-            if (found := self._ledger.delivery(one.message or "", one.persona)) is None
-            or found[2].state is State.SEEN
+            if (found := self._ledger.delivery(one.message or "", one.persona)) is not None
+            and found[2].state is State.SEEN
         ]
 
     def withdraw(self, rows: Sequence[DispatchRow], batch: Batch) -> list[DispatchRow]:

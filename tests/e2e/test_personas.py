@@ -25,6 +25,7 @@ CONFIG = f"""
 config = {{
     "personas": {{
         "clerk": {{"command": ["sh", "-c", {CLERK!r}], "mode": "headless"}},
+        "none": {{"command": "no-such-program"}},
         "liar": {{"command": ["sh", "-c", {LIAR!r}], "mode": "headless"}},
         "atlas": {{"command": [{sys.executable!r}, "-u", "-c", {ATLAS!r}], "cwd": "FOLDER"}},
     }}
@@ -68,10 +69,17 @@ def test_a_headless_persona_does_not_speak_as_the_person(folder: Path) -> None:
     assert [row for row in relay_json("history") if row["to"] == "Bob"] == []
 
 
-def test_an_interactive_persona_is_started_where_nobody_is(folder: Path) -> None:
+def test_an_interactive_persona_is_started_where_nobody_is(
+    folder: Path, isolated_home: Path
+) -> None:
+    relay("broker", "dispatch", "none", "hello")
     relay("broker", "dispatch", "atlas", "hello")
     wait_until(lambda: answers("atlas"), 60, "the answer")
     assert "at your service" in answers("atlas")[0]
     [agent] = [one for one in relay_json("agents") if one["name"] == "atlas"]
     assert agent["cwd"] == str(folder)
     os.kill(agent["pid"], signal.SIGTERM)
+    [row] = relay_json("broker", "queue")
+    assert row["state"] == "waiting" and "personas.log" in row["reason"]
+    log = isolated_home / "log" / "personas.log"
+    wait_until(lambda: "command not found: no-such-program" in log.read_text(), 30, "the reason")
