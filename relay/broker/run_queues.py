@@ -35,7 +35,7 @@ from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 from relay.ledger import automation_rows, automation_runs, evaluation_rows
 from relay.ledger.automation_rows import AutomationStatus
-from relay.ledger.automation_runs import BLOCKING, run_key
+from relay.ledger.automation_runs import run_key
 from relay.ledger.dispatch_rows import add_dispatches
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
@@ -74,8 +74,7 @@ class _Run:
     automation: ActiveAutomation
     seq: int
     hops: int
-    seen: SeenEvent
-    hold: Hold | None
+    hold: Hold | None = None
 
 
 class RunQueues:
@@ -111,13 +110,13 @@ class RunQueues:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._queues: dict[str, _RunQueue] = {}
-        self._old: dict[str, int] = {}  # the last event due under a key when this broker started
+        self._begun: dict[str, int] = {}  # for which event each was run last by an earlier broker
         self._closed = False
 
     def start(self) -> None:
         """Go on with what an earlier broker has left."""
-        self._old = automation_runs.last_due(self._ledger)
-        for key in self._old:
+        self._begun = automation_runs.begun(self._ledger)
+        for key in evaluation_rows.due_configs(self._ledger):
             if id_ := automation_runs.automation_of(key):
                 self.wake(id_)
 
@@ -160,23 +159,28 @@ class RunQueues:
 
     def _begin(self, own: _RunQueue, batch: Batch) -> None:
         batch.on_failure.append(partial(self._later, own, AGAIN_AFTER))
+        self._take(own, None, batch)
+
+    def _take(self, own: _RunQueue, done: Hold | None, batch: Batch) -> None:
+        """Take the next event that an automation is to be run for; it is ``done`` with this one."""
         one = self.registry.active.get(own.id)
+        holds = [hold for hold in own.holds if hold is not done]
         if one is None:
             self._drop(own, batch)
-            return
-        if one.circuit.state(batch.now_ms) is CircuitState.OPEN:
-            self._skip(own, batch)
-            return
-        hold = own.holds[0] if own.holds else None
-        found = automation_runs.first_due(self._ledger, own.id) if hold is None else None
-        if hold is not None:
-            found = hold.seq, hold.hops
-        if found is None:
+        elif one.circuit.state(batch.now_ms) is CircuitState.OPEN:
+            self._skip(own, holds, batch)
+        elif holds:
+            self._ask_for(_Run(own, one, holds[0].seq, holds[0].hops, holds[0]), batch)
+        elif found := automation_runs.first_due(self._ledger, own.id):
+            self._ask_for(_Run(own, one, *found), batch)
+        else:
             batch.after.append(partial(self._rest, own))
-            return
-        seq, hops = found
-        run = _Run(own, one, seq, hops, self._seen.of(seq), hold)
-        question = self.question(one, run.seen)
+
+    def _ask_for(self, run: _Run, batch: Batch) -> None:
+        # In a commit with the run before: after a kill it is known which run may have begun.
+        self._ledger.begin()
+        automation_runs.note_begun(self._ledger, run.automation.id, run.seq)
+        question = self.question(run.automation, self._seen.of(run.seq))
         batch.after.append(partial(self._ask, run, question))
 
     def _rest(self, own: _RunQueue) -> None:
@@ -196,10 +200,9 @@ class RunQueues:
         for hold in own.holds:
             self._held(hold)
 
-    def _skip(self, own: _RunQueue, batch: Batch) -> None:
+    def _skip(self, own: _RunQueue, holds: list[Hold], batch: Batch) -> None:
         """Its circuit is open: what is due is left out, and counted."""
         self._ledger.begin()
-        holds = list(own.holds)
         if holds:
             automation_runs.note_skipped(self._ledger, own.id, len(holds))
         skipped = automation_runs.skip(self._ledger, own.id, SKIP_PAGE)
@@ -210,7 +213,7 @@ class RunQueues:
 
     def _skipped(self, own: _RunQueue, holds: list[Hold]) -> None:
         for hold in holds:
-            own.holds.popleft()
+            own.holds.remove(hold)
             self._held(hold)
         self._rest(own)
 
@@ -275,10 +278,13 @@ class RunQueues:
         ledger.begin()
         is_due = run.hold is not None or evaluation_rows.settle(ledger, run_key(id_), run.seq)
         now = self.registry.active.get(id_)
-        if is_due is None or now is None:
-            return  # it was switched off meanwhile
+        if is_due is not None and now is not None:  # else it was switched off meanwhile
+            self._keep(run, now, answer, batch)
+        self._take(run.queue, run.hold, batch)
+
+    def _keep(self, run: _Run, now: ActiveAutomation, answer: RunAnswer, batch: Batch) -> None:
         try:
-            with ledger.part(), batch.part():
+            with self._ledger.part(), batch.part():
                 self._store(run, now, answer, batch)
         except StorageError:
             raise
@@ -302,7 +308,6 @@ class RunQueues:
     def _store(self, run: _Run, now: ActiveAutomation, answer: RunAnswer, batch: Batch) -> None:
         ledger, row = self._ledger, run.automation.row
         result = answer.result or AutomationResult()
-        key = run_key(row.id) if run.hold is None else BLOCKING
         automation_runs.add_run(
             ledger,
             row.id,
@@ -311,7 +316,7 @@ class RunQueues:
             started_ms=answer.started_ms,
             latency_us=answer.latency_us,
             fired=result.fire,
-            retry=run.seq <= self._old.get(key, 0),
+            retry=run.seq == self._begun.get(row.id),
             llm_calls=answer.llm_calls,
             result=None if answer.result is None else result.to_json(),
             error=answer.error,
@@ -324,29 +329,33 @@ class RunQueues:
         if fired_ms is not None or circuit != now.circuit:
             about = circuit.errors, circuit.opened_ms, fired_ms
             automation_runs.save_circuit(ledger, row.id, *about)
-            batch.after.append(partial(self.registry.refresh, row.id))
+            self._refresh(row.id, batch)
         if result.disable:
             self._disable(row.id, batch)
         if result.fire:
-            made = self.planned(run.automation, run.seen, result, self.enriched(run.seq))
+            made = self.planned(
+                run.automation, self._seen.of(run.seq), result, self.enriched(run.seq)
+            )
             config = self._config(row.folder)
             hops = run.hops + 1
             add_dispatches(ledger, run.seq, [made], config=config, hops=hops, now_ms=batch.now_ms)
             batch.after.append(self._dispatched)
 
+    def _refresh(self, id_: str, batch: Batch) -> None:
+        # At once: its next run is begun in this commit.
+        self.registry.refresh(id_)
+        batch.on_failure.append(partial(self.registry.refresh, id_))
+
     def _recorded(self, run: _Run) -> None:
-        own = run.queue
-        own.busy = False
         if run.hold is not None:
-            own.holds.remove(run.hold)
+            run.queue.holds.remove(run.hold)
             self._held(run.hold)
-        self._next(own)
 
     def _disable(self, id_: str, batch: Batch) -> None:
         status = AutomationStatus.DISABLED
         automation_rows.set_status(self._ledger, id_, status, "it disabled itself", batch.now_ms)
         evaluation_rows.drop_due(self._ledger, run_key(id_))
-        batch.after.append(partial(self.registry.refresh, id_))
+        self._refresh(id_, batch)
         batch.after.append(self._changed)
 
     def planned(

@@ -37,10 +37,14 @@ def is_ours(key: str) -> bool:
     return key in (STAGE, BLOCKING) or key.startswith(_RUNS)
 
 
-def last_due(ledger: Ledger) -> dict[str, int]:
-    """The last event that is due under each key of automations."""
-    found = ledger.rows("SELECT config, max(event) FROM evaluations_due GROUP BY config")
-    return {key: int(event) for key, event in found if is_ours(key)}
+def begun(ledger: Ledger) -> dict[str, int]:
+    """For which event each automation was run last, whether that run has ended or not."""
+    return dict(ledger.rows("SELECT id, begun FROM automations WHERE begun NOT NULL"))
+
+
+def note_begun(ledger: Ledger, automation: str, event: int) -> None:
+    """An automation is about to be run for an event, within the open transaction."""
+    ledger.change("UPDATE automations SET begun=? WHERE id=?", (event, automation))
 
 
 def stage_due(ledger: Ledger) -> list[int]:

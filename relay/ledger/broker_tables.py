@@ -265,7 +265,8 @@ BROKER_TABLES: tuple[str, ...] = (
 #: Version 10 is the automations' (docs/automations.md). The source of each version is kept here, so
 #: that what runs is what was registered; ``definition_json`` is what the file says, once it was
 #: loaded. ``folder``: the project to whose agents' events it is limited. ``errors`` and
-#: ``opened_ms`` are its circuit. Which runs are due is in ``evaluations_due``.
+#: ``opened_ms`` are its circuit, ``begun`` is the event that it was run for last. What is due is in
+#: ``evaluations_due``.
 AUTOMATION_TABLES: tuple[str, ...] = (
     """CREATE TABLE automations (
         id TEXT PRIMARY KEY,
@@ -281,7 +282,8 @@ AUTOMATION_TABLES: tuple[str, ...] = (
         opened_ms INTEGER,
         skipped INTEGER NOT NULL DEFAULT 0,
         last_fired_ms INTEGER,
-        next_tick_ms INTEGER
+        next_tick_ms INTEGER,
+        begun INTEGER REFERENCES events (seq)
     ) WITHOUT ROWID""",
     "CREATE UNIQUE INDEX automations_name ON automations (name) WHERE status != 'deleted'",
     """CREATE TABLE automation_versions (

@@ -279,25 +279,14 @@ def test_a_killed_broker_runs_what_has_no_result_again_and_marks_it(home: Home) 
         wait_until(
             lambda: rows(home, "SELECT count(*) FROM automation_runs")[0][0] > 8, what="some runs"
         )
-    before = {
-        (one["body"], one["name"])
-        for one in [
-            dict(zip(("body", "name"), row, strict=True))
-            for row in rows(
-                home,
-                "SELECT e.body, a.name FROM automation_runs r JOIN events e ON e.seq=r.event"
-                " JOIN automations a ON a.id = r.automation",
-            )
-        ]
-    }
     kill_broker(home)
     with connect(home):
         found = ran(home, 24)
     pairs = [(one["body"], one["name"]) for one in found]
     assert len(set(pairs)) == len(pairs) == 24
     assert len(dispatched(home)) == 24
-    retried = {(one["body"], one["name"]) for one in found if one["retry"]}
-    assert retried and not retried & before
+    # Of each the one that may have begun.
+    assert 0 < len([one for one in found if one["retry"]]) <= 3
 
 
 def test_a_tick_is_for_whose_schedule_it_is_and_the_minute_s_for_who_asks_for_it(
