@@ -174,24 +174,21 @@ class AutomationOps:
         given = _given(request)
         name = request.fields.get("name")
         if name is not None:
-            automation_rows.find(self._ledger, text_of(request, "name"))
+            self._seen(automation_rows.find(self._ledger, text_of(request, "name")))
 
         def store(definition: Definition, batch: Batch) -> Json:
-            row = automation_rows.find(self._ledger, name or definition.name)
-            unseen = row.definition is None
-            if not unseen and definition.name != row.name:
+            row = self._seen(automation_rows.find(self._ledger, name or definition.name))
+            if definition.name != row.name:
                 raise UsageError(
                     f"the file calls its automation {definition.name}, not {row.name}",
                     hint=f"relay automation register {given.path} makes another one",
                 )
-            if not unseen and (row.path, row.sha256) == (given.path, given.sha256):
+            if (row.path, row.sha256) == (given.path, given.sha256):
                 return {"automation": shown(row, batch.now_ms), "unchanged": True}
-            self._check_free(row, definition)
             folder = folder_of(given.path, self._home)
             self._ledger.begin()
             version = given.version(definition, who)
             automation_rows.add_version(self._ledger, row, folder, version, batch.now_ms)
-            automation_rows.rename(self._ledger, row.id, definition.name)
             return self._done(row.id, batch)
 
         self._later.answer(request, batch, partial(self._load, given.path, given.source), store)
@@ -264,6 +261,15 @@ class AutomationOps:
                 hint="delete some: relay automation delete NAME",
                 code="busy",
             )
+
+    def _seen(self, row: AutomationRow) -> AutomationRow:
+        """The row, unless the person has not looked at it. Raises UsageError then."""
+        if row.definition is None:
+            raise UsageError(
+                f"{row.name} is of {row.registered_by}, and was never loaded",
+                hint=f"relay automation info {row.name} --source shows it; then enable it",
+            )
+        return row
 
     def _check_free(self, row: AutomationRow, definition: Definition) -> None:
         taken = automation_rows.named(self._ledger, definition.name)

@@ -43,6 +43,7 @@ def add(verbs: Parser) -> None:
     update.add_argument(
         "which", nargs="?", metavar="AUTOMATION|FILE", help="default: all that were edited"
     )
+    update.add_argument("--yes", action="store_true", help="ask nothing")
     update.set_defaults(run=update_verb)
     listed = group.add_parser("list", help="the automations, by name")
     listed.add_argument("--status", choices=_STATUS, metavar="S", help=", ".join(_STATUS))
@@ -95,7 +96,7 @@ def update_verb(options: Any) -> int:
     with connect(Home.from_env()) as client:
         answers = [
             client.request("automation_update", **fields, **output.speaker())
-            for fields in _meant(client, options.which)
+            for fields in _meant(client, options.which, options.yes)
         ]
     if options.json:
         output.as_json([_json(one["automation"]) for one in answers])
@@ -105,12 +106,12 @@ def update_verb(options: Any) -> int:
         same = " (as it was)" if one.get("unchanged") else ""
         output.data(f"{row['name']}: {row['status']}, version {row['version']}{same}")
     if not answers:
-        output.note("no file was edited")
+        output.note("nothing is taken: no file was edited, or you did not agree")
     return 0
 
 
-def _meant(client: BrokerClient, which: str | None) -> list[Json]:
-    """The fields of each update: of a file, of a name, or of all that were edited."""
+def _meant(client: BrokerClient, which: str | None, yes: bool) -> list[Json]:
+    """The fields of each update: of a file, of a name, or of all that were edited, by whomever."""
     if which is not None and (which.endswith(".py") or os.sep in which):
         return [_file(which)]
     if which is not None:
@@ -118,6 +119,10 @@ def _meant(client: BrokerClient, which: str | None) -> list[Json]:
         return [{**_file(row["path"]), "name": row["name"]}]
     rows = client.request("automations")["rows"]
     edited = [row for row in rows if row["loaded"] and _edited(row) == _EDITED]
+    for row in edited:
+        output.note(f"{row['name']}: {row['path']} was edited")
+    if edited and not output.agreed("Have them run as they are now?", yes=yes):
+        return []
     return [{**_file(row["path"]), "name": row["name"]} for row in edited]
 
 

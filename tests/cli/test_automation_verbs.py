@@ -72,9 +72,10 @@ def test_an_edited_file_runs_once_it_is_taken(relay: Run, tmp_path: Path) -> Non
     assert shown(relay, "list")[0]["file"] == "edited"
     assert "relay automation update codes takes the new one" in relay("automation", "list").stdout
     assert "lambda ctx: True" in relay("automation", "info", "codes", "--source").stdout
-    assert relay("automation", "update").stdout == "codes: active, version 2\n"
+    assert relay("automation", "update").returncode == 2  # nobody agrees
+    assert relay("automation", "update", "--yes").stdout == "codes: active, version 2\n"
     assert "lambda ctx: False" in relay("automation", "info", "codes", "--source").stdout
-    assert "no file was edited" in relay("automation", "update").stderr
+    assert "nothing is taken" in relay("automation", "update").stderr
     assert "(as it was)" in relay("automation", "update", path).stdout
     Path(other).write_text(before.replace("other", "codes"))
     done = relay("automation", "update", "other")
@@ -149,6 +150,8 @@ def test_what_an_agent_registers_is_loaded_once_the_person_says_so(
         assert refused.returncode == 1 and "only the person" in refused.stderr
         assert relay("automation", "list", env=INSIDE).returncode == 0
         assert relay("automation", "enable", "from_bob").returncode == 2  # nobody agrees
+        done = relay("automation", "update", "from_bob")
+        assert done.returncode == 2 and "was never loaded" in done.stderr
         assert not loaded.exists()
     told = relay("inbox").stdout
     assert "Bob has registered the automation from_bob" in told, told
