@@ -24,7 +24,7 @@ from relay.broker.trusted_configs import USER, TrustedConfigs
 from relay.broker.workers import CLOSE_DEADLINE, START_LIMIT, own_environment
 from relay.core import json_text
 from relay.core.child_process import python
-from relay.core.errors import RelayError
+from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
 from relay.protocol.broker import Json, error_from
 from relay.protocol.worker import ERROR_MAX, LOG_MAX, STATE_MAX
@@ -217,7 +217,14 @@ class AutomationPool:
         Raises RelayError.
         """
         question: Json = {"do": "load", "path": path}
-        said = await self._ask(_Job(question, lambda: source, LOAD_DEADLINE), urgent=True)
+        try:
+            said = await self._ask(_Job(question, lambda: source, LOAD_DEADLINE), urgent=True)
+        except RelayError as error:
+            if error.code != "worker_ended":
+                raise
+            raise UsageError(
+                f"{path} cannot be loaded: {error.message}", hint=error.hint
+            ) from error
         if isinstance(error := said.get("error"), dict):
             raise error_from(error)
         return Definition.of(said.get("definition")).to_json()

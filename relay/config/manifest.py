@@ -93,19 +93,25 @@ class Manifest:
 
     @property
     def more(self) -> dict[str, list[str]]:
-        """The names of its route functions and of the channels that it connects, and what its
-        personas run."""
+        """The names of its route functions and of the channels that it connects, what its personas
+        run, and whom its automations ask."""
+        llm = self.llm
         return {
             "routes": [one["name"] for one in self.routes],
             "channels": self.channel_adapters,
             "personas": [
                 f"{name} ({' '.join(one['command'])})" for name, one in self.personas.items()
             ],
+            "llm": [] if llm is None else [" ".join(llm.get("command") or _server(llm))],
         }
 
     def fields(self) -> dict[str, Any]:
         """As it is kept."""
         return {name: getattr(self, name) for name in Manifest.__slots__}
+
+
+def _server(llm: dict[str, Any]) -> tuple[str, ...]:
+    return (llm["model"], "of", llm.get("url", llm["provider"]))
 
 
 class Known:

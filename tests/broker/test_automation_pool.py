@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from relay.automation.definition import AutomationResult
+from relay.broker import automation_pool
 from relay.broker.automation_pool import (
     AutomationPool,
     AutomationSettings,
@@ -120,7 +121,7 @@ def test_a_handler_sees_the_event_and_its_answer_comes_back(home: Home) -> None:
     assert second.result == AutomationResult(enrich={"n": 1}) and second.state == {}
 
 
-def test_a_file_is_loaded_for_what_it_says(home: Home) -> None:
+def test_a_file_is_loaded_for_what_it_says(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(pool: AutomationPool) -> None:
         found = await pool.load("/x.py", file("def handler(ctx): 1", priority=3, blocking=True))
         assert (found["name"], found["priority"], found["blocking"]) == ("one", 3, True)
@@ -134,8 +135,13 @@ def test_a_file_is_loaded_for_what_it_says(home: Home) -> None:
         ):
             with pytest.raises(UsageError, match=why):
                 await pool.load("/x.py", source)
-        with pytest.raises(RelayError, match="its worker ended with status 9"):
-            await pool.load("/x.py", "import os; os._exit(9)")
+        monkeypatch.setattr(automation_pool, "LOAD_DEADLINE", 0.5)
+        for source, why in (
+            ("import os; os._exit(9)", "its worker ended with status 9"),
+            ("while True: pass", "it did not end within 0.5 s"),
+        ):
+            with pytest.raises(UsageError, match=f"/x.py cannot be loaded: {why}"):
+                await pool.load("/x.py", source)
 
     pooled(home, use)
 
@@ -328,6 +334,21 @@ def test_the_ledger_is_read_and_searched_and_no_more(home: Home) -> None:
     assert read.result == AutomationResult(enrich={"rows": rows, "scores": [1.0, 0.5]}), read.error
     assert "the ledger can only be read" in (wrote.error or "")
     assert "more than 1000 rows" in (counted.error or "")
+
+
+def test_a_run_has_limits_of_its_own(home: Home) -> None:
+    source = file(
+        "import resource, time\n"
+        "def handler(ctx):\n"
+        "    names = ('AS', 'NOFILE', 'CORE')\n"
+        "    found = [resource.getrlimit(getattr(resource, 'RLIMIT_' + n))[0] for n in names]\n"
+        "    left = resource.getrlimit(resource.RLIMIT_CPU)[0] - time.process_time()\n"
+        "    return {'enrich': {'limits': found, 'left': left}}"
+    )
+    [answer] = ran(home, source, deadline=7.0)
+    assert answer.result is not None and answer.result.enrich is not None
+    assert answer.result.enrich["limits"] == [1 << 30, 256, 0]
+    assert 6 <= answer.result.enrich["left"] <= 8.0
 
 
 def test_a_flood_of_output_and_of_log_lines_is_cut(home: Home) -> None:
