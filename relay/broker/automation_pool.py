@@ -222,11 +222,10 @@ class AutomationPool:
         except RelayError as error:
             if error.code != "worker_ended":
                 raise
-            raise UsageError(
-                f"{path} cannot be loaded: {error.message}", hint=error.hint
-            ) from error
-        if isinstance(error := said.get("error"), dict):
-            raise error_from(error)
+            why = f"{path} cannot be loaded: {error.message}"
+            raise UsageError(why, hint=error.hint) from error
+        if isinstance(refused := said.get("error"), dict):
+            raise error_from(refused)
         return Definition.of(said.get("definition")).to_json()
 
     async def run(
