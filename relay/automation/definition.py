@@ -14,7 +14,7 @@ from typing import Any
 
 from relay.automation.schedules import Schedule
 from relay.core import json_text
-from relay.core.dispatch import AddedContext, Event, HookResult, HookRouting, PermissionSet
+from relay.core.dispatch import MINUTE, AddedContext, Event, HookResult, HookRouting, PermissionSet
 from relay.core.dispatch import PersonType as PrincipalType
 from relay.core.errors import UsageError
 
@@ -177,6 +177,8 @@ class Definition:
         schedule, config = given.get("schedule"), given.get("config") or {}
         if schedule is not None:
             Schedule.of(schedule)
+            if name == MINUTE:
+                raise UsageError(f"{MINUTE} is the schedule of every minute: call it otherwise")
         _json(config, "config")
         priority, deadline = given.get("priority", 0), given.get("deadline", DEADLINE)
         if type(priority) is not int or not -1_000_000 <= priority <= 1_000_000:

@@ -32,6 +32,8 @@ from relay.ledger.store import Ledger
 
 #: Milliseconds between two ticks of ``minute``; a sleep is noticed after so long at most.
 MINUTE_MS = 60_000
+#: Ticks in one commit: others want their turn.
+TICKS_MAX = 64
 #: Seconds after a commit that failed.
 AGAIN_AFTER = 1.0
 
@@ -128,7 +130,9 @@ class Clock:
         if minute:
             at_ms = now_ms - now_ms % MINUTE_MS
             self._tick(MINUTE, MINUTE, at_ms, 0, local, batch)
-        moved = [one for one, due_ms in self._waiting() if back or due_ms <= now_ms]
+        waiting = self._waiting()
+        moved = [one for one, due_ms in waiting if due_ms <= now_ms][:TICKS_MAX]
+        moved += [one for one, due_ms in waiting if back and due_ms > now_ms]
         for one in moved:
             self._move_on(one, local, batch)
         batch.after.append(partial(self._struck, [one.id for one in moved]))

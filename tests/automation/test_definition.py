@@ -90,10 +90,13 @@ def test_a_definition_travels_unchanged() -> None:
         ({"deadline": 1e9}, "deadline"),
         ({"blocking": 1}, "blocking"),
         ({"trigger": {}}, "trigger"),
+        ({"schedule": {"every": "soon"}}, "schedule.every"),
+        ({"name": "minute", "schedule": {"every": "1h"}}, "call it otherwise"),
     ],
     ids=[
         *("name", "description", "unknown trigger", "unknown type", "empty list"),
         *("no JSON", "not finite", "no time", "too long", "no bool", "unknown key"),
+        *("schedule", "name of all"),
     ],
 )
 def test_what_is_wrong_is_said_by_its_name(wrong: dict[str, Any], told: str) -> None:

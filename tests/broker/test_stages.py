@@ -11,6 +11,7 @@ import pytest
 
 from relay.broker import stages
 from relay.broker.client import connect
+from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from tests.broker.conftest import Configure
 from tests.broker.support import register
@@ -26,16 +27,17 @@ def tell(name):
             fields = {{key: event[key] for key in event if key not in ("cwd", "timestamp")}}
             file.write(json.dumps([name, fields]) + "\\n")
     return told
-for name in ("after_receive_event", "after_assemble_context", "after_execute_agent",
-             "after_deliver_response"):
+for name in ("after_receive_event", "after_resolve_identity", "after_run_automations",
+             "after_assemble_context", "after_execute_agent", "after_deliver_response"):
     relay.on(name)(tell(name))
 
-@relay.route(kinds=["message"], channels=["mail"])
-def answered(event):
-    back = DeliveryContext("relay")
-    return HookResult(fire=True, routing=HookRouting("clerk"), delivery_context=back)
-
 config = {{"personas": {{"clerk": {{"command": {command!r}, "mode": "headless", "tools": False}}}}}}
+"""
+ASKS = """
+automation = {
+    "name": "asks", "description": "asks", "triggers": {"event": {"channels": ["mail"]}},
+    "handler": lambda ctx: {"fire": True, "agent": "clerk"},
+}
 """
 CLERK = "import sys; print('done:', sys.stdin.read().splitlines()[-1])"
 
@@ -50,29 +52,46 @@ def test_each_stage_tells_what_was_done(
     log = tmp_path / "log"
     configure(TELLS.format(log=str(log), command=[sys.executable, "-c", CLERK]))
     with connect(home) as client:
+        client.request("automation_register", path="/p/asks.py", source=ASKS)
         mail = {"channel": "mail", "source_id": "1", "sender": "mom@x", "content": "hello"}
         for _ in range(2):  # a duplicate is told of once
             id_ = client.request("event", outside=mail)["id"]
-        found = wait_until(
-            lambda: log.exists() and len(told(log)) >= 4 and told(log), what="four stages"
-        )
+        wait_until(lambda: log.exists() and len(told(log)) >= 5, what="five stages")
+        found = told(log)
         ran = wait_until(
-            lambda: len(rows := client.request("hook_log")["rows"]) >= 4 and rows, what="runs"
+            lambda: len(rows := client.request("hook_log")["rows"]) >= 5 and rows, what="runs"
         )
-    assert isinstance(found, list) and isinstance(ran, list)
+    assert isinstance(ran, list)
     stage = dict(found)
-    assert len(found) == len(stage) == 4
+    assert len(found) == len(stage)
     received = stage["after_receive_event"]["received"]
     assert (received["id"], received["content"]) == (id_, "hello")
+    known = stage["after_resolve_identity"]
+    assert (known["principal"]["type"], known["session"]) == ("unknown", "mail:dm:mom@x")
+    automations = stage["after_run_automations"]
+    assert automations["automations"] == [{"name": "asks", "fired": True, "error": None}]
+    assert (automations["dispatches"], automations["received"]["id"]) == (1, id_)
     assembled, executed = stage["after_assemble_context"], stage["after_execute_agent"]
     assert assembled["prompt"].endswith("hello") and assembled["persona"] == "clerk"
     assert executed["response"].strip() == "done: hello" and executed["state"] == "completed"
     assert executed["dispatches"] == assembled["dispatches"] and executed["turn"]
-    delivered = stage["after_deliver_response"]
-    assert (delivered["channel"], delivered["state"]) == ("relay", "sent")
-    assert delivered["response"].strip() == "done: hello"
     hooks = {(row["event"], row["agent"], row["success"]) for row in ran if row["kind"] != "route"}
     assert ("AfterExecuteAgent", "relay", True) in hooks
+
+
+def test_the_end_of_an_answer_is_told(
+    home: Home, served: None, configure: Configure, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    configure(TELLS.format(log=str(log), command=[sys.executable, "-c", CLERK]))
+    with connect(home) as client:
+        client.request("dispatch", persona="clerk", body="hello")
+        wait_until(
+            lambda: log.exists() and "after_deliver_response" in log.read_text(), what="its end"
+        )
+    delivered = dict(told(log))["after_deliver_response"]
+    assert (delivered["channel"], delivered["state"]) == ("relay", "sent")
+    assert delivered["response"].strip() == "done: hello" and delivered["to"] == owner_name()
 
 
 def test_a_hook_that_fails_or_hangs_holds_nothing_up(
