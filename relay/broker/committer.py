@@ -162,10 +162,11 @@ class Committer:
                 job(batch)
         except StorageError:
             raise
-        except Exception:
+        except Exception as failed:
             # No request of the batch has anything to do with it but those that it goes on with.
-            error = self._fault()
-            batch.answers += [(one.client, refusal(one.n, error)) for one in batch.owed[owed:]]
+            requests = batch.owed[owed:]
+            told = failed if requests and isinstance(failed, RelayError) else self._fault()
+            batch.answers += [(one.client, refusal(one.n, told)) for one in requests]
 
     def _failed(self, batch: Batch, error: RelayError) -> Batch:
         """What to finish instead of ``batch``: every request gets the error."""

@@ -1,7 +1,4 @@
-"""Answers requests that something else must be waited for first, off the batch that brought them.
-
-A file of its own, tested by itself where automations are loaded and tried out.
-"""
+"""Answers requests that something else must be waited for first: a search, a worker."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ from typing import Any
 from relay.broker.batch import Batch, ClientRequest
 from relay.broker.committer import Committer
 from relay.core.errors import RelayError
-from relay.protocol.broker import Json, refusal
+from relay.protocol.broker import Json
 
-#: What an answer is made of once it is there, in a batch of its own.
-Then = Callable[[Any, Batch], Json]
+#: Makes an answer of what was waited for, in a batch of its own; None: it is answered otherwise.
+Then = Callable[[Any, Batch], Json | None]
 
 
 class LaterAnswers:
@@ -29,6 +26,7 @@ class LaterAnswers:
         self._committer = committer
         self._fault = fault
         self._most = most
+        self._waiting = 0
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -40,10 +38,13 @@ class LaterAnswers:
         then: Then,
     ) -> None:
         """Answer ``request`` with what ``then`` makes of what ``work`` has found, or its error."""
-        if len(self._tasks) >= self._most:
-            raise RelayError("too much is waited for already", hint="try again", code="busy")
+        if self._waiting >= self._most:
+            raise RelayError(
+                "too much is waited for already", hint="try again in a moment", code="busy"
+            )
         request.client.defer()
-        batch.on_failure.append(request.client.undefer)
+        self._waiting += 1
+        batch.on_failure.append(partial(self._done, request))
         batch.after.append(partial(self._begin, request, work, then))
 
     def _begin(
@@ -57,7 +58,7 @@ class LaterAnswers:
     async def _work(
         self, request: ClientRequest, work: Callable[[], Awaitable[Any]], then: Then
     ) -> None:
-        answer: Callable[[Batch], Json]
+        answer: Callable[[Batch], Json | None]
         try:
             answer = partial(then, await work())
         except RelayError as error:
@@ -67,15 +68,18 @@ class LaterAnswers:
         self._committer.submit_job(partial(self._answer, request, answer))
 
     def _answer(
-        self, request: ClientRequest, answer: Callable[[Batch], Json], batch: Batch
+        self, request: ClientRequest, answer: Callable[[Batch], Json | None], batch: Batch
     ) -> None:
         batch.owed.append(request)
-        batch.on_failure.append(request.client.undefer)
-        batch.after.append(request.client.undefer)
-        try:
-            batch.answer(request.client, request.n, answer(batch))
-        except RelayError as error:
-            batch.answers.append((request.client, refusal(request.n, error)))
+        batch.on_failure.append(partial(self._done, request))
+        batch.after.append(partial(self._done, request))
+        fields = answer(batch)
+        if fields is not None:
+            batch.answer(request.client, request.n, fields)
+
+    def _done(self, request: ClientRequest) -> None:
+        self._waiting -= 1
+        request.client.undefer()
 
 
 def _refused(error: RelayError, batch: Batch) -> Json:

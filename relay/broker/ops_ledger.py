@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,13 +16,14 @@ from typing import Any
 from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.committer import Committer
 from relay.broker.directory import Directory
+from relay.broker.later_answers import LaterAnswers
 from relay.core.errors import RelayError, UsageError
 from relay.ledger import compaction
 from relay.ledger.queries import Filter
 from relay.ledger.schema import Row
 from relay.ledger.search_index import SearchIndex
 from relay.ledger.store import Ledger
-from relay.protocol.broker import Json, refusal
+from relay.protocol.broker import Json
 
 #: Seconds between two looks whether the index can catch up. It does where nothing was stored
 #: since the last one.
@@ -52,13 +53,11 @@ class LedgerOps:
         """``fault`` logs the exception in flight and returns what a client is told of it."""
         self._ledger = ledger
         self._directory = directory
-        self._committer = committer
         self._index = index
         self._log = log
-        self._fault = fault
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="search")
-        self._waiting = 0
+        self._later = LaterAnswers(committer, fault, WAITING_MAX)
         self._catching_up = False
         self._written = self._indexed = -1  # rows, as the ledger's connection counts them
         self._timer: asyncio.TimerHandle | None = None
@@ -114,14 +113,24 @@ class LedgerOps:
     ) -> None:
         """Answer ``request`` with what ``found`` makes of the newest ``limit`` rows of both ledgers
         that have ``wanted.grep`` in them."""
-        self._run(request, batch, partial(self._index.search, wanted, limit), found, otherwise)
+
+        def told(result: Any, batch: Batch) -> Json | None:
+            if isinstance(result, RelayError):
+                otherwise(batch, result)
+                return None
+            return found(result, batch)
+
+        self._later.answer(request, batch, partial(self._search, wanted, limit), told)
 
     def reindex(self, request: ClientRequest, batch: Batch) -> None:
         """Begin the index of both ledgers anew, or go on with it."""
         self._directory.check_person(request, "make the search index anew")
         begin = request.fields.get("begin") is True
         call = self._index.make_anew if begin else self._index.catch_up
-        self._run(request, batch, call, lambda done, _: {"indexed": done[0], "more": done[1]})
+        work = partial(self._in_thread, call)
+        self._later.answer(
+            request, batch, work, lambda done, _: {"indexed": done[0], "more": done[1]}
+        )
 
     def compact(self, request: ClientRequest, batch: Batch) -> Json:
         """One step of compacting the agent ledger; without ``really``, what it would do."""
@@ -141,71 +150,20 @@ class LedgerOps:
 
     # -- the thread
 
-    def _run(
-        self,
-        request: ClientRequest,
-        batch: Batch,
-        call: Callable[[], Any],
-        found: Callable[[Any, Batch], Json],
-        otherwise: Otherwise | None = None,
-    ) -> None:
-        if self._waiting >= WAITING_MAX:
-            raise RelayError(
-                "too many searches wait for their turn", hint="try again in a moment", code="busy"
-            )
-        request.client.defer()
-        self._waiting += 1
-        batch.on_failure.append(partial(self._done, request))
-        # What is committed with this request is found by it.
-        batch.after.append(partial(self._submit, request, call, found, otherwise))
-
-    def _submit(
-        self,
-        request: ClientRequest,
-        call: Callable[[], Any],
-        found: Callable[[Any, Batch], Json],
-        otherwise: Otherwise | None,
-    ) -> None:
-        def ended(future: Future[Any]) -> None:
-            job = partial(self._answer, request, future, found, otherwise)
-            with suppress(RuntimeError):  # the broker has ended meanwhile
-                self._loop.call_soon_threadsafe(self._committer.submit_job, job)
-
+    async def _in_thread(self, call: Callable[[], Any]) -> Any:
         try:
-            future = self._thread.submit(call)
-        except RuntimeError:  # the broker ends
-            future = Future()
-            future.set_exception(RelayError("the broker stops", hint="try again", code="busy"))
-        future.add_done_callback(ended)
+            running = self._loop.run_in_executor(self._thread, call)
+        except RuntimeError as error:
+            raise RelayError("the broker stops", hint="try again", code="busy") from error
+        return await running
 
-    def _answer(
-        self,
-        request: ClientRequest,
-        future: Future[Any],
-        found: Callable[[Any, Batch], Json],
-        otherwise: Otherwise | None,
-        batch: Batch,
-    ) -> None:
-        batch.owed.append(request)
-        batch.on_failure.append(partial(self._done, request))
-        batch.after.append(partial(self._done, request))
+    async def _search(self, wanted: Filter, limit: int) -> Any:
         try:
-            result = future.result()
+            return await self._in_thread(partial(self._index.search, wanted, limit))
         except RelayError as error:
-            if otherwise is not None:
-                self._log(f"searched without the index: {error.message}")
-                self._begin_to_catch_up()
-                otherwise(batch, error)
-            else:
-                batch.answers.append((request.client, refusal(request.n, error)))
-        except Exception:
-            batch.answers.append((request.client, refusal(request.n, self._fault())))
-        else:
-            batch.answer(request.client, request.n, found(result, batch))
-
-    def _done(self, request: ClientRequest) -> None:
-        self._waiting -= 1
-        request.client.undefer()
+            self._log(f"searched without the index: {error.message}")
+            self._begin_to_catch_up()
+            return error
 
 
 def _number(request: ClientRequest, name: str) -> int:
