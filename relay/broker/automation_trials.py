@@ -16,7 +16,16 @@ from relay.broker.later_answers import LaterAnswers
 from relay.broker.ops_events import read_outside
 from relay.broker.ops_query import one_id
 from relay.broker.seen_events import SeenEvent
-from relay.core.dispatch import RELAY_CHANNEL, BrokerDispatch, Event, PersonType, read_event
+from relay.core.dispatch import (
+    MINUTE,
+    RELAY_CHANNEL,
+    TICK_KIND,
+    TIMER_CHANNEL,
+    BrokerDispatch,
+    Event,
+    PersonType,
+    read_event,
+)
 from relay.core.errors import UsageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
@@ -43,7 +52,8 @@ class AutomationTrials:
         self._later = later
 
     def test(self, request: ClientRequest, batch: Batch) -> None:
-        """Run one for a stored event (``id``) or for one that did not happen (``event``)."""
+        """Run one for a stored event (``id``), or for one that did not happen: ``event``, else a
+        tick of its clock."""
         self._directory.check_person(request, "try automations out")
         row = automation_rows.find(self._ledger, text_of(request, "name"))
         if row.definition is None:
@@ -52,7 +62,10 @@ class AutomationTrials:
                 hint=f"look at it: relay automation info {row.name} --source; then enable it",
             )
         one = ActiveAutomation(row, Definition.of(row.definition))
-        seen = self._automations.seen.see(self._event(request.fields, batch.now_ms))
+        fields = request.fields
+        if fields.get("id") is None and fields.get("event") is None:
+            fields = {"event": _tick(one, batch.now_ms)}
+        seen = self._automations.seen.see(self._event(fields, batch.now_ms))
         question = self._automations.runs.question(one, seen, dry=True)
         source = partial(automation_rows.source, self._ledger, row.id, row.version)
         work = partial(self._automations.runs.pool.run, question, source, urgent=True)
@@ -121,6 +134,23 @@ class AutomationTrials:
             content_type=outside.content_type,
             metadata=metadata,
         )
+
+
+def _tick(one: ActiveAutomation, now_ms: int) -> Json:
+    """What comes to it by the clock. Raises UsageError where nothing does."""
+    triggers = one.definition.triggers
+    name = one.row.name
+    if one.definition.schedule is None:
+        if triggers is None or TICK_KIND not in (triggers.types or ()):
+            raise UsageError(f"an event to try {name} with is needed", hint="give --event")
+        name = MINUTE
+    return {
+        "channel": TIMER_CHANNEL,
+        "kind": TICK_KIND,
+        "sender": name,
+        "sender_type": PersonType.SYSTEM,
+        "metadata": {"schedule": name, "due_ms": now_ms, "missed": 0},
+    }
 
 
 def _shown_dispatch(one: BrokerDispatch) -> Json:

@@ -36,7 +36,9 @@ def add(group: Parser) -> None:
     )
     test.add_argument("name", metavar="AUTOMATION", help="its name")
     test.add_argument(
-        "--event", metavar="EVENT", help="JSON, a file that holds it, - for stdin, or an event's id"
+        "--event",
+        metavar="EVENT",
+        help="JSON, a file that holds it, - for stdin, or an event's id (default: its own tick)",
     )
     test.set_defaults(run=test_verb)
 
@@ -57,7 +59,7 @@ def test_verb(options: Any) -> int:
 def _event(given: str | None) -> Json:
     """The event that is meant, as the broker is asked for it. Raises UsageError."""
     if given is None:
-        raise UsageError("no event is given", hint=f"for example --event '{_EXAMPLE}'")
+        return {}
     text = given
     if given == "-":
         text = sys.stdin.read(_EVENT_MAX)
@@ -89,7 +91,7 @@ def _print_test(answer: Json) -> None:
     who = f"{principal['name']} ({principal['type']})"
     line("event", f"{event['kind']} on {event['channel']} from {who}")
     if not answer["matches"]:
-        output.note("it would not be run for this event: its triggers do not match")
+        output.note("it would not be run for this event: its triggers or its folder do not match")
     line("took", f"{answer['latency_us'] / 1000:.1f} ms")
     line("error", answer["error"])
     line("result", answer["result"])

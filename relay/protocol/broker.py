@@ -140,11 +140,11 @@ Ops (``?`` marks what may be left out):
               text is the next version. Not for agents.
 ``automation_enable`` name, sha256? (needed for one that was never loaded: what was looked at),
 ``automation_disable`` name, reason?, ``automation_delete`` name -> automation. Not for agents.
-``automation_test`` name, id? (of a stored event) or event (the fields of ``outside`` above, and any
-              channel and kind) -> automation, event, principal, matches, result, error, log,
-              latency_us, llm_calls, state (what it would change), dispatch (persona, session,
-              queue_mode, priority, prompt, extracted, permissions, answer_to; null: it did not
-              fire). Nothing of it is stored. Not for agents.
+``automation_test`` name, id? (of a stored event), event? (the fields of ``outside`` above, of any
+              channel and kind; without both a tick of its clock) -> automation, event, principal,
+              matches, result, error, log, latency_us, llm_calls, state (what it would change),
+              dispatch (persona, session, queue_mode, priority, prompt, extracted, permissions,
+              answer_to; null: it did not fire). Nothing of it is stored. Not for agents.
 ``automations`` status?, by? -> rows (automations), more
 ``automation_info`` name, source? (true: with its text) -> automation, with versions, config, health
               {window, day (each {runs, errors, fires, avg_ms, p95_ms}), last_run_ms, last_error_ms,

@@ -230,11 +230,26 @@ def test_a_trial_shows_what_would_follow_and_stores_nothing(relay: Run, tmp_path
     assert shown(relay, "test", "codes", "--event", stored[-8:])["event"]["id"] == stored
 
 
+def test_a_trial_without_an_event_is_a_tick_of_its_clock(relay: Run, tmp_path: Path) -> None:
+    path = tmp_path / "beat.py"
+    path.write_text(
+        "automation = {'name': 'beat', 'description': 'x', 'schedule': {'every': '30m'},"
+        " 'handler': lambda ctx: ctx.event.metadata['schedule'] == 'beat'}"
+    )
+    relay("automation", "register", str(path))
+    told = shown(relay, "test", "beat")
+    assert (told["matches"], told["result"]["fire"]) == (True, True)
+    assert (told["event"]["channel"], told["principal"]["type"]) == ("timer", "system")
+    relay("automation", "register", written(tmp_path))
+    done = relay("automation", "test", "codes")
+    assert done.returncode == 2 and "an event to try codes with is needed" in done.stderr
+
+
 def test_a_trial_says_what_does_not_match_and_what_fails(relay: Run, tmp_path: Path) -> None:
     relay("automation", "register", written(tmp_path, result="ctx.nothing"))
     done = relay("automation", "test", "codes", "--event", '{"content": "hi"}', merged=True)
     assert done.returncode == 1
-    assert "its triggers do not match" in done.stdout
+    assert "its triggers or its folder do not match" in done.stdout
     assert f"message on relay from {owner_name()} (owner)" in done.stdout
     assert "error:       AttributeError" in done.stdout
     for wrong, said in (
