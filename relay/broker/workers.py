@@ -180,6 +180,7 @@ class ConfigWorkers:
         #: Why the configuration at a path cannot be used, as its last worker said.
         self.problems: dict[str, str] = {}
         self._gone = asyncio.Event()
+        self._closed = False
 
     def get(self, config: TrustedConfig) -> ConfigWorker:
         """The worker of ``config``; it is started if need be. Raises RelayError when it cannot be
@@ -189,6 +190,8 @@ class ConfigWorkers:
             return worker
         if worker is not None:
             self._retire(worker)
+        if self._closed:  # who hears of the end of one must not have the next one started
+            raise RelayError("the broker stops", code="busy")
         starts = self._starts.setdefault(config.key, deque(maxlen=STARTS_MAX))
         now = time.monotonic()
         if len(starts) == STARTS_MAX and now - starts[0] < START_SPAN:
@@ -227,6 +230,7 @@ class ConfigWorkers:
 
     async def close(self) -> None:
         """End all of them; after CLOSE_DEADLINE they are killed."""
+        self._closed = True
         for worker in self.running():
             self._retire(worker)
         for deadline in (CLOSE_DEADLINE, CLOSE_DEADLINE):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relay.broker import stages
+from relay.broker import stages, workers
 from relay.broker.client import connect
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from tests.broker.conftest import Configure
-from tests.broker.support import register
+from tests.broker.support import broker_thread, register
 from tests.support import wait_until
 
 #: Every stage, written down in the order in which it is told.
@@ -95,17 +96,21 @@ def test_the_end_of_an_answer_is_told(
 
 
 def test_a_hook_that_fails_or_hangs_holds_nothing_up(
-    home: Home, served: None, configure: Configure, monkeypatch: pytest.MonkeyPatch
+    home: Home, configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is beyond the bound is left out, and the log says so."""
+    """What is beyond the bound is left out, and the log says so. A broker that stops leaves no
+    worker behind, nor one that takes over what waits."""
     monkeypatch.setattr(stages, "WAITING_MAX", 3)
+    monkeypatch.setattr(workers, "CLOSE_DEADLINE", 0.1)
     configure(
         "import time\n@relay.on('after_receive_event')\ndef broken(received): return 1 / 0\n"
         "@relay.on('after_receive_event')\ndef hangs(received): time.sleep(60)"
     )
-    with register(home, "Ann") as ann, connect(home) as client:
+    with broker_thread(home), register(home, "Ann") as ann, connect(home) as client:
         for number in range(30):
             ann.request("event", kind="note", body=str(number))
         assert client.request("status")["counts"]["events"] == 30
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
     text = Path(home.broker_log).read_text()
     assert "hooks of on_after_receive_event are slow" in text
