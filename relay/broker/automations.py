@@ -136,8 +136,6 @@ class Automations:
 
     def mark(self, message: Accepted, member: Member | None, batch: Batch) -> tuple[str, ...]:
         """The keys under which an event will be due; once it is stored, it is gone on with."""
-        if not self.runs.registry.active:
-            return ()
         cwd = None if member is None else member.record.cwd
         channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
         direction = {"agent": "sent", "relay": "received"}.get(message.origin)

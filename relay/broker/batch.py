@@ -96,6 +96,11 @@ class Accepted:
             routing=Routing((Route(to),)),
         )
 
+    @property
+    def parked(self) -> bool:
+        """Whether it is held for the person."""
+        return self.routing is not None and any(one.parked for one in self.routing.routes)
+
     def row(self, index: int) -> Json:
         """The protocol's row of the delivery to recipient number ``index``."""
         assert self.routing is not None

@@ -140,7 +140,7 @@ class Evaluations:
         cwd = None if member is None else member.record.cwd or None
         channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
         keys = self._configs.wanted(cwd, message.kind, channel, self.disabled)
-        if message.routing is not None and any(one.parked for one in message.routing.routes):
+        if not (keys or self._automations.runs.registry.active) or message.parked:
             return
         message.due = keys + self._automations.mark(message, member, batch)
         for key in keys:

@@ -336,3 +336,30 @@ def test_hooks_of_both_stages_are_told_once_of_each_event_that_automations_may_w
     content, _, runs, count = told["after_run_automations"]
     assert [(one["name"], one["fired"]) for one in runs] == [("first", False), ("second", True)]
     assert (content, count) == ("one", 1) and "ZeroDivisionError" in runs[0]["error"]
+
+
+def test_an_update_takes_over_at_the_next_run_and_a_disabled_one_is_run_no_more(
+    home: Home,
+) -> None:
+    """Of what was due to it nothing is left, also not once it is enabled."""
+    slow = "import time\ndef handler(ctx):\n    time.sleep(0.03)\n    return {'enrich': {'is': "
+    install(home, "slow", slow + "'old'}}", blocking=True)
+    versions = "SELECT version, count(*) FROM automation_runs GROUP BY 1"
+    with broker_thread(home), connect(home) as client:
+        for number in range(30):
+            client.request("event", outside=outside(str(number)))
+        wait_until(lambda: rows(home, versions), what="a run")
+        source = _FILE.format(name="slow", code=slow + "'new'}}", fields={})
+        client.request("automation_update", path="/slow.py", source=source)
+        wait_until(lambda: len(rows(home, versions)) == 2, what="a run of the new version")
+        client.request("automation_disable", name="slow", reason="enough")
+        wait_until(
+            lambda: rows(home, "SELECT count(*) FROM evaluations_due") == [(0,)],
+            what="nothing to be due",
+        )
+        [(one, old), (two, new)] = rows(home, versions)
+        assert (one, two) == (1, 2) and old + new < 30
+        client.request("automation_enable", name="slow")
+        client.request("event", outside=outside("last", "last"))
+        found = ran(home, old + new + 1)
+    assert [found[-1]["body"], len(found)] == ["last", old + new + 1]
