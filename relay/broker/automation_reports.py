@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from relay.automation.circuit import Circuit
 from relay.automation.definition import Definition
+from relay.automation.schedules import Schedule
 from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.clock import local_zone
 from relay.broker.ops_query import fitting
 from relay.core.errors import UsageError
 from relay.ledger import automation_rows
@@ -74,10 +76,12 @@ class AutomationReports:
 def shown(row: AutomationRow, now_ms: int) -> Json:
     """One automation as the ops show it."""
     told = row.definition or {}
-    reason = row.reason
+    reason, over = row.reason, False
     if told and row.status is AutomationStatus.ACTIVE:
         try:
-            Definition.of(told)
+            schedule = Definition.of(told).schedule or {}
+            if "at" in schedule and row.next_tick_ms is None:
+                over = Schedule.of(schedule).next_after(now_ms, local_zone()) is None
         except UsageError as error:
             reason = f"it is not run: {error.message}"
     circuit = Circuit(row.errors, row.opened_ms).state(now_ms)
@@ -102,6 +106,7 @@ def shown(row: AutomationRow, now_ms: int) -> Json:
         "skipped": row.skipped,
         "last_fired_ms": row.last_fired_ms,
         "next_tick_ms": row.next_tick_ms,
+        "over": over,
     }
 
 

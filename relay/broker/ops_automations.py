@@ -109,9 +109,8 @@ class AutomationOps:
         given = _given(request)
 
         def store(definition: Definition, batch: Batch) -> Json:
-            taken = automation_rows.named(self._ledger, definition.name)
-            if taken is not None:
-                raise _taken(taken)
+            if known := self._known(definition.name, given, batch):
+                return known
             self._check_room()
             version = given.version(definition, who)
             return self._add(definition.name, AutomationStatus.ACTIVE, version, batch)
@@ -127,6 +126,12 @@ class AutomationOps:
                 hint='the configuration says so: automations = {"agents": False}',
                 code="forbidden",
             )
+        stem = os.path.splitext(os.path.basename(given.path))[0].lower()
+        name = _STEM.sub("-", stem).strip("-._")[:64]
+        if not name:
+            raise UsageError(f"no automation can be named after {given.path}")
+        if known := self._known(name, given, batch):
+            return known
         self._check_room()
         if automation_rows.count_unseen(self._ledger) >= UNSEEN_MAX:
             raise RelayError(
@@ -134,13 +139,6 @@ class AutomationOps:
                 hint="the person enables or deletes some: relay automation list --status paused",
                 code="busy",
             )
-        stem = os.path.splitext(os.path.basename(given.path))[0].lower()
-        name = _STEM.sub("-", stem).strip("-._")[:64]
-        if not name:
-            raise UsageError(f"no automation can be named after {given.path}")
-        taken = automation_rows.named(self._ledger, name)
-        if taken is not None:
-            raise _taken(taken)
         reason = f"{agent} registered it: look at it, then relay automation enable {name}"
         told = (
             f"{agent} has registered the automation {name}. It does not run before you let it:"
@@ -261,6 +259,16 @@ class AutomationOps:
                 hint="delete some: relay automation delete NAME",
                 code="busy",
             )
+
+    def _known(self, name: str, given: _GivenFile, batch: Batch) -> Json | None:
+        """The answer where this very text is registered already, as by a client that asks again.
+        Raises UsageError where another one of this name is."""
+        taken = automation_rows.named(self._ledger, name)
+        if taken is None:
+            return None
+        if (taken.path, taken.sha256) != (given.path, given.sha256):
+            raise _taken(taken)
+        return {"automation": shown(taken, batch.now_ms), "unchanged": True}
 
     def _seen(self, row: AutomationRow) -> AutomationRow:
         """The row, unless the person has not looked at it. Raises UsageError then."""

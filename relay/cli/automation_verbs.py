@@ -82,7 +82,7 @@ def register_verb(options: Any) -> int:
     if options.json:
         output.as_json(_json(row))
         return 0
-    output.data(f"{row['name']}: {row['status']}, version {row['version']}")
+    output.data(_version(answer))
     output.data(f"  runs for: {_runs_for(row)}")
     if row["folder"]:
         output.data(f"  only of agents in {row['folder']}")
@@ -102,12 +102,15 @@ def update_verb(options: Any) -> int:
         output.as_json([_json(one["automation"]) for one in answers])
         return 0
     for one in answers:
-        row = one["automation"]
-        same = " (as it was)" if one.get("unchanged") else ""
-        output.data(f"{row['name']}: {row['status']}, version {row['version']}{same}")
+        output.data(_version(one))
     if not answers:
         output.note("nothing is taken: no file was edited, or you did not agree")
     return 0
+
+
+def _version(answer: Json) -> str:
+    row, same = answer["automation"], " (as it was)" if answer.get("unchanged") else ""
+    return f"{row['name']}: {row['status']}, version {row['version']}{same}"
 
 
 def _meant(client: BrokerClient, which: str | None, yes: bool) -> list[Json]:
@@ -310,6 +313,7 @@ def _runs_for(row: Json) -> str:
     if not row["loaded"]:
         return "(known when it is loaded)"
     parts = [f"{key} {value}" for key, value in (row["schedule"] or {}).items()]
+    parts += ["which is over"] if row["over"] else []
     for about in (row["triggers"] or {}).values():
         parts += [f"{name} {','.join(values)}" for name, values in about.items()]
     if not row["triggers"] and not row["schedule"]:

@@ -130,12 +130,13 @@ Ops (``?`` marks what may be left out):
               updated_ms}], the newest, oldest first. ``which``: a part of an id, or a persona.
 ``redispatch`` which? (parts of ids, personas; without it all), drop? -> rows: dead ones are tried
               again, or dropped. Not for agents.
-``automation_register`` path, source (its text), auth? -> automation. A person's is loaded, and
-              active; an agent's is paused, and never loaded before the person enables it. An
-              automation: {id, name, version, status (active, paused, disabled, deleted), reason,
-              description, triggers, schedule, blocking, priority, deadline (null before it was
-              loaded), loaded, folder, path, sha256, registered_by, created_ms, updated_ms, circuit,
-              errors, opened_ms, skipped, last_fired_ms, next_tick_ms}
+``automation_register`` path, source (its text), auth? -> automation, unchanged? (this very text is
+              registered already). A person's is loaded, and active; an agent's is paused, and never
+              loaded before the person enables it. An automation: {id, name, version, status
+              (active, paused, disabled, deleted), reason, description, triggers, schedule,
+              blocking, priority, deadline (null before it was loaded), loaded, folder, path,
+              sha256, registered_by, created_ms, updated_ms, circuit, errors, opened_ms, skipped,
+              last_fired_ms, next_tick_ms, over (its one time is past)}
 ``automation_update`` path, source, name? (else as the file says) -> automation, unchanged?: the
               text is the next version. Not for agents.
 ``automation_enable`` name, sha256? (needed for one that was never loaded: what was looked at),

@@ -119,6 +119,8 @@ def test_what_cannot_be_loaded_is_refused(relay: Run, tmp_path: Path, text: str,
 
 def test_a_second_one_of_the_name_is_refused(relay: Run, tmp_path: Path) -> None:
     relay("automation", "register", written(tmp_path))
+    done = relay("automation", "register", written(tmp_path))
+    assert done.stdout.splitlines()[0] == "codes: active, version 1 (as it was)"
     done = relay("automation", "register", written(tmp_path, stem="again"))
     assert done.returncode == 2 and "relay automation update codes" in done.stderr
 
@@ -236,11 +238,14 @@ def test_a_trial_without_an_event_is_a_tick_of_its_clock(relay: Run, tmp_path: P
         "automation = {'name': 'beat', 'description': 'x', 'schedule': {'every': '30m'},"
         " 'handler': lambda ctx: ctx.event.metadata['schedule'] == 'beat'}"
     )
-    relay("automation", "register", str(path))
+    assert "over" not in relay("automation", "register", str(path)).stdout
     told = shown(relay, "test", "beat")
     assert (told["matches"], told["result"]["fire"]) == (True, True)
     assert (told["event"]["channel"], told["principal"]["type"]) == ("timer", "system")
     relay("automation", "register", written(tmp_path))
+    path.write_text(path.read_text().replace("'every': '30m'", "'at': '2020-01-01'"))
+    assert relay("automation", "update", "beat").returncode == 0
+    assert "at 2020-01-01; which is over" in relay("automation", "list").stdout
     done = relay("automation", "test", "codes")
     assert done.returncode == 2 and "an event to try codes with is needed" in done.stderr
 
