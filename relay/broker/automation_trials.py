@@ -114,7 +114,8 @@ class AutomationTrials:
             about = {"id": person.id, "name": person.name, "relationship": person.relationship}
             metadata["person"] = about
         if type_ is None:
-            type_ = PersonType.UNKNOWN if person is None else person.type
+            stranger = PersonType.SYSTEM if channel == TIMER_CHANNEL else PersonType.UNKNOWN
+            type_ = stranger if person is None else person.type
         if not isinstance(kind, str) or type_ not in tuple(PersonType):
             raise UsageError(f"no event is {kind!r} from somebody {type_!r}")
         return Event(

@@ -383,7 +383,7 @@ def problem(event: HookEventName, payload: object) -> str:
 
 def example(event: HookEventName) -> dict[str, object]:
     """The fields that an input of ``event`` must have, with values that are valid."""
-    possible: tuple[object, ...] = ("…", {}, 0)
+    possible: tuple[object, ...] = ("...", {}, 0)
     return {
         name: next((one for one in possible if not check(one)), None)
         for name, check in EVENTS[event].required.items()

@@ -180,10 +180,10 @@ def set_status(
     ledger: Ledger, id_: str, status: AutomationStatus, reason: str | None, now_ms: int
 ) -> None:
     """Switch one on or off. What is switched on begins with a closed circuit, and a new clock."""
-    begin = ", errors=0, opened_ms=NULL, next_tick_ms=NULL"
-    begin = begin if status is AutomationStatus.ACTIVE else ""
+    begin = "next_tick_ms=NULL"
+    begin += ", errors=0, opened_ms=NULL" if status is AutomationStatus.ACTIVE else ""
     ledger.change(
-        f"UPDATE automations SET status=?, reason=?, updated_ms=?{begin} WHERE id=?",
+        f"UPDATE automations SET status=?, reason=?, updated_ms=?, {begin} WHERE id=?",
         (status.value, reason, now_ms, id_),
     )
 

@@ -166,9 +166,12 @@ def test_an_answer_to_a_tick_comes_to_the_owner(
     with connect(home) as client:
         client.request("automation_register", path="/p/beat.py", source=BEATS)
         found = wait_until(lambda: client.request("inbox")["rows"], what="an answer")
+        event = {"channel": "timer", "kind": "timer_tick", "sender": "beat"}
+        tried = client.request("automation_test", name="beat", event=event)
     [row] = found
     assert (row["from"], row["body"].strip()) == ("clerk", "Nothing is new.")
-    assert len(ticks(home)) == 1
+    assert len(ticks(home)) == 1 and next_tick(home) is None
+    assert tried["event"]["sender_type"] == "system", tried
 
 
 def test_nobody_else_tells_of_ticks(home: Home, served: None) -> None:
