@@ -27,14 +27,10 @@ from relay.memory.kept_saves import title_of, waiting_in
 
 #: How long one server may take to answer, name and all, in seconds.
 SERVER_TIMEOUT = 2.0
-_PORTS = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379, "mongodb": 27017, "bolt": 7687}
-_PORTS |= dict.fromkeys(("postgres", "postgresql"), 5432)
+_PORTS = {"http": 80, "https": 443}
+#: What the client of qdrant means without a port, whatever the scheme.
+_QDRANT_PORT = 6333
 _PACKAGES = {"mem0": ("mem0", "mem0ai"), "qdrant": ("qdrant_client", "qdrant-client")}
-#: Where stores of mem0's have their address.
-_ADDRESSES = (
-    *("url", "connection_string", "host", "endpoint", "cluster_url", "mongo_uri"),
-    *("redis_url", "valkey_url"),
-)
 _SETUP = "relay memory setup"
 
 #: Level, text and hint, as relay.cli.doctor.Check has them.
@@ -114,7 +110,9 @@ def _store(spec: StoreSpec, home: Home) -> Iterator[Line]:
         return
     store: Any = spec.config["vector_store"]
     try:
-        asked = _ask_store(store)
+        if url := store.get("url"):
+            parts = urlsplit(url)
+            _connect(parts.hostname or "", parts.port or _QDRANT_PORT)
     except OSError as error:
         yield (
             "warn",
@@ -122,7 +120,7 @@ def _store(spec: StoreSpec, home: Home) -> Iterator[Line]:
             "saves are kept until it answers; how to start a server: docs/memory-stores.md",
         )
         return
-    yield "ok", f"{spec.title}{asked}", ""
+    yield "ok", spec.title, ""
 
 
 def _local(spec: StoreSpec, home: Home) -> str:
@@ -198,23 +196,6 @@ def _last_words(home: Home) -> Iterator[Line]:
 
 
 # -- servers
-
-
-def _ask_store(store: Mapping[str, Any]) -> str:
-    """What is told of the server beside its address; raises OSError that says why it is not."""
-    qdrant = store["provider"] == "qdrant"
-    for key in _ADDRESSES:
-        value = store.get(key)
-        if not isinstance(value, str) or not value:
-            continue
-        parts = urlsplit(value if "://" in value else f"//{value}")
-        # The client of qdrant: without a port it means 6333, whatever the scheme.
-        usual = 6333 if qdrant else _PORTS.get(parts.scheme)
-        port = parts.port or store.get("port") or usual
-        if parts.hostname and isinstance(port, int):
-            _connect(parts.hostname, port)
-            return "" if key in ("url", "host") else f" at {parts.hostname}:{port}"
-    return "" if qdrant else ", not looked at: relay memory stats asks it"
 
 
 def _connect(host: str, port: int) -> None:

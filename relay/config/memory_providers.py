@@ -1,6 +1,6 @@
-"""The sections of a store's configuration: which stores, embedders and LLMs there are. Pure.
+"""The sections of a store's configuration: its server, which embedders and LLMs there are. Pure.
 
-The providers of mem0 2.2 are written down here, so that a mistake is told without importing it.
+The embedders of mem0 2.2 are written down here, so that a mistake is told without importing it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,6 @@ from typing import Any
 from relay.core.errors import ConfigError
 from relay.core.suggest import did_you_mean
 
-VECTOR_STORES = (
-    *("azure_ai_search", "azure_mysql", "baidu", "cassandra", "chroma", "databricks"),
-    *("elasticsearch", "faiss", "langchain", "milvus", "mongodb", "neptune", "opensearch"),
-    *("oracledb", "pgvector", "pinecone", "qdrant", "redis", "s3_vectors", "supabase"),
-    *("turbopuffer", "upstash_vector", "valkey", "vertex_ai_vector_search", "weaviate"),
-)
 #: What relay asks itself, for every backend; a provider of mem0's that has a ``url`` is asked as
 #: OpenAI is.
 EMBEDDERS = ("minilm", "none", "ollama", "openai")
@@ -96,13 +90,21 @@ def snake(key: str) -> str:
 
 
 def vector_store(value: object, where: str) -> Section:
-    """A store's section: ``provider`` and, beside it, what mem0 has in ``config``."""
+    """The section of qdrant, the one store of vectors; a server is its ``url``."""
     found = _section(value, where, _STORE_WORDS)
-    provider = found.setdefault("provider", "qdrant")
-    _known(provider, VECTOR_STORES, f"{where}: there is no vector store")
-    if provider != "qdrant":
-        return found
+    if found.setdefault("provider", "qdrant") != "qdrant":
+        raise ConfigError(
+            f"{where}: relay keeps no memories in {str(found['provider'])[:80]!r}",
+            hint="write the provider 'qdrant', or a store of your own: the backend 'custom'",
+        )
     _only(found, _QDRANT_KEYS, where)
+    _number(found, "port", 1, 65535, where)
+    _number(found, "embedding_model_dims", 1, 65536, where)
+    host, port, https = (found.pop(key, None) for key in ("host", "port", "https"))
+    if host is None and (port or https):
+        raise ConfigError(f"{where} names no host beside its port", hint="write it into the url")
+    if host is not None:
+        found.setdefault("url", f"http{'s' if https else ''}://{host}:{port or 6333}")
     _url(found, where)
     path = found.get("path")
     if path is not None and not (isinstance(path, str) and posixpath.isabs(path)):
@@ -110,12 +112,10 @@ def vector_store(value: object, where: str) -> Section:
             f"{where}: the path {path!r} is not an absolute one",
             hint="leave it out: then it is in RELAY_HOME",
         )
-    if path is not None and (found.get("url") or found.get("host")):
+    if path is not None and "url" in found:
         raise ConfigError(
             f"{where} names a server and a path", hint="leave one out: path is for no server"
         )
-    _number(found, "port", 1, 65535, where)
-    _number(found, "embedding_model_dims", 1, 65536, where)
     return found
 
 

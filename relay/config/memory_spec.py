@@ -19,14 +19,12 @@ BACKENDS = ("local", "mem0", "qdrant", "custom")
 #: Keys of ``config``, by backend. mem0's ``version`` has one value only, and is dropped.
 CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
     "local": ("embedder", "llm"),
-    "mem0": ("vector_store", "embedder", "llm", "telemetry"),
+    "mem0": ("vector_store", "embedder", "llm"),
     "qdrant": ("vector_store", "embedder", "llm"),
     "custom": ("object", "llm"),
 }
 _QDRANT_WORDS = ("url", "host", "port", "path", "api_key", "api_key_env", "collection", "https")
-_NOT_USED = ("history_db_path", "reranker", "graph_store", "custom_instructions")
-#: What may change while the store stays the same one.
-_NOT_THE_STORE = ("embedder", "telemetry")
+_NOT_USED = ("history_db_path", "reranker", "graph_store", "custom_instructions", "telemetry")
 #: Characters of a spec's JSON.
 SIZE_MAX = 64 * 1024
 _MASK = "…"
@@ -37,22 +35,17 @@ _SECRET = re.compile(
 )
 #: A user's name and password within an address.
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
-#: What is secret as a whole, but says which store it is.
-_ADDRESS = re.compile(r"(?:.*_)?(?:connection_string|dsn)")
-_PASSWORD = re.compile(
-    r"(?i)(?:password|passwd|pwd|secret|token|key)\w{0,40}\s{0,9}=\s{0,9}(?:'[^']*'|[^;&\s]*)"
-)
 
 
 @dataclass(frozen=True)
 class StoreSpec:
     """A store. ``config`` is plain JSON in snake case and without what parse_store understood:
 
-    mem0: ``vector_store``, ``embedder``, maybe ``telemetry``; qdrant: ``vector_store`` (of the
-    provider qdrant), ``embedder``; local: maybe ``embedder``; custom: nothing. A section is flat:
-    its ``provider`` and, beside it, what mem0 nests in ``config``. In ``vector_store`` the names
-    are mem0's (``collection_name``, ``embedding_model_dims``); in ``embedder`` an address is
-    ``url`` and the vectors' length ``dims``. No ``embedder``: the default one.
+    mem0 and qdrant: ``vector_store`` (of the provider qdrant), maybe ``embedder``; local: maybe
+    ``embedder``; custom: nothing. A section is flat: its ``provider`` and, beside it, what mem0
+    nests in ``config``. In ``vector_store`` the names are mem0's (``collection_name``,
+    ``embedding_model_dims``), a server is its ``url``; in ``embedder`` an address is ``url`` and
+    the vectors' length ``dims``. No ``embedder``: the default one.
 
     ``file`` and ``sha256``: of a custom one, the configuration that makes the object.
     """
@@ -67,7 +60,7 @@ class StoreSpec:
 
         Kept saves are filed under it. The default store has one, too.
         """
-        named = {key: item for key, item in self.config.items() if key not in _NOT_THE_STORE}
+        named = {key: item for key, item in self.config.items() if key != "embedder"}
         return _digest([self.backend, _without_secrets(named), self.file])
 
     def fingerprint(self) -> str:
@@ -116,12 +109,9 @@ class StoreSpec:
             return self.backend
         provider = str(store["provider"])
         title = provider if provider == self.backend else f"{self.backend} on {provider}"
-        if where := store.get("url") or store.get("host"):
-            port = store.get("port")
-            return f"{title} at {masked(where)}{f':{port}' if port else ''}"
-        if provider == "qdrant":
-            return f"{title} {'in ' + str(store['path']) if store.get('path') else _EMBEDDED}"
-        return title
+        if url := store.get("url"):
+            return f"{title} at {masked(url)}"
+        return f"{title} {'in ' + str(store['path']) if store.get('path') else _EMBEDDED}"
 
     def masked(self) -> dict[str, object]:
         """As ``to_json``, without what is secret, for people and logs."""
@@ -158,10 +148,6 @@ def parse_store(backend: object, config: object = None) -> StoreSpec:
     if found.get("embedder") is not None:
         where = "memory.config.embedder"
         parsed["embedder"] = providers.embedder(found["embedder"], where, backend)
-    if "telemetry" in found:
-        if not isinstance(found["telemetry"], bool):
-            raise ConfigError("memory.config: telemetry must be True or False")
-        parsed["telemetry"] = found["telemetry"]
     return StoreSpec(backend, parsed)
 
 
@@ -246,18 +232,12 @@ def _custom(given: dict[str, object]) -> StoreSpec:
 def _qdrant(found: dict[str, Any]) -> dict[str, Any]:
     """The server's address may stand beside the embedder, too."""
     words = {key: found.pop(key) for key in list(found) if key in _QDRANT_WORDS}
-    store = found.get("vector_store") or {}
-    if not isinstance(store, Mapping) or store.get("provider", "qdrant") != "qdrant":
-        raise ConfigError(
-            "memory.config.vector_store: the backend 'qdrant' has no other store",
-            hint="mem0 knows the others: write the backend 'mem0'",
-        )
-    if words and store:
+    if words and found.get("vector_store"):
         raise ConfigError(
             f"memory.config has {next(iter(words))!r} beside vector_store",
             hint="write it within vector_store",
         )
-    return {**found, "vector_store": {**store, **words}}
+    return {**found, "vector_store": words} if words else found
 
 
 def _only(found: Mapping[str, object], backend: str) -> None:
@@ -280,17 +260,13 @@ def _is_secret(key: str) -> bool:
 
 
 def _without_secrets(value: Any) -> Any:
-    """Of an address with a password in it, where it leads to."""
+    """Without keys, and without the password in an address."""
     if isinstance(value, Mapping):
         return {
-            key: _PASSWORD.sub("", _without_secrets(item))
-            if _ADDRESS.fullmatch(key) and isinstance(item, str)
-            else _without_secrets(item)
+            key: _without_secrets(item)
             for key, item in value.items()
-            if _ADDRESS.fullmatch(key) or not _is_secret(key.removesuffix("_env"))
+            if not _is_secret(key.removesuffix("_env"))
         }
-    if isinstance(value, list):
-        return [_without_secrets(item) for item in value]
     return _USERINFO.sub("", value) if isinstance(value, str) else value
 
 

@@ -294,7 +294,7 @@ def thread_key(spec: StoreSpec) -> str:
     if spec.backend == "local":
         return spec.fingerprint()
     store = spec.config.get("vector_store")
-    if isinstance(store, dict) and not (store.get("url") or store.get("host")):
+    if isinstance(store, dict) and not store.get("url"):
         return spec.backend
     return spec.key()
 

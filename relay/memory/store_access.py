@@ -27,8 +27,6 @@ _OLLAMA_MODEL = "nomic-embed-text"
 _VECTORS = 16
 #: Seconds for which kept saves are applied before the next look for a request.
 _APPLY_FOR = 0.5
-#: Providers that keep memories in a folder when no server is named.
-_IN_FOLDER = ("qdrant", "chroma", "faiss")
 
 #: From a spec to its backend, as ``make`` does.
 Opener = Callable[[StoreSpec, Home], Backend]
@@ -233,7 +231,6 @@ def folder_of(spec: StoreSpec, home: Home) -> str | None:
     if spec.backend == "local":
         return home.memory
     store = spec.config.get("vector_store")
-    where = store if isinstance(store, dict) else {}
-    if where.get("provider") not in _IN_FOLDER or where.get("url") or where.get("host"):
+    if not isinstance(store, dict) or store.get("url"):
         return None
-    return str(where.get("path") or os.path.join(home.memory, spec.backend))
+    return str(store.get("path") or os.path.join(home.memory, spec.backend))

@@ -95,18 +95,6 @@ def test_a_server_that_is_away_says_what_becomes_of_saves(home: Home, nobody: in
     assert second[:2] == ("warn", f"embedder ollama at {url}: {away}")
 
 
-def test_other_stores_of_mem0_are_looked_at_by_their_address(home: Home, server: str) -> None:
-    port = int(server.rpartition(":")[2])
-    for section, told in (
-        ({"connectionString": f"postgresql://u:hidden@127.0.0.1:{port}/d"}, f"127.0.0.1:{port}"),
-        ({"host": "127.0.0.1", "port": port}, f"127.0.0.1:{port}"),
-        ({"dbname": "d"}, "not looked at"),
-    ):
-        store = {"provider": "pgvector", **section}
-        [first, _] = lines(home, {"backend": "mem0", "config": {"vectorStore": store}})
-        assert first[0] == "ok" and told in first[1] and "hidden" not in first[1]
-
-
 def test_a_backend_of_vectors_without_an_embedder_is_told(home: Home) -> None:
     first, second = lines(home, {"backend": "mem0"})
     assert first == ("ok", "mem0 on qdrant within RELAY_HOME", "")

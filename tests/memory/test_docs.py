@@ -66,7 +66,6 @@ def test_every_configuration_is_accepted(tmp_path: Path) -> None:
         "local",
         "mem0 on qdrant within RELAY_HOME",
         "mem0 on qdrant at http://localhost:6333",
-        "mem0 on pgvector",
         "qdrant at http://localhost:6333",
         f"custom, made by {tmp_path / 'relay.config.py'}",
     }
@@ -85,9 +84,9 @@ def test_every_embedder_of_the_table_is_accepted(tmp_path: Path) -> None:
 
 
 def test_variables_that_are_missing_are_told(tmp_path: Path) -> None:
-    configured(tmp_path, block("connection_string_env"))
+    configured(tmp_path, block("QDRANT_API_KEY"))
     settings = load(read_config(str(tmp_path / "relay.config.py"))).settings.memory
-    told = ["memory: the environment variable MEMORY_DATABASE is not set here"]
+    told = ["memory: the environment variable QDRANT_API_KEY is not set here"]
     assert config_warnings(settings, {}) == told
 
 

@@ -60,7 +60,7 @@ def test_what_the_model_finds_is_saved_as_the_runs(home: Home) -> None:
 def test_it_is_on_the_disk_for_the_owner_alone_and_without_a_secret(home: Home) -> None:
     store = {
         "backend": "mem0",
-        "config": {"vector_store": {"provider": "pgvector", "password": "hunter2hunter2"}},
+        "config": {"vector_store": {"url": "http://q", "api_key": "hunter2hunter2"}},
     }
 
     def story(rig: Rig) -> None:

@@ -21,13 +21,6 @@ _AWAY = frozenset(
         *("httpx2.TransportError", "httpcore2.NetworkError", "httpcore2.TimeoutException"),
         *("qdrant_client.ResourceExhaustedResponse", "grpc.RpcError", "grpc.FutureTimeoutError"),
         *("urllib3.HTTPError", "urllib.URLError", "requests.ConnectionError", "requests.Timeout"),
-        *("psycopg.OperationalError", "psycopg_pool.PoolTimeout", "psycopg2.OperationalError"),
-        *("redis.ConnectionError", "redis.TimeoutError", "valkey.ConnectionError"),
-        *("valkey.TimeoutError", "pymongo.ConnectionFailure", "pymongo.ExecutionTimeout"),
-        *("elastic_transport.ConnectionError", "elastic_transport.ConnectionTimeout"),
-        *("opensearchpy.ConnectionError", "pymilvus.MilvusUnavailableException"),
-        *("weaviate.WeaviateConnectionError", "pymysql.OperationalError", "oracledb.Error"),
-        *("cassandra.NoHostAvailable", "cassandra.OperationTimedOut"),
         *("botocore.EndpointConnectionError", "botocore.ConnectTimeoutError"),
         *("openai.APIConnectionError", "openai.RateLimitError", "openai.InternalServerError"),
         *("mem0.NetworkError", "mem0.RateLimitError"),
@@ -36,8 +29,8 @@ _AWAY = frozenset(
 #: The server answers, but not to this key.
 _REFUSED = frozenset(
     {
-        *("mem0.AuthenticationError", "openai.AuthenticationError", "redis.AuthenticationError"),
-        *("openai.PermissionDeniedError", "psycopg.InvalidPassword"),
+        *("mem0.AuthenticationError", "openai.AuthenticationError"),
+        "openai.PermissionDeniedError",
     }
 )
 _REASON_MAX = 300  # characters of somebody else's words

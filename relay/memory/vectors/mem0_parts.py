@@ -105,8 +105,8 @@ class Encoder:
             yield _Sparse(np.asarray(numbers, np.uint32), np.asarray(weights, np.float32))
 
 
-def make(provider: str, store: dict[str, Any], embedding: Embedding) -> Any:
-    """mem0's Memory. Raises whatever mem0 raises."""
+def make(store: dict[str, Any], embedding: Embedding) -> Any:
+    """mem0's Memory on its qdrant store. Raises whatever mem0 raises."""
     # With spaCy it would download a model, and keep names out of the texts in a second collection.
     spacy_models._load_failed_full = spacy_models._load_failed_lemma = True
     here = __name__
@@ -116,7 +116,7 @@ def make(provider: str, store: dict[str, Any], embedding: Embedding) -> Any:
     memory = Memory(
         MemoryConfig(
             history_db_path=":memory:",
-            vector_store=VectorStoreConfig(provider=provider, config=store),
+            vector_store=VectorStoreConfig(provider="qdrant", config=store),
             # Made without validation, which knows mem0's own providers only.
             embedder=EmbedderConfig.model_construct(provider=_PROVIDER, config=kwargs),
             llm=LlmConfig.model_construct(provider=_PROVIDER, config={}),

@@ -17,7 +17,6 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from relay.core.errors import ConfigError, StorageError
-from relay.core.files import make_private_folder, take_lock
 from relay.memory.backend import StoreUnavailable
 from relay.memory.vectors import payload
 from relay.memory.vectors.faults import mapped, reason
@@ -32,38 +31,6 @@ WORDS = "bm25"
 _NEW_META: dict[str, object] = {"collections": {}, "aliases": {}}
 #: What qdrant-client warns of, and relay knows.
 _KNOWN = r"(Local mode is not recommended|Payload indexes have no effect|Api key is used with)"
-
-
-class FolderLock:
-    """Holds ``folder`` from when it is made until ``close``, or until the process ends.
-
-    Waits ``seconds`` for another process that has it. Raises StoreUnavailable when that still has
-    it then, StorageError when the folder cannot be made.
-    """
-
-    def __init__(self, folder: str, seconds: float) -> None:
-        self.folder = folder
-        try:
-            make_private_folder(folder)
-            self._file = take_lock(os.path.join(folder, ".relay.lock"), seconds)
-        except OSError as error:
-            raise StorageError(
-                f"cannot use the folder of memories {folder}: {error.strerror}",
-                hint="make it writable, or name another path in memory.config.vector_store",
-            ) from error
-        if self._file is None:
-            raise StoreUnavailable(
-                f"another process has the memories in {folder} open",
-                hint="end the program that uses them; an embedded store is one process's"
-                " alone, a server is for many",
-                details={"path": folder},
-            )
-
-    def close(self) -> None:
-        """Let others in; calling it again does nothing."""
-        file, self._file = self._file, None
-        if file is not None:
-            os.close(file)
 
 
 @dataclass(frozen=True)
@@ -134,24 +101,15 @@ def server_name(store: Mapping[str, Any]) -> str:
     if url := store.get("url"):
         parts = urlsplit(str(url))
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    if host := store.get("host"):
-        return f"{host}:{store.get('port') or 6333}"
     return ""
 
 
 def _remote(store: Mapping[str, Any], server: str) -> Any:
     from qdrant_client import QdrantClient
 
-    where = (
-        {"url": store["url"]}
-        if store.get("url")
-        else {"host": store["host"], "https": bool(store.get("https"))}
-    )
-    if store.get("port"):
-        where["port"] = store["port"]
     with mapped(server):
         return QdrantClient(
-            **where,
+            store["url"],
             api_key=store.get("api_key"),
             timeout=max(1, int(store.get("timeout") or TIMEOUT)),
             check_compatibility=False,  # it asks in a thread, and warns on stderr

@@ -15,7 +15,7 @@ from relay.memory.backend import Backend, StoreUnavailable
 from relay.memory.local.local_store import LocalStore
 from relay.memory.records import Memory, Outcome, Restored
 from relay.memory.vectors import merging, payload
-from relay.memory.vectors.mem0_points import Mem0OnQdrant
+from relay.memory.vectors.mem0_points import Mem0Points
 from relay.memory.vectors.qdrant_points import QdrantReader
 from relay.memory.vectors.vector_backend import VectorBackend
 from relay.testing.memory_contract import AGENT, FACTS, NOW, OTHER, PROJECT, USER, save, texts
@@ -132,7 +132,7 @@ def test_mem0_itself_finds_and_changes_what_relay_saved(tmp_path: Path) -> None:
     backend = opened("mem0", tmp_path)
     mine = save(backend, FACTS[0], meta={"a": 1}).memory
     points = points_of(backend)
-    assert isinstance(points, Mem0OnQdrant)
+    assert isinstance(points, Mem0Points)
     mem0 = points._memory
     filters = {"user_id": payload.place_name(PROJECT)}
     (found,) = mem0.search("redis port", filters=filters)["results"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from relay.memory.backend import Backend
-from relay.memory.vectors.mem0_points import Mem0OnQdrant, Mem0Points, open_mem0
-from relay.memory.vectors.qdrant_opening import FolderLock
+from relay.memory.vectors.mem0_points import open_mem0
 from relay.memory.vectors.qdrant_points import QdrantPoints, open_qdrant
 from relay.memory.vectors.vector_backend import VectorBackend
 from relay.testing.memory_contract import BackendContract
@@ -31,14 +30,3 @@ class TestQdrantThatOthersWriteToo(BackendContract):
         assert isinstance(backend, VectorBackend) and isinstance(backend._points, QdrantPoints)
         backend._points.alone = False
         return VectorBackend(backend._points)
-
-
-class TestAnyStoreOfMem0s(BackendContract):
-    """Only by what every store of mem0's can: its qdrant store stands for all of them."""
-
-    def make(self, folder: Path) -> Backend:
-        backend = open_mem0({}, str(folder), Cheap())
-        assert isinstance(backend, VectorBackend) and isinstance(backend._points, Mem0OnQdrant)
-        points = backend._points
-        lock = FolderLock(points._opened.path, 0)
-        return VectorBackend(Mem0Points(points._memory, "qdrant", "", lock, points._embedding))

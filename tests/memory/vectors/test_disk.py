@@ -139,35 +139,6 @@ def test_nothing_goes_to_the_network_or_beside_the_folder(kind: str, tmp_path: P
     assert list(tmp_path.iterdir()) and {one.name for one in tmp_path.iterdir()} == set(names)
 
 
-#: Somebody has imported mem0 already, as it comes.
-IMPORTED = """
-import sys
-import mem0.memory.main as main
-import mem0.memory.telemetry as telemetry
-
-assert main.MEM0_TELEMETRY and telemetry.MEM0_TELEMETRY
-telemetry._get_oss_telemetry = lambda: sys.exit("it tells something")
-from relay.memory.vectors.mem0_points import load
-
-load(sys.argv[1], telemetry=False)
-assert not main.MEM0_TELEMETRY and not telemetry.MEM0_TELEMETRY
-telemetry.capture_event("mem0.init", None)
-"""
-
-
-def test_mem0_tells_nothing_even_if_it_was_there_before(tmp_path: Path) -> None:
-    environ = {key: value for key, value in os.environ.items() if key != "MEM0_TELEMETRY"}
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTED, str(tmp_path / "store")],
-        cwd=Path(__file__).resolve().parents[3],
-        env={**environ, "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 # -- processes
 
 #: Saves for ever, and prints the id of each once it is confirmed.

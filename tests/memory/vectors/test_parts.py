@@ -1,4 +1,4 @@
-"""Payloads, words, the lexicon, and the translation of a configuration."""
+"""Payloads, words, the lexicon, and what a server is called."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from relay.memory.local.duplicates import near_key
 from relay.memory.records import Memory, Place, Scope, to_json
-from relay.memory.vectors import mem0_config, payload, words
+from relay.memory.vectors import payload, words
 from relay.memory.vectors.qdrant_opening import server_name
 from relay.memory.vectors.words import Lexicon
 
@@ -171,52 +171,7 @@ def test_an_empty_lexicon_finds_nothing() -> None:
     assert Lexicon().search([1, 2], 5) == {}
 
 
-# -- mem0's configuration
-
-
-def test_without_a_server_all_is_in_the_folder() -> None:
-    assert mem0_config.store({}, "/home/memory", 384) == (
-        "qdrant",
-        {
-            "collection_name": "relay",
-            "embedding_model_dims": 384,
-            "path": "/home/memory/qdrant",
-        },
-    )
-    for provider in ("chroma", "faiss"):
-        _, found = mem0_config.store({"provider": provider}, "/home/memory", 384)
-        assert found["path"] == f"/home/memory/{provider}"
-        assert mem0_config.server(provider, found) == ""
-        assert ("embedding_model_dims" in found) == (provider == "faiss")
-
-
-@pytest.mark.parametrize(
-    "section",
-    [
-        {"provider": "qdrant", "url": "http://db:6333", "collection_name": "mine"},
-        {"provider": "qdrant", "config": {"url": "http://db:6333", "collection_name": "mine"}},
-    ],
-)
-def test_flat_or_nested_is_the_same(section: dict[str, Any]) -> None:
-    provider, found = mem0_config.store(section, "/f", 3)
-    assert provider == "qdrant" and "path" not in found
-    assert (found["url"], found["collection_name"]) == ("http://db:6333", "mine")
-
-
-@pytest.mark.parametrize(
-    ("provider", "config", "name"),
-    [
-        ("redis", {"redis_url": "redis://ann:secret@db:6379/0?x=secret"}, "redis://db:6379/0"),
-        ("chroma", {"host": "db", "port": 8000}, "db:8000"),
-        ("pgvector", {"connection_string": "postgresql://u:secret@db/x"}, "pgvector db"),
-        ("pgvector", {"connection_string": "host=db password=secret"}, "pgvector"),
-        ("pinecone", {"api_key": "secret"}, "pinecone"),
-    ],
-)
-def test_the_name_of_a_server_holds_no_secret(
-    provider: str, config: dict[str, Any], name: str
-) -> None:
-    assert mem0_config.server(provider, config) == name
+# -- the name of a server
 
 
 @pytest.mark.parametrize(
@@ -225,17 +180,7 @@ def test_the_name_of_a_server_holds_no_secret(
         ({}, ""),
         ({"path": "/x"}, ""),
         ({"url": "https://ann:secret@db:6333/base"}, "https://db:6333/base"),
-        ({"host": "db", "port": 7000}, "db:7000"),
-        ({"host": "db"}, "db:6333"),
     ],
 )
 def test_the_name_of_a_qdrant_server(store: dict[str, Any], name: str) -> None:
     assert server_name(store) == name
-
-
-def test_an_embedder_of_mem0s_gets_mem0s_words() -> None:
-    section = {"provider": "huggingface", "model": "m", "dims": 384, "url": "http://db"}
-    assert mem0_config.embedder(section) == (
-        "huggingface",
-        {"model": "m", "embedding_dims": 384, "huggingface_base_url": "http://db"},
-    )

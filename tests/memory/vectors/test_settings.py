@@ -13,7 +13,6 @@ from relay.core.errors import ConfigError, RelayError, StorageError
 from relay.memory import vectors
 from relay.memory.backend import StoreUnavailable
 from relay.memory.records import Place, Scope
-from relay.memory.vectors.mem0_points import open_mem0
 from relay.testing.memory_contract import FACTS, NOW, PROJECT, USER, save, texts
 from tests.memory.vectors.cheap import Cheap
 from tests.memory.vectors.test_disk import OPENERS, kinds, opened
@@ -56,29 +55,10 @@ def test_vectors_of_another_length_are_refused(kind: str, tmp_path: Path) -> Non
     opened(kind, tmp_path).close()  # the failure has left nothing locked
 
 
-def test_mem0_is_not_told_another_length_than_the_embedders(tmp_path: Path) -> None:
-    config = {"vector_store": {"provider": "qdrant", "embedding_model_dims": 1536}}
-    with pytest.raises(ConfigError) as caught:
-        open_mem0(config, str(tmp_path), Cheap())
-    assert "1536" in caught.value.message and "64" in caught.value.message
-
-
-@pytest.mark.parametrize(
-    "store",
-    [
-        {"provider": "qdrant", "config": {"path": "{}", "collection_name": "mine"}},
-        {"provider": "qdrant", "path": "{}", "collection_name": "mine"},
-    ],
-)
 @kinds
-def test_a_path_and_a_name_may_be_chosen(kind: str, store: Any, tmp_path: Path) -> None:
+def test_a_path_and_a_name_may_be_chosen(kind: str, tmp_path: Path) -> None:
     chosen = tmp_path / "chosen"
-    if "config" in store:
-        if kind == "qdrant":
-            return  # relay.config.memory_spec flattens it; mem0's own form is for mem0
-        store = {**store, "config": {**store["config"], "path": str(chosen)}}
-    else:
-        store = {**store, "path": str(chosen)}
+    store = {"provider": "qdrant", "path": str(chosen), "collection_name": "mine"}
     backend = OPENERS[kind]({"vector_store": store}, str(tmp_path / "folder"), Cheap())
     save(backend, FACTS[0])
     assert (chosen / "collection" / "mine").is_dir()
