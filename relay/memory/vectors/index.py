@@ -6,10 +6,11 @@ has one owner: its catalogue is read once and then follows what that owner write
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from heapq import nlargest
+from typing import Protocol
 
 from relay.memory.records import Memory, Place
 from relay.memory.vectors import payload
@@ -17,7 +18,6 @@ from relay.memory.vectors.port import Found, Points
 
 #: Near duplicates that are looked at, and followers of one memory: there are a few at most.
 _FEW = 200
-_PAGE = 256
 
 
 class Index(Protocol):
@@ -128,122 +128,77 @@ class _Card:
 
 
 class Catalogue:
-    """A card for each memory, about 500 bytes; the memories themselves are fetched."""
+    """A card for each memory, read once and looked through one by one: 100 000 take some 10 ms. The
+    memories themselves are fetched."""
 
     def __init__(self, points: Points) -> None:
         self._points = points
-        self._read = False
-        self._clear()
+        self._cards: dict[str, _Card] | None = None  # by id
 
-    def _clear(self) -> None:
-        self._cards: dict[str, _Card] = {}
-        self._sorted: list[str] = []
-        self._near: dict[tuple[Place, str], set[str]] = {}
-        self._followers: dict[str, set[str]] = {}
-        self._times: dict[Place, list[tuple[int, str]]] = {}
-
-    def _known(self) -> None:
-        """Read the catalogue when it is not there."""
-        if self._read:
-            return
-        self._clear()
-        places: dict[object, Place | None] = {}
-        for key, fields in self._points.scan({}, payload.LIGHT):
-            name = fields.get(payload.PLACE)
-            place = places.setdefault(name, payload.place_of(name))
-            if place is not None:
-                self._file(_card(key, place, fields))
-        self._sorted = sorted(self._cards)
-        for times in self._times.values():
-            times.sort()
-        self._read = True
-
-    def _file(self, card: _Card) -> None:
-        self._cards[card.id] = card
-        self._near.setdefault((card.place, card.near), set()).add(card.id)
-        if card.supersedes:
-            self._followers.setdefault(card.supersedes, set()).add(card.id)
-        self._times.setdefault(card.place, []).append((card.updated_ms, card.id))
+    def _known(self) -> dict[str, _Card]:
+        """The cards; read when they are not there."""
+        if self._cards is None:
+            found: dict[str, _Card] = {}
+            for key, fields in self._points.scan({}, payload.LIGHT):
+                place = payload.place_of(fields.get(payload.PLACE))
+                if place is not None:
+                    card = _card(key, place, fields)
+                    found[card.id] = card
+            self._cards = found
+        return self._cards
 
     def by_ids(self, ids: Iterable[str]) -> dict[str, Found]:
         return {one.memory.id: one for one in self._fetch(ids)}
 
     def starting_with(self, prefix: str, limit: int) -> list[Found]:
-        self._known()
-        if prefix in self._cards:
+        if prefix in self._known():
             return self._fetch([prefix])
-        at = bisect_left(self._sorted, prefix)
-        begun = [one for one in self._sorted[at : at + limit] if one.startswith(prefix)]
-        return sorted(self._fetch(begun), key=lambda one: one.memory.id)
+        begun = sorted(id_ for id_ in self._known() if id_.startswith(prefix))
+        return sorted(self._fetch(begun[:limit]), key=lambda one: one.memory.id)
 
     def alike(self, place: Place, near: str) -> list[Found]:
-        self._known()
-        return self._fetch(self._near.get((place, near), ()))
+        cards = self._known().values()
+        return self._fetch(one.id for one in cards if one.near == near and one.place == place)
 
     def superseding(self, id_: str) -> list[Found]:
-        self._known()
-        return self._fetch(self._followers.get(id_, ()))
+        return self._fetch(one.id for one in self._known().values() if one.supersedes == id_)
 
     def superseded(self, place: Place) -> set[str]:
-        self._known()
-        return {
-            old
-            for old, followers in self._followers.items()
-            if any(self._cards[one].place == place for one in followers)
-        }
+        cards = self._known().values()
+        return {one.supersedes for one in cards if one.supersedes and one.place == place}
 
     def newest(
         self, places: Sequence[Place], limit: int, before: tuple[int, str] | None
     ) -> list[Memory]:
-        self._known()
-        last: list[tuple[int, str]] = []
-        for place in places:
-            times = self._times.get(place, [])
-            end = len(times) if before is None else bisect_left(times, before)
-            last += times[max(0, end - limit) : end]
-        ids = [id_ for _, id_ in sorted(last, reverse=True)[:limit]]
+        wanted = set(places)
+        times = ((one.updated_ms, one.id) for one in self._known().values() if one.place in wanted)
+        earlier = (time for time in times if before is None or time < before)
+        ids = [id_ for _, id_ in nlargest(limit, earlier)]
         found = self.by_ids(ids)
         return [found[id_].memory for id_ in ids if id_ in found]
 
     def ids(self, place: Place) -> list[tuple[str, str]]:
-        self._known()
-        return sorted((id_, self._cards[id_].key) for _, id_ in self._times.get(place, ()))
+        return sorted((one.id, one.key) for one in self._known().values() if one.place == place)
 
     def counts(self) -> dict[Place, int]:
-        self._known()
-        return {place: len(times) for place, times in self._times.items() if times}
+        return dict(Counter(one.place for one in self._known().values()))
 
     def put(self, found: Found) -> None:
-        if not self._read:
-            return
-        self.drop(found)
-        card = _card(found.key, found.memory.place, payload.to_payload(found.memory))
-        self._file(card)
-        insort(self._sorted, card.id)
-        times = self._times[card.place]
-        insort(times, times.pop())
+        if self._cards is not None:
+            card = _card(found.key, found.memory.place, payload.to_payload(found.memory))
+            self._cards[card.id] = card
 
     def drop(self, found: Found) -> None:
-        card = self._cards.pop(found.memory.id, None)
-        if card is None:
-            return
-        del self._sorted[bisect_left(self._sorted, card.id)]
-        times = self._times[card.place]
-        del times[bisect_left(times, (card.updated_ms, card.id))]
-        _discard(self._near, (card.place, card.near), card.id)
-        _discard(self._followers, card.supersedes, card.id)
+        if self._cards is not None:
+            self._cards.pop(found.memory.id, None)
 
     def spoilt(self) -> None:
-        self._read = False
+        self._cards = None
 
     def _fetch(self, ids: Iterable[str]) -> list[Found]:
-        self._known()
-        keys = [self._cards[id_].key for id_ in dict.fromkeys(ids) if id_ in self._cards]
-        return [
-            found
-            for start in range(0, len(keys), _PAGE)
-            for found in self._points.fetch(keys[start : start + _PAGE])
-        ]
+        cards = self._known()
+        keys = [cards[id_].key for id_ in dict.fromkeys(ids) if id_ in cards]
+        return self._points.fetch(keys)
 
 
 def _card(key: str, place: Place, fields: Mapping[str, object]) -> _Card:
@@ -256,11 +211,3 @@ def _card(key: str, place: Place, fields: Mapping[str, object]) -> _Card:
         str(fields.get(payload.SUPERSEDES) or ""),
         updated if isinstance(updated, int) else 0,
     )
-
-
-def _discard(sets: dict[Any, set[str]], key: object, one: str) -> None:
-    """Take it out of its set; an empty set goes."""
-    if key in sets:
-        sets[key].discard(one)
-        if not sets[key]:
-            del sets[key]

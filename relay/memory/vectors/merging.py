@@ -1,8 +1,7 @@
 """From what a store finds in each place to one list of hits. Pure.
 
 The scores are those of relay.memory.local.ranking: words and meaning are fused within a place, and
-a place counts by how well its best memories answer. Where the store has mixed them itself, as most
-of mem0's do, its scores are taken as they are.
+a place counts by how well its best memories answer.
 """
 
 from __future__ import annotations
@@ -30,12 +29,9 @@ def best(answer: Answer, hidden: set[str], limit: int) -> dict[str, float]:
     """Key -> score of the best of one place, the best first, without the ids ``hidden``."""
     seen = [key for key, id_ in answer.ids.items() if id_ not in hidden]
     meaning = {key: answer.scores[key] for key in seen if key in answer.scores}
-    if answer.words is None:
-        scores = {key: min(score, 1.0) for key, score in meaning.items() if score > 0}
-    else:
-        words = {key: answer.words[key] for key in seen if key in answer.words}
-        fused = ranking.fuse(words, meaning)
-        scores = {key: score for key, score in fused.items() if score > 0}
+    words = {key: answer.words[key] for key in seen if key in answer.words}
+    fused = ranking.fuse(words, meaning)
+    scores = {key: score for key, score in fused.items() if score > 0}
     order = sorted(scores, key=lambda key: (-scores[key], answer.ids[key]))
     return {key: scores[key] for key in order[:limit]}
 
@@ -44,8 +40,6 @@ def fit(
     answer: Answer, chosen: Mapping[str, float], words: Sequence[str], found: Mapping[str, Memory]
 ) -> float:
     """How well the place answers in absolute terms, from 0 to 1."""
-    if answer.words is None:
-        return 1.0
     judged = [key for key in chosen if key in found][:_JUDGED]
     return max(
         (

@@ -21,11 +21,10 @@ class Found:
 class Answer:
     """What a store finds for a query in one place, by key.
 
-    ``words``: BM25, higher is better; None where the store mixes words and meaning itself, and
-    ``scores`` are what it answers, from 0 to 1. Else ``scores`` are cosines. ``ids``: of all keys.
+    ``words``: BM25, higher is better. ``scores``: cosines. ``ids``: of all keys.
     """
 
-    words: Mapping[str, float] | None
+    words: Mapping[str, float]
     scores: Mapping[str, float]
     ids: Mapping[str, str]
 
