@@ -362,7 +362,7 @@ class TurnEngine:
         rows = dispatch_rows.running(self._ledger, AGENT, persona)
         cut_off = self._wrapped.cut_off(rows)
         self._ends.failed(cut_off, f"{persona} ended before it had answered", batch)
-        unread = [one for one in rows if one not in cut_off and not self._wrapped.is_parked(one)]
+        unread = [one for one in rows if one not in cut_off]
         self._done([*cut_off, *self._wrapped.withdraw(unread, batch)], batch)
 
     # -- deadlines

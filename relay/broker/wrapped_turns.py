@@ -24,6 +24,7 @@ from relay.core.message import BY_HOOK, REPORTED, QueueMode, State
 from relay.ledger import dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow
 from relay.ledger.event_rows import OUTSIDE
+from relay.ledger.schema import Delivery
 from relay.ledger.store import Ledger
 
 #: Who has the lease of what a wrapped agent was sent.
@@ -98,33 +99,35 @@ class WrappedTurns:
         assert message.routing is not None
         return not any(one.parked for one in message.routing.routes)
 
+    def _delivery(self, row: DispatchRow) -> Delivery | None:
+        found = self._ledger.delivery(row.message or "", row.persona)
+        return found and found[2]
+
     def is_parked(self, row: DispatchRow) -> bool:
         """Whether it waits for the person's decision, and holds up nothing."""
-        found = self._ledger.delivery(row.message or "", row.persona)
-        return found is not None and found[2].state is State.HELD
+        delivery = self._delivery(row)
+        return delivery is not None and delivery.state is State.HELD
 
     def cut_off(self, rows: Sequence[DispatchRow]) -> list[DispatchRow]:
-        """Of what an agent had that has gone: what it had seen, and not answered. What it had not
-        seen waits for the next of its name anyway."""
-        return [
-            one
-            for one in rows
-            if (found := self._ledger.delivery(one.message or "", one.persona)) is not None
-            and found[2].state is State.SEEN
-        ]
+        """Of what an agent had that has gone: what it had seen, and not answered."""
+        found = ((one, self._delivery(one)) for one in rows)
+        return [one for one, delivery in found if delivery and delivery.state is State.SEEN]
 
     def withdraw(self, rows: Sequence[DispatchRow], batch: Batch) -> list[DispatchRow]:
-        """Take back what no agent has been given yet: who comes next is asked anew. Returns it."""
+        """Take back what no agent has been given yet, nor the person must decide on: who comes next
+        is asked anew. Returns it."""
         taken = []
         for row in rows:
             found = self._ledger.delivery(row.message or "", row.persona)
-            if found is not None and not found[2].state.final and can_cancel(found[2]):
+            if found is None or found[2].state is State.HELD:
+                continue
+            if not found[2].state.final and can_cancel(found[2]):
                 reason = f"{row.persona} has ended; it is sent again when somebody takes the turn"
                 new = advance(found[2], State.CANCELLED, batch.now_ms, reason=reason)
                 self._ledger.begin()
                 self._ledger.update_delivery(found[0], row.persona, new)
                 taken.append(row)
-            elif found is not None and found[2].state is State.CANCELLED:
+            elif found[2].state is State.CANCELLED:
                 taken.append(row)  # with another of the same message
         ids = [one.id for one in taken]
         dispatch_rows.requeue(self._ledger, ids, None, batch.now_ms, failed=False, unread=True)
@@ -134,17 +137,14 @@ class WrappedTurns:
         self, rows: Sequence[DispatchRow], deadline: float, now_ms: int
     ) -> tuple[list[DispatchRow], float]:
         """Which of these are beyond the deadline, and in how many seconds the next one is. The
-        time begins when the agent has the message."""
+        time begins when the agent has the message; without a message it is over."""
         late = []
         rest = deadline
         for row in rows:
-            found = self._ledger.delivery(row.message or "", row.persona)
-            if found is None:  # and never will be
-                late.append(row)
+            delivery = self._delivery(row)
+            if delivery is not None and delivery.state not in (State.SUBMITTED, State.SEEN):
                 continue
-            if found[2].state not in (State.SUBMITTED, State.SEEN):
-                continue
-            begun = found[2].submitted_ms or found[2].updated_ms
+            begun = (delivery.submitted_ms or delivery.updated_ms) if delivery else 0
             left = deadline - (now_ms - begun) / 1000
             if left <= 0:
                 late.append(row)
