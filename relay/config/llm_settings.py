@@ -93,12 +93,11 @@ class LLM:
 def parse_llm(value: object) -> dict[str, Any]:
     """The setting ``llm``, flat and checked, as ``resolved`` or a persona takes it: it has a
     ``command`` or a ``provider``, and no secret. Raises ConfigError."""
-    found = memory_providers.plain(value, "llm")
-    if isinstance(found, dict) and "command" in found:
-        if found.get("mode", HEADLESS) != HEADLESS:
+    if isinstance(value, Mapping) and "command" in value:
+        if value.get("mode", HEADLESS) != HEADLESS:
             raise ConfigError("llm: a program that is asked is headless", hint="leave out mode")
-        return parse_persona("llm", {**found, "mode": HEADLESS}, where="llm").to_json()
-    found = memory_providers.llm(found, "llm")
+        return parse_persona("llm", {**value, "mode": HEADLESS}, where="llm").to_json()
+    found = memory_providers.llm(memory_providers.plain(value, "llm"), "llm")
     for key in found:
         if key not in _KEYS:
             raise ConfigError(f"unknown key {key!r} in llm", hint=f"known: {', '.join(_KEYS)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from relay.broker.client import BrokerClient
+from relay.config.llm_settings import parse_llm
 from relay.core.dispatch import FULL, MINIMAL, PermissionLevel, PermissionSet
 from relay.core.paths import Home
+from relay.worker.automation_llm import LanguageModel
 from tests.agents.gemini.documented import documented_hooks
 from tests.app.test_headless_turn import end, request
 from tests.e2e.wrapped import relay_json
@@ -110,3 +113,22 @@ def test_a_stranger_names_no_file_and_no_command(
     assert told["state"] == "completed", told
     assert "MARK-SECRET" not in json.dumps([one.body for one in model.requests])
     assert not (recipe.cwd / "evil").exists()
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex"])
+def test_the_model_of_automations_answers_without_a_tool(
+    agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+) -> None:
+    recipe = AGENTS[agent].recipe(
+        binary_of(agent), tmp_path / "Ann", model.url, Options(asks=False)
+    )
+    model.when("is it urgent", Say("I look."), Shell("touch urgent"), times=1)
+    model.when_tool(Say('```json\n{"urgent": true}\n```'))
+    settings = parse_llm(
+        {"command": [str(binary_of(agent))], "cwd": str(recipe.cwd), "env": recipe.env}
+    )
+    home = Home(str(tmp_path / "home"))
+    home.create()
+    llm = LanguageModel(settings, home, time.monotonic() + DEADLINE)
+    assert llm("is it urgent? @secret.txt", json=True) == {"urgent": True}
+    assert llm.calls == 1 and not (recipe.cwd / "urgent").exists()

@@ -73,9 +73,10 @@ def test_what_is_no_json_twice_is_an_error_and_so_is_a_server_that_is_away(tmp_p
 
 
 def test_a_program_answers_without_a_tool(tmp_path: Path) -> None:
-    answer = model(program('cat; echo " ${RELAY_AGENT}"'), tmp_path)("Say A.")
+    script = program('cat; echo " ${RELAY_AGENT} $MINE"', env={"MINE": "own"})
+    answer = model(script, tmp_path)("Say A.")
     assert answer.startswith("You answer the questions of a program.")
-    assert answer.endswith("\nSay A. llm")
+    assert answer.endswith("\nSay A. llm own")
     with pytest.raises(NoAnswer, match="sh did not answer: sh has no hooks by which this turn"):
         model({"command": ["sh", "-c", "cat"]}, tmp_path)("?")
     with pytest.raises(NoAnswer, match="sh did not answer: it took longer than"):
