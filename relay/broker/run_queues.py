@@ -369,14 +369,8 @@ class RunQueues:
     def enriched(self, seq: int) -> Json:
         """What automations have added to an event so far: what does not fire, or blocks. Of one key
         the value of the highest priority; what is too much in all is left out."""
-        parts = []
-        for id_, fired, added in automation_runs.enriching(self._ledger, seq):
-            one = self.registry.active.get(id_)
-            blocking = one is not None and one.definition.blocking
-            if blocking or not fired:
-                parts.append((0 if one is None else one.definition.priority, added))
         found: Json = {}
-        for _, added in sorted(parts, key=lambda part: -part[0]):
+        for added in automation_runs.enriching(self._ledger, seq):
             more = {**added, **found}
             if json_text.size_of(more) <= RESULT_MAX:
                 found = more

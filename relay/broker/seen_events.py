@@ -62,4 +62,6 @@ class SeenEvents:
         person = with_address(self._ledger, event.channel, event.sender)
         if person is None:
             return Principal(event.sender_type, event.sender)
-        return Principal(event.sender_type, person.name, person.relationship, person.id)
+        # What somebody calls himself whom nobody has named proves nothing.
+        name = event.sender if person.type is PersonType.UNKNOWN else person.name
+        return Principal(event.sender_type, name, person.relationship, person.id)

@@ -117,14 +117,18 @@ def outcome(ledger: Ledger, event: int, automations: Iterable[str]) -> Json | No
     return {"automations": told, "dispatches": int(made[0][0])}
 
 
-def enriching(ledger: Ledger, event: int) -> list[tuple[str, bool, Json]]:
-    """What automations have added to an event: (automation, whether it fired, its ``enrich``)."""
+def enriching(ledger: Ledger, event: int) -> list[Json]:
+    """What automations have added to an event, of the highest priority first: where they did not
+    fire, or block."""
     found = ledger.rows(
-        "SELECT automation, fired, json_extract(result_json, '$.enrich') FROM automation_runs"
-        " WHERE event=? AND json_extract(result_json, '$.enrich') NOT NULL ORDER BY seq",
+        "SELECT json_extract(r.result_json, '$.enrich') FROM automation_runs r"
+        " JOIN automation_versions v ON v.automation = r.automation AND v.version = r.version"
+        " WHERE r.event=? AND json_extract(r.result_json, '$.enrich') NOT NULL"
+        " AND (NOT r.fired OR json_extract(v.definition_json, '$.blocking'))"
+        " ORDER BY json_extract(v.definition_json, '$.priority') DESC, r.seq",
         (event,),
     )
-    return [(str(one), bool(fired), json.loads(text)) for one, fired, text in found]
+    return [json.loads(row[0]) for row in found]
 
 
 def add_run(

@@ -107,19 +107,20 @@ def test_blocking_ones_run_by_priority_before_all_else_and_what_they_add_travels
     configure("@relay.route\ndef late(event): return HookResult(True, HookRouting('atlas'))")
     slow = "import time\ndef handler(ctx):\n    time.sleep(0.2)\n    return {'enrich': "
     install(home, "low", slow + "{'by': 'low', 'low': 1}}", blocking=True, priority=1)
-    install(home, "high", slow + "{'by': 'high', 'high': 1}}", blocking=True, priority=2)
+    both_at_once = "{'by': 'high', 'high': 1}, 'fire': True, 'agent': 'eve', 'disable': True}"
+    install(home, "high", slow + both_at_once, blocking=True, priority=2)
     fires = "def handler(ctx): return {'fire': True, 'agent': 'bob', 'context': {'data': {'x': 1}}}"
     install(home, "plain", fires, priority=3)
     with broker_thread(home), connect(home) as client:
         client.request("event", outside=outside("1"))
-        client.request("event", outside=outside("2"))
-        found = ran(home, 6)
-    one, two = ([f["name"] for f in found if f["body"] == "hello"][part::2] for part in (0, 1))
-    assert one + two and [f["name"] for f in found].index("plain") >= 2
-    both = {"by": "high", "high": 1, "low": 1}
-    assert sorted(dispatched(home)) == 2 * [
-        ("automation/plain", "bob", "mail:dm:mom@x", None, {**both, "x": 1})
-    ] + 2 * [("user/late", "atlas", "mail:dm:mom@x", None, both)]
+        found = ran(home, 3)
+    assert [one["name"] for one in found] == ["high", "low", "plain"]
+    both, session = {"by": "high", "high": 1, "low": 1}, "mail:dm:mom@x"
+    assert sorted(dispatched(home), key=lambda one: one[1]) == [
+        ("user/late", "atlas", session, None, both),
+        ("automation/plain", "bob", session, None, {**both, "x": 1}),
+        ("automation/high", "eve", session, None, {"by": "high", "high": 1}),
+    ]
 
 
 def test_a_blocking_one_that_hangs_holds_an_event_up_until_its_deadline(
@@ -232,6 +233,7 @@ def test_principals_are_those_of_the_persons_table(home: Home) -> None:
     told = "def handler(ctx): return {'enrich': {'who': vars_of(ctx.principal)}}\n"
     told += "def vars_of(who): return [str(who.type), who.name, who.relationship]"
     install(home, "family", told, triggers=family)
+    install(home, "moms", told, triggers={"principal": {"name": "mom"}})
     install(home, "agents", told, triggers={"principal": {"type": "agent"}})
     install(home, "owner", told, triggers={"principal": {"type": "owner"}})
     with broker_thread(home), connect(home) as person:
@@ -239,14 +241,15 @@ def test_principals_are_those_of_the_persons_table(home: Home) -> None:
             "person_add", name="Mom", relationship="family", addresses=[["mail", "mom@x"]]
         )
         person.request("event", outside=outside("1", "from mom"))
-        person.request("event", outside={**outside("2", "from another"), "sender": "eve@x"})
+        stranger = {"sender": "eve@x", "sender_name": "Mom"}  # proves nothing
+        person.request("event", outside={**outside("2", "from another"), **stranger})
         with register(home, "Ann") as agent:
             agent.request("event", kind="match", body="from ann")
         person.request("event", kind="note", body="from me")
-        found = ran(home, 3)
+        found = ran(home, 4)
     who = {one["body"]: json.loads(one["result"])["enrich"]["who"][:2] for one in found}
     assert who["from mom"] == ["known", "Mom"] and who["from ann"] == ["agent", "Ann"]
-    assert sorted(one["name"] for one in found) == ["agents", "family", "owner"]
+    assert sorted(one["name"] for one in found) == ["agents", "family", "moms", "owner"]
 
 
 def test_without_an_agent_the_persona_of_the_session_is_meant(home: Home) -> None:
