@@ -38,16 +38,11 @@ class AutomationRegistry:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self.active: dict[str, ActiveAutomation] = {}
-        self.reload()
-
-    def reload(self) -> None:
-        """Read all of them again: one was registered, changed, switched on or off."""
-        rows = automation_rows.by_status(self._ledger, AutomationStatus.ACTIVE)
+        rows = automation_rows.by_status(ledger, AutomationStatus.ACTIVE)
         self.active = {row.id: one for row in rows if (one := _active(row)) is not None}
 
     def refresh(self, id_: str) -> None:
-        """Read one again: a run of it was stored."""
+        """Read one again: it was changed, or a run of it was stored."""
         row = automation_rows.by_id(self._ledger, id_)
         one = None if row is None else _active(row)
         if one is None:

@@ -103,9 +103,9 @@ class Automations:
         """Whether an event is matched, or an automation runs."""
         return bool(self._arrived or self._holds) or self.runs.busy
 
-    def changed(self) -> None:
-        """Automations were registered, updated, switched on or off, or deleted."""
-        self.runs.registry.reload()
+    def changed(self, id_: str) -> None:
+        """An automation was registered, updated, switched on or off, or deleted."""
+        self.runs.registry.refresh(id_)
         self._look_again()
         self.runs.look_again()
 

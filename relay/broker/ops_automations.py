@@ -71,10 +71,10 @@ class AutomationOps:
         automations: Automations,
         *,
         fault: Callable[[], RelayError],
-        changed: Callable[[], None],
+        changed: Callable[[str], None],
     ) -> None:
-        """``changed`` is called once other automations are active; ``fault`` logs the exception in
-        flight and returns what a client is told of it."""
+        """``changed`` is called with the id of one that was changed; ``fault`` logs the exception
+        in flight and returns what a client is told of it."""
         self._later = LaterAnswers(committer, fault)
         self._trials = AutomationTrials(home, ledger, directory, automations, self._later)
         self._reports = AutomationReports(ledger)
@@ -247,7 +247,7 @@ class AutomationOps:
     # -- what all of them do
 
     def _done(self, id_: str, batch: Batch) -> Json:
-        batch.after.append(self._changed)
+        batch.after.append(partial(self._changed, id_))
         row = automation_rows.by_id(self._ledger, id_)
         assert row is not None
         return {"automation": shown(row, batch.now_ms)}

@@ -202,7 +202,7 @@ class BrokerServer:
             configs,
             self._automations,
             fault=fault,
-            changed=self._automations_changed,
+            changed=self._automation_changed,
         )
         self._adapter_events = AdapterEvents(self._events, committer, self._channels)
         self._persons = PersonOps(ledger, directory, self._engine)
@@ -300,8 +300,8 @@ class BrokerServer:
                 for connection in list(self._connections):
                     connection.abort()
 
-    def _automations_changed(self) -> None:
-        self._automations.changed()
+    def _automation_changed(self, id_: str) -> None:
+        self._automations.changed(id_)
         self._clock.look()
 
     def stop(self) -> None:

@@ -53,7 +53,8 @@ def test_the_registry_has_what_is_active_and_was_loaded(ledger: Ledger) -> None:
     unseen = replace(VERSION, definition=None)
     rows.add(ledger, "A2", "unseen", AutomationStatus.PAUSED, None, unseen, 5)
     rows.set_status(ledger, "A1", AutomationStatus.DISABLED, "it disabled itself", 6)
-    registry.reload()
+    for id_ in ("A1", "A2"):
+        registry.refresh(id_)
     assert not registry.active and rows.count_unseen(ledger) == 1
 
 
