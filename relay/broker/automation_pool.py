@@ -26,6 +26,7 @@ from relay.core import json_text
 from relay.core.child_process import python
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
+from relay.directive.escape import clean
 from relay.protocol.broker import Json, error_from
 from relay.protocol.worker import ERROR_MAX, LOG_MAX, STATE_MAX
 
@@ -324,7 +325,8 @@ class AutomationPool:
 
 
 def _answer(said: Json, started_ms: int) -> RunAnswer:
-    """Read it. Raises TypeError or ValueError: the code that runs there may write anything."""
+    """Read it, with its texts as a terminal may show them. Raises TypeError or ValueError: the code
+    that runs there may write anything."""
     error, state = said["error"], said["state"]
     latency_us, llm_calls, log = said["latency_us"], said["llm_calls"], said["log"]
     good = type(latency_us) is int and type(llm_calls) is int and isinstance(log, str)
@@ -337,10 +339,6 @@ def _answer(said: Json, started_ms: int) -> RunAnswer:
         raise ValueError(wrong.message) from wrong
     if result is not None:
         json_text.size_of(result.to_json())  # no text that cannot be stored
-    told = None if error is None else _storable(error[:ERROR_MAX])
-    kept = _storable(log[: 2 * LOG_MAX])
+    told = None if error is None else clean(error[:ERROR_MAX])
+    kept = clean(log[: 2 * LOG_MAX])
     return RunAnswer(started_ms, latency_us, result, told, llm_calls, kept, state)
-
-
-def _storable(text: str) -> str:
-    return text.encode(errors="replace").decode()

@@ -150,6 +150,9 @@ def test_a_file_is_loaded_for_what_it_says(home: Home, monkeypatch: pytest.Monke
     ("body", "why"),
     [
         pytest.param("1 / 0", "ZeroDivisionError: division by zero (line 3)", id="raises"),
+        pytest.param(
+            "raise OSError('\\x1b[2J\\ud800')", "OSError: [2J\ufffd (line 3)", id="escapes"
+        ),
         pytest.param("import sys; sys.exit(3)", "SystemExit: 3 (line 3)", id="sys.exit"),
         pytest.param("import os; os._exit(3)", "its worker ended with status 3", id="_exit"),
         pytest.param("import os; os.abort()", "its worker was ended by SIGABRT", id="abort"),
@@ -366,6 +369,33 @@ def test_a_flood_of_output_and_of_log_lines_is_cut(home: Home) -> None:
     assert answer.log.endswith("(more was logged than is kept)\n")
     log = Path(home.logs) / "automations.log"
     assert 0 < log.stat().st_size < 1_100_000
+
+
+def test_a_worker_without_work_ends_and_the_next_run_has_another(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automation_pool, "IDLE", 0.05)
+    says = file("import os\ndef handler(ctx): return {'enrich': {'pid': os.getpid()}}")
+
+    async def use(pool: AutomationPool) -> set[int]:
+        found = []
+        for _ in range(2):
+            answer = await pool.run(question(), lambda: says)
+            assert answer.result is not None and answer.result.enrich is not None
+            found.append(answer.result.enrich["pid"])
+            while not gone(found[-1]):
+                await asyncio.sleep(0.01)
+        return set(found)
+
+    assert len(pooled(home, use)) == 2
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 def test_when_the_broker_stops_who_waits_gets_no_answer(home: Home) -> None:
