@@ -131,7 +131,8 @@ class ServiceProcess(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._read_all = True
-        self.kill()  # it can say no more
+        if not self._how:
+            self._popen.kill()  # it can say no more, and has ended what it had started
         self._report_end()
 
     # -- the process

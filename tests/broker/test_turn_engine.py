@@ -665,6 +665,9 @@ def test_one_who_goes_on_for_too_long_in_a_group_is_told_of_once_and_stops_nobod
     with broker_thread(home), connect(home) as client:
         unsent = [("done: a", "queued")]
         wait_until(lambda: states(client) == unsent, what="an answer without a channel")
+        [answer] = client.request("dispatches")["rows"]
+        client.request("redispatch", which=[answer["id"]], drop=True)
+        assert states(client) == []
         assert states(client, dead=True) == [("b", "dead"), ("c", "dead"), ("d", "dead")]
         told = [text for _, text in inbox(client) if text.startswith("chat:bot")]
         assert len(told) == 1 and "relay broker retry atlas" in told[0]
