@@ -137,7 +137,9 @@ class BrokerServer:
             home, log=log, asked=lambda key, said: self._adapter_events.asked(key, said)
         )
         self._hook_log = HookRuns(ledger, directory)
-        stages = Stages(ledger, home, configs, self._workers, committer, self._hook_log, log=log)
+        stages = self._stages = Stages(
+            ledger, home, configs, self._workers, committer, self._hook_log, log=log
+        )
         self._channels = Channels(configs, self._workers, log=log)
         self._answers = AnswerDeliveries(
             ledger, directory, windows, committer, self._held, self._channels, stages, log=log
@@ -276,6 +278,7 @@ class BrokerServer:
             self._ledgers.close()
             await self._committer.drain()
             self._evaluations.close()
+            self._stages.close()
             await self._automations.close()
             await self._workers.close()
             await self._engine.close()

@@ -55,10 +55,16 @@ class Stages:
         self._waiting: deque[tuple[HookEventName, Json]] = deque()
         self._in_hand = 0
         self._left_out = 0
+        self._closed = False
+
+    def close(self) -> None:
+        """The broker stops: nothing more is told."""
+        self._closed = True
+        self._waiting.clear()
 
     def wants(self, event: HookEventName) -> bool:
         """Whether a hook is registered for it: it costs a look-up."""
-        return any(
+        return not self._closed and any(
             one.manifest is None or event.value in one.manifest.events
             for one in self._configs.applying(None)
         )
