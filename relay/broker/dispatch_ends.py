@@ -169,7 +169,7 @@ class DispatchEnds:
         self, rows: Sequence[DispatchRow], what: str, batch: Batch, *, dead: bool, owner_too: bool
     ) -> None:
         row = rows[-1]
-        text = " ".join(row.body.split())
+        text = " ".join(row.body.split()) or row.kind
         text = f"“{text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}”"
         if len(rows) > 1:
             text += f" (and {len(rows) - 1} before it)"
