@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from tests.support import wait_until
 
 Json = dict[str, Any]
 
+KILLS = int(os.environ.get("RELAY_KILLS", "2"))
 _FILE = """
 from relay import Automation, AutomationResult
 {code}
@@ -271,25 +274,32 @@ def test_without_an_agent_the_persona_of_the_session_is_meant(home: Home) -> Non
 
 
 def test_a_killed_broker_runs_what_has_no_result_again_and_marks_it(home: Home) -> None:
-    """SIGKILL while they run: every event is evaluated, and dispatched once by each."""
-    slow = "import time\ndef handler(ctx):\n    time.sleep(0.05)\n    return True"
-    install(home, "first", slow, blocking=True)
-    install(home, "second", slow)
-    install(home, "third", slow)
-    with connect(home) as client:
-        for number in range(8):
-            client.request("event", outside=outside(str(number), str(number)))
-        wait_until(
-            lambda: rows(home, "SELECT count(*) FROM automation_runs")[0][0] > 8, what="some runs"
-        )
-    kill_broker(home)
+    """SIGKILL while they run, again and again: each event is evaluated, dispatched and counted once
+    by each."""
+    counts = "import time\ndef handler(ctx):\n    time.sleep(0.02)\n"
+    counts += "    ctx.state['seen'] = ctx.state.get('seen', 0) + 1\n    return True"
+    for name, blocking in (("first", True), ("second", True), ("third", False), ("fourth", False)):
+        install(home, name, counts, blocking=blocking)
+
+    def runs() -> int:
+        return int(rows(home, "SELECT count(*) FROM automation_runs")[0][0])
+
+    for kill in range(KILLS):
+        with connect(home) as client:
+            for number in range(kill * 10, kill * 10 + 10):
+                client.request("event", outside=outside(str(number), str(number)))
+            enough = range(runs() + 6)
+            wait_until(partial(lambda few: runs() not in few, enough), what="some runs")
+        kill_broker(home)
     with connect(home):
-        found = ran(home, 24)
+        found = ran(home, KILLS * 40)
     pairs = [(one["body"], one["name"]) for one in found]
-    assert len(set(pairs)) == len(pairs) == 24
-    assert len(dispatched(home)) == 24
-    # Of each the one that may have begun.
-    assert 0 < len([one for one in found if one["retry"]]) <= 3
+    assert len(set(pairs)) == len(pairs) == len(dispatched(home)) == KILLS * 40
+    assert rows(home, "SELECT DISTINCT value_json FROM automation_state") == [(str(KILLS * 10),)]
+    # Of each, at each kill, the one that may have begun.
+    retries = [one for one in found if one["retry"]]
+    print(f"{KILLS} kills, {len(found)} runs, {len(retries)} retries")
+    assert 0 < len(retries) <= KILLS * 4
 
 
 def test_a_tick_is_for_whose_schedule_it_is_and_the_minute_s_for_who_asks_for_it(
