@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Bytes of one file, as relay.automation.definition has it.
 _SOURCE_MAX = 256 * 1024
+#: Characters of a run's log below its row: the end of it.
+_LOG_SHOWN = 300
 _STATUS = ("active", "paused", "disabled", "deleted")
 _HEAD = ("NAME", "STATUS", "VERSION", "LAST FIRED", "BY", "RUNS FOR")
 _RUNS_HEAD = ("TIME", "EVENT", "KIND", "FROM", "RESULT", "MS", "LLM", "ERROR")
@@ -230,7 +232,8 @@ def runs_verb(options: Any) -> int:
             )
             for row in rows
         ]
-        table.table(_RUNS_HEAD, cells, width=table.columns())
+        logs = [" ".join((row["log"] or "").split())[-_LOG_SHOWN:] for row in rows]
+        table.table(_RUNS_HEAD, cells, width=table.columns(), remarks=logs)
     if answer["more"]:
         output.note("older ones are left out: --last N shows more")
     return 0

@@ -15,6 +15,7 @@ from relay.core.errors import RelayError
 from relay.core.paths import Home
 from tests.broker.support import register
 from tests.cli.conftest import Run
+from tests.support import wait_until
 
 INSIDE = {"RELAY_RUN": "run-1", "RELAY_TOKEN": "secret"}
 FILE = """
@@ -123,6 +124,30 @@ def test_a_second_one_of_the_name_is_refused(relay: Run, tmp_path: Path) -> None
     assert done.stdout.splitlines()[0] == "codes: active, version 1 (as it was)"
     done = relay("automation", "register", written(tmp_path, stem="again"))
     assert done.returncode == 2 and "relay automation update codes" in done.stderr
+
+
+def test_runs_are_shown_with_their_errors_and_logs(relay: Run, tmp_path: Path) -> None:
+    relay("person", "add", "Mom", "--relationship", "family", "--address", "sms:+1555")
+    path = tmp_path / "codes.py"
+    handler = "def handler(ctx):\n    ctx.log.info('saw %s', ctx.event.content)\n"
+    handler += "    return {'fire': False, 'disable': 1 / (ctx.event.content != 'bad') > 0}\n"
+    path.write_text(
+        handler + FILE.format(name="codes", result="0").replace("lambda ctx: 0", "handler")
+    )
+    relay("automation", "register", str(path))
+    for content in ("bad", "good"):
+        event = {"channel": "sms", "sender": "+1555", "content": content}
+        relay("ingest", "event", json.dumps(event))
+    wait_until(lambda: len(shown(relay, "runs", "codes")) == 2, what="both runs")
+    [bad, good] = relay("automation", "runs", "codes").stdout.splitlines()[1::2]
+    assert "failed" in bad and "ZeroDivisionError" in bad
+    assert "nothing, disabled itself" in good
+    assert "saw good" in relay("automation", "runs", "codes", "--last", "1").stdout
+    [row] = shown(relay, "runs", "codes", "--errors-only")
+    assert row["error"].startswith("ZeroDivisionError") and "saw bad" in row["log"]
+    assert "it disabled itself" in relay("automation", "list").stdout
+    about = shown(relay, "info", "codes")["health"]["window"]
+    assert (about["runs"], about["errors"], about["fires"]) == (2, 1, 0)
 
 
 # -- agents
