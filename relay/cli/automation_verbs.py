@@ -307,8 +307,8 @@ def _json(row: Json) -> Json:
 
 
 def _status(row: Json) -> str:
-    circuit = row["circuit"]
-    return row["status"] if circuit == "closed" else f"{row['status']}, circuit {circuit}"
+    rests = row["status"] == "active" and row["circuit"] != "closed"
+    return f"{row['status']}, circuit {row['circuit']}" if rests else str(row["status"])
 
 
 def _runs_for(row: Json) -> str:
@@ -341,8 +341,8 @@ def _print(row: Json) -> None:
     line("sha256", row["sha256"])
     line("created", f"{table.when(row['created_ms'])} by {row['registered_by']}")
     newest = row["versions"][0]
-    line("version", f"{newest['version']}, {table.when(newest['created_ms'])}")
-    line("", f"by {newest['registered_by']}")
+    since = f", {table.when(newest['created_ms'])} by {newest['registered_by']}"
+    line("version", f"{row['version']}{since if row['version'] > 1 else ''}")
     if row["next_tick_ms"] is not None:
         line("next tick", output.clock(row["next_tick_ms"], now_ms))
     if row["last_fired_ms"] is not None:
