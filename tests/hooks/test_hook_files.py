@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from relay.core.errors import ConfigError
 from relay.hooks import hook_files as module
-from relay.hooks.events import HookEventName
+from relay.hooks.events import EVENTS, HookEventName
 from relay.hooks.hook_files import (
     PROBLEMS_MAX,
     HookSpec,
@@ -71,6 +71,7 @@ def test_the_events_of_claude_code(name: str, event: HookEventName) -> None:
 
 
 OURS_ONLY = {HookEventName.OUTPUT, HookEventName.IDLE, HookEventName.MESSAGE_RECEIVED}
+OURS_ONLY |= {event for event, spec in EVENTS.items() if spec.of_broker}
 
 
 @pytest.mark.parametrize("event", [event for event in HookEventName if event not in OURS_ONLY])
