@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 #: Bytes of memory, and descriptors.
 MEMORY_MAX, FILES_MAX = 1 << 30, 256
-#: Bytes of memory beyond which a worker takes no further run.
+#: Bytes of memory that a worker may have needed to take a further run.
 _MEMORY_LEFT = MEMORY_MAX // 2
 #: Seconds of the processor for a source to be loaded.
 LOAD_DEADLINE = 10.0
@@ -65,6 +65,7 @@ class AutomationWorker:
         self._environment = dict(os.environ)
         threading.Thread(target=self._read, daemon=True).start()
         self._threads = _thread._count()
+        self._peak = _peak()  # Linux counts what the broker had when it started this process
 
     def serve(self) -> None:
         """Answer until a run has left something behind."""
@@ -146,9 +147,7 @@ class AutomationWorker:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
             return True  # a child that runs
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        peak *= 1 if sys.platform == "darwin" else 1024
-        return _thread._count() > self._threads or peak > _MEMORY_LEFT
+        return _thread._count() > self._threads or _peak() > self._peak + _MEMORY_LEFT
 
 
 def load(path: str, source: str) -> Loaded:
@@ -210,6 +209,12 @@ def _where(error: BaseException, path: str) -> str:
 
 def _of(frame: types.FrameType, path: str) -> bool:
     return frame.f_code.co_filename == path
+
+
+def _peak() -> int:
+    """The most bytes of memory that this process has had."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def main() -> None:
