@@ -300,7 +300,7 @@ def _given(request: ClientRequest) -> _GivenFile:
     if len(data) > SOURCE_MAX:
         raise UsageError(
             f"{path} has more than {SOURCE_MAX} bytes",
-            hint="import what is large",
+            hint="put what is large into a package",
             code="too_large",
         )
     return _GivenFile(path, source, hashlib.sha256(data).hexdigest())
@@ -315,6 +315,8 @@ def _taken(row: AutomationRow) -> UsageError:
 def folder_of(path: str, home: Home) -> str | None:
     """The project that a file belongs to, whose agents' events it is run for; None: all events."""
     folder = os.path.dirname(path)
-    if folder == os.path.join(home.root, "automations") or not folder.endswith(f"/{_FOLDER}"):
+    if folder == os.path.join(os.path.realpath(home.root), "automations") or not folder.endswith(
+        f"/{_FOLDER}"
+    ):
         return None
     return folder.removesuffix(f"/{_FOLDER}") or "/"

@@ -122,13 +122,25 @@ def _meant(client: BrokerClient, which: str | None, yes: bool) -> list[Json]:
     if which is not None:
         row = client.request("automation_info", name=which)["automation"]
         return [{**_file(row["path"]), "name": row["name"]}]
-    rows = client.request("automations")["rows"]
-    edited = [row for row in rows if row["loaded"] and _edited(row) == _EDITED]
-    for row in edited:
-        output.note(f"{row['name']}: {row['path']} was edited")
+    edited = []
+    for row in client.request("automations")["rows"]:
+        if row["loaded"] and _edited(row) == _EDITED:
+            edited.append({**_file(row["path"]), "name": row["name"]})
+            _print_change(client, edited[-1])
     if edited and not output.agreed("Have them run as they are now?", yes=yes):
         return []
-    return [{**_file(row["path"]), "name": row["name"]} for row in edited]
+    return edited
+
+
+def _print_change(client: BrokerClient, new: Json) -> None:
+    """What an update would change, line by line."""
+    import difflib
+
+    about = client.request("automation_info", name=new["name"], source=True)["automation"]
+    texts = about["source"].splitlines(), new["source"].splitlines()
+    versions = f"{new['name']}, version {about['version']}", new["path"]
+    for line in difflib.unified_diff(*texts, *versions, n=2, lineterm=""):
+        output.note(line)
 
 
 def list_verb(options: Any) -> int:

@@ -74,7 +74,9 @@ def test_an_edited_file_runs_once_it_is_taken(relay: Run, tmp_path: Path) -> Non
     assert "relay automation update codes takes the new one" in relay("automation", "list").stdout
     assert "lambda ctx: True" in relay("automation", "info", "codes", "--source").stdout
     assert relay("automation", "update").returncode == 2  # nobody agrees
-    assert relay("automation", "update", "--yes").stdout == "codes: active, version 2\n"
+    done = relay("automation", "update", "--yes")
+    assert done.stdout == "codes: active, version 2\n"
+    assert '+    "handler": lambda ctx: False,' in done.stderr
     assert "lambda ctx: False" in relay("automation", "info", "codes", "--source").stdout
     assert "nothing is taken" in relay("automation", "update").stderr
     assert "(as it was)" in relay("automation", "update", path).stdout
