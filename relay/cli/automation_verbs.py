@@ -264,8 +264,18 @@ def _result(row: Json) -> str:
 
 
 def _file(path: str) -> Json:
-    """A file as the broker is told of it. Raises UsageError."""
-    path = os.path.realpath(os.path.expanduser(path))
+    """A file as the broker is told of it; a bare name may also lie where automations are kept.
+    Raises UsageError."""
+    path = os.path.expanduser(path)
+    usual = (
+        os.path.join(".relay", "automations"),
+        os.path.join(Home.from_env().root, "automations"),
+    )
+    for folder in () if os.sep in path or os.path.exists(path) else usual:
+        if os.path.exists(os.path.join(folder, path)):
+            path = os.path.join(folder, path)
+            break
+    path = os.path.realpath(path)
     try:
         source = read_file(path, _SOURCE_MAX).decode()
     except OSError as error:

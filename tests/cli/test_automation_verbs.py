@@ -120,6 +120,17 @@ def test_what_cannot_be_loaded_is_refused(relay: Run, tmp_path: Path, text: str,
     assert shown(relay, "list") == []
 
 
+def test_a_bare_name_is_looked_for_where_automations_are_kept(
+    relay: Run, broker_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / ".relay" / "automations", "here")
+    for name in ("here", "there"):
+        written(Path(broker_home.root) / "automations", name)
+    folders = {name: shown(relay, "register", f"{name}.py")["folder"] for name in ("here", "there")}
+    assert folders == {"here": str(tmp_path), "there": None}
+
+
 def test_a_second_one_of_the_name_is_refused(relay: Run, tmp_path: Path) -> None:
     relay("automation", "register", written(tmp_path))
     done = relay("automation", "register", written(tmp_path))
