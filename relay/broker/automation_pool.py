@@ -107,13 +107,16 @@ class _Worker:
         self._number = 0
         self._why = ""  # it was told to end
         self._loop = asyncio.get_running_loop()
+        env = own_environment(home.root)
+        # It runs for many projects, in whose folders agents write: nothing is imported from there.
+        env.pop(b"PYTHONPATH", None)
         self._process = ServiceProcess(
             [*command, home.root],
             cwd=home.root,
             log=os.path.join(home.logs, "automations.log"),
             received=self._received,
             ended=self._on_end,
-            env=own_environment(home.root),
+            env=env,
         )
         self._timer = self._loop.call_later(START_LIMIT, self.end, "did not start")
 
@@ -212,7 +215,7 @@ class AutomationPool:
         waits = bool(self._urgent or self._others)
         return waits or any(one.job is not None for one in self._workers)
 
-    async def load(self, path: str, source: str) -> Json:
+    async def load(self, path: str, source: str) -> Definition:
         """The definition of the automation whose file, at ``path``, is ``source``.
 
         Raises RelayError.
@@ -227,7 +230,7 @@ class AutomationPool:
             raise UsageError(why, hint=error.hint) from error
         if isinstance(refused := said.get("error"), dict):
             raise error_from(refused)
-        return Definition.of(said.get("definition")).to_json()
+        return Definition.of(said.get("definition"))
 
     async def run(
         self, question: Json, source: Callable[[], str], *, urgent: bool = False

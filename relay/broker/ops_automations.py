@@ -285,7 +285,7 @@ class AutomationOps:
             raise _taken(taken)
 
     async def _load(self, path: str, source: str) -> Definition:
-        return Definition.of(await self._pool.load(path, source))
+        return await self._pool.load(path, source)
 
 
 def _given(request: ClientRequest) -> _GivenFile:

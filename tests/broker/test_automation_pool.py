@@ -124,7 +124,7 @@ def test_a_handler_sees_the_event_and_its_answer_comes_back(home: Home) -> None:
 def test_a_file_is_loaded_for_what_it_says(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(pool: AutomationPool) -> None:
         found = await pool.load("/x.py", file("def handler(ctx): 1", priority=3, blocking=True))
-        assert (found["name"], found["priority"], found["blocking"]) == ("one", 3, True)
+        assert (found.name, found.priority, found.blocking) == ("one", 3, True)
         for source, why in (
             ("x = 1", "/x.py has no automation at its top"),
             ("def f(:", "/x.py:1: invalid syntax"),
@@ -355,6 +355,21 @@ def test_a_run_has_limits_of_its_own(home: Home) -> None:
     assert answer.result is not None and answer.result.enrich is not None
     assert answer.result.enrich["limits"] == [1 << 30, 256, 0]
     assert 6 <= answer.result.enrich["left"] <= 8.0
+
+
+def test_a_worker_speaks_for_the_person_and_imports_nothing_that_agents_may_write(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "colorsys.py").write_text("evil = True")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("RELAY_RUN", "01AGENT")
+    monkeypatch.chdir(tmp_path)
+    source = file(
+        "import colorsys, os\n"
+        "def handler(ctx): return hasattr(colorsys, 'evil') or 'RELAY_RUN' in os.environ"
+    )
+    [answer] = ran(home, source)
+    assert answer.result == AutomationResult(fire=False), answer.error
 
 
 def test_a_flood_of_output_and_of_log_lines_is_cut(home: Home) -> None:
