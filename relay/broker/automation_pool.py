@@ -82,10 +82,10 @@ def llm_settings(configs: TrustedConfigs, folder: str | None) -> Json | None:
 class _Job:
     """One question that waits for a worker, or is with one."""
 
-    def __init__(self, question: Json, source: Callable[[], str], deadline: float) -> None:
+    def __init__(self, question: Json, source: Callable[[], str]) -> None:
         self.question = question
         self.source = source
-        self.deadline = deadline
+        self.deadline = float(question["deadline"])
         #: Which source it is of; None for one that is only loaded.
         self.key = (question["automation"], question["version"]) if "event" in question else None
         self.began = time.monotonic()
@@ -220,9 +220,9 @@ class AutomationPool:
 
         Raises RelayError.
         """
-        question: Json = {"do": "load", "path": path}
+        question: Json = {"do": "load", "path": path, "deadline": LOAD_DEADLINE}
         try:
-            said = await self._ask(_Job(question, lambda: source, LOAD_DEADLINE), urgent=True)
+            said = await self._ask(_Job(question, lambda: source), urgent=True)
         except RelayError as error:
             if error.code != "worker_ended":
                 raise
@@ -241,7 +241,7 @@ class AutomationPool:
         Whatever happens to it is its answer. Raises RelayError where it was not begun: of the code
         ``busy`` (later it may be), or ``stopping``.
         """
-        job = _Job({"do": "run", **question}, source, question["deadline"])
+        job = _Job({"do": "run", **question}, source)
         try:
             said = await self._ask(job, urgent=urgent)
             return _answer(said, job.began_ms)

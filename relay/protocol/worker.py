@@ -27,7 +27,7 @@ HookResult.to_json makes. The end of the socket means stop.
 A worker of automations belongs to none of them, and has one question at a time. Its first line is
 ``{"ready": true}``, and it says nothing unasked::
 
-    {"id": int, "do": "load", "path", "source"}
+    {"id": int, "do": "load", "path", "source", "deadline"}
         -> {"id", "definition": Definition} or {"id", "error": {…}}
     {"id": int, "do": "run", "automation": id, "version", "path", "source": str or null, "event",
      "principal", "permissions", "session": {"key", "persona"}, "deadline", "dry": bool,

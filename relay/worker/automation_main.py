@@ -42,8 +42,6 @@ Json = dict[str, Any]
 MEMORY_MAX, FILES_MAX = 1 << 30, 256
 #: Bytes of memory that a worker may have needed to take a further run.
 _MEMORY_LEFT = MEMORY_MAX // 2
-#: Seconds of the processor for a source to be loaded.
-LOAD_DEADLINE = 10.0
 
 
 class Loaded(NamedTuple):
@@ -96,8 +94,7 @@ class AutomationWorker:
         self._channel.sendall(json_text.dumps(fields).encode() + b"\n")
 
     def _answer(self, asked: Json) -> Json:
-        deadline = asked.get("deadline", LOAD_DEADLINE)
-        limit(resource.RLIMIT_CPU, int(time.process_time() + deadline) + 1)
+        limit(resource.RLIMIT_CPU, int(time.process_time() + asked["deadline"]) + 1)
         if asked["do"] == "run":
             return self._run(asked)
         try:
