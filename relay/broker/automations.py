@@ -143,46 +143,53 @@ class Automations:
         if BLOCKING in keys:
             batch.after.append(self._hold_soon)
         elif keys:
-            batch.after.append(partial(self._arrive, message))
+            batch.last.append(partial(self._split_at_once, message))
         return keys
-
-    def _arrive(self, message: Accepted) -> None:
-        if message.seq:  # not one that was stored before
-            self._arrived.append(message.seq)
-            self._split_soon()
 
     # -- the stage
 
     def _split_soon(self) -> None:
         if self._arrived and not self._splitting and not self._closed:
             self._splitting = True
-            self._committer.submit_job(self._split)
+            self._committer.submit_job(self._split_some)
 
-    def _split(self, batch: Batch) -> None:
-        """Make of some events that are due one row for each automation that matches."""
+    def _split_some(self, batch: Batch) -> None:
         page = [self._arrived.popleft() for _ in range(min(PAGE, len(self._arrived)))]
+        batch.after.append(partial(self._split_done, page))
+        self._split(page, batch)
+
+    def _split_done(self, page: list[int]) -> None:
+        self._known.difference_update(page)
+        self._splitting = False
+        self._split_soon()
+
+    def _split_at_once(self, message: Accepted, batch: Batch) -> None:
+        # In the commit that stores the event: that spares the disk another one.
+        if message.seq:  # not one that was stored before
+            batch.on_failure.append(partial(self.seen.forget, message.seq))
+            self._split([message.seq], batch)
+
+    def _split(self, page: list[int], batch: Batch) -> None:
+        """Make of some events that are due one row for each automation that matches."""
         batch.on_failure.append(partial(self._split_later, page))
         self._ledger.begin()
-        wanted: set[str] = set()
+        wanted: dict[str, None] = {}
         for seq in page:
             hops = evaluation_rows.settle(self._ledger, STAGE, seq)
+            held_up = seq in self._known
+            if hops is None and not held_up:
+                continue
             seen = self.seen.of(seq)
-            if seq not in self._known:
+            if not held_up:
                 self._tell_who(seen, batch)
             found = [one.id for one in self._matching(seen) if not one.definition.blocking]
             if hops is None or not found:
                 self.runs.look_if_over(seq, batch)
                 continue
             evaluation_rows.add_due(self._ledger, [(run_key(one), seq, hops) for one in found])
-            wanted.update(found)
-        batch.after.append(partial(self._split_done, page, wanted))
-
-    def _split_done(self, page: list[int], wanted: set[str]) -> None:
-        self._known.difference_update(page)
-        self._splitting = False
-        self._split_soon()
+            wanted |= dict.fromkeys(found)
         for one in wanted:
-            self.runs.wake(one)
+            self.runs.wake(one, batch)
 
     def _tell_who(self, seen: SeenEvent, batch: Batch) -> None:
         """Tell the hooks of that stage, if there are, who an event comes from."""

@@ -140,6 +140,7 @@ class Batch:
         "sends",
         "stored",
         "offered",
+        "last",
         "cut",
     )
 
@@ -153,13 +154,14 @@ class Batch:
         self.sends: list[Accepted] = []
         self.stored: list[Accepted] = []  # what was written of them
         self.offered = False  # whether ``after`` offers what is stored
+        self.last: list[Job] = []  # what needs them written, and is committed with them
         self.cut = False  # what follows must see this batch committed
 
     @contextmanager
     def part(self) -> Iterator[None]:
         """What is added within is taken back where it raises, as if that alone had not been
         committed; but for ``owed``, whose answer the caller gives."""
-        lists: tuple[list[Any], ...] = (self.answers, self.after, self.sends)
+        lists: tuple[list[Any], ...] = (self.answers, self.after, self.sends, self.last)
         sizes, failing, offered = [len(one) for one in lists], len(self.on_failure), self.offered
         try:
             yield

@@ -112,6 +112,8 @@ class Committer:
                 if batch.cut:
                     break
             self._write(batch)
+            for job in batch.last:
+                self._do(batch, job)
             if self._ledger.in_transaction:
                 self._ledger.commit()
         except StorageError as error:

@@ -118,7 +118,7 @@ class RunQueues:
         self._begun = automation_runs.begun(self._ledger)
         for key in evaluation_rows.due_configs(self._ledger):
             if id_ := automation_runs.automation_of(key):
-                self.wake(id_)
+                self._next(self._queue(id_))
 
     async def close(self) -> None:
         """Run nothing more; what is under way is run again by the next broker."""
@@ -135,9 +135,13 @@ class RunQueues:
         for one in list(self._queues.values()):
             self._next(one)
 
-    def wake(self, id_: str) -> None:
-        """Something is due to this automation."""
-        self._next(self._queue(id_))
+    def wake(self, id_: str, batch: Batch) -> None:
+        """With this batch something is due to this automation."""
+        own = self._queue(id_)
+        own.woken = own.busy
+        if not own.busy and not self._closed:
+            own.busy = True
+            self._begin(own, batch)
 
     def hold(self, id_: str, hold: Hold) -> None:
         """This automation is to be run for an event that waits for it."""

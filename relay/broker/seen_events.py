@@ -49,6 +49,10 @@ class SeenEvents:
             self._seen[seq] = seen
         return seen
 
+    def forget(self, seq: int) -> None:
+        """An event of this number was not stored after all: another one will have it."""
+        self._seen.pop(seq, None)
+
     def see(self, event: Event) -> SeenEvent:
         """What runs need of an event: who it comes from, and whom its session belongs to."""
         member = None

@@ -9,8 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from relay.automation.definition import Definition
+from relay.broker import automations
 from relay.broker.client import connect
+from relay.broker.seen_events import SeenEvent, SeenEvents
+from relay.core.dispatch import Event
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.ledger import automation_rows
@@ -23,7 +28,7 @@ from tests.support import wait_until
 
 Json = dict[str, Any]
 
-KILLS = int(os.environ.get("RELAY_KILLS", "2"))
+KILLS = int(os.environ.get("RELAY_KILLS", "1"))
 _FILE = """
 from relay import Automation, AutomationResult
 {code}
@@ -376,3 +381,27 @@ def test_an_update_takes_over_at_the_next_run_and_a_disabled_one_is_run_no_more(
         client.request("event", outside=outside("last", "last"))
         found = ran(home, old + new + 1)
     assert [found[-1]["body"], len(found)] == ["last", old + new + 1]
+
+
+def test_an_event_that_cannot_be_matched_at_first_is_stored_and_matched_again(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(home, "fires", "def handler(ctx): return True")
+    see, tries = SeenEvents.see, iter([RuntimeError("a fault"), RuntimeError("another")])
+
+    def seldom(self: SeenEvents, event: Event) -> SeenEvent:
+        for fault in tries:
+            raise fault
+        return see(self, event)
+
+    monkeypatch.setattr(SeenEvents, "see", seldom)
+    monkeypatch.setattr(automations, "AGAIN_AFTER", 0.05)
+    with broker_thread(home), connect(home) as client:
+        id_ = client.request("event", outside=outside("1", "one"))["id"]
+        client.request("event", outside=outside("2", "two"))
+        found = ran(home, 2)
+    assert sorted(one["body"] for one in found) == ["one", "two"]
+    assert rows(
+        home,
+        f"SELECT count(*) FROM dispatches d JOIN events e ON e.seq = d.event WHERE e.id='{id_}'",
+    ) == [(1,)]
