@@ -86,6 +86,7 @@ def register_verb(options: Any) -> int:
         return 0
     output.data(_version(answer))
     output.data(f"  runs for: {_runs_for(row)}")
+    output.data(f"  file: {row['path']}")
     if row["folder"]:
         output.data(f"  only of agents in {row['folder']}")
     if row["reason"]:
