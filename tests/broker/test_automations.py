@@ -224,8 +224,11 @@ def test_a_crash_and_a_hang_are_errors_of_those_runs_alone(home: Home) -> None:
     assert all("ended with status 3" in one for one in told["crashes"])
 
 
-def test_a_project_s_own_run_for_its_agents_alone(home: Home, tmp_path: Path) -> None:
+def test_a_project_s_own_run_for_its_agents_alone_and_mean_its_personas(
+    home: Home, tmp_path: Path, configure: Configure
+) -> None:
     shop = tmp_path / "shop"
+    configure("", shop)
     install(home, "shop", "def handler(ctx): return True", folder=str(shop))
     with broker_thread(home), connect(home) as person:
         for name, cwd in (("Inside", shop / "src"), ("Outside", tmp_path), ("Like", f"{shop}-2")):
@@ -234,6 +237,8 @@ def test_a_project_s_own_run_for_its_agents_alone(home: Home, tmp_path: Path) ->
         person.request("event", outside=outside("1"))
         found = ran(home, 1)
     assert [one["body"] for one in found] == ["Inside"]
+    [(config,)] = rows(home, "SELECT config FROM dispatches")
+    assert config.startswith("shop-")
 
 
 def test_principals_are_those_of_the_persons_table(home: Home) -> None:
@@ -405,3 +410,18 @@ def test_an_event_that_cannot_be_matched_at_first_is_stored_and_matched_again(
         home,
         f"SELECT count(*) FROM dispatches d JOIN events e ON e.seq = d.event WHERE e.id='{id_}'",
     ) == [(1,)]
+
+
+def test_what_is_too_much_to_travel_with_an_event_is_left_out_from_the_least_important_on(
+    home: Home,
+) -> None:
+    for priority, name in enumerate(("low", "high")):
+        much = f"def handler(ctx): return {{'enrich': {{{name!r}: 'x' * 40_000}}}}"
+        install(home, name, much, blocking=True, priority=priority)
+    install(home, "fires", "def handler(ctx): return True")
+    with broker_thread(home), connect(home) as client:
+        client.request("event", outside=outside("1"))
+        ran(home, 3)
+    [(*_, extracted)] = dispatched(home)
+    assert list(extracted) == ["high"]
+    assert "more than 65536 bytes are added to it" in Path(home.broker_log).read_text()
