@@ -3,9 +3,8 @@
 From the commit that stores it an event is due under ``STAGE``, if an automation may want it, and
 under ``BLOCKING``, if one that holds it up may. The blocking ones that match are run one after the
 other; until they are done, nothing else of the event is evaluated. The stage then makes of the
-event one row for each other automation that matches. Each automation has a queue: it is run for one
-event at a time, and the commit that has the run, what it keeps, its circuit and its dispatch takes
-the row away. After a kill what is still due is run again, marked as a retry.
+event one row for each other automation that matches; where none may block, in the same commit. The
+runs are those of relay.broker.run_queues.
 """
 
 from __future__ import annotations
