@@ -85,6 +85,7 @@ def _print_test(answer: Json) -> None:
     def line(name: str, value: object) -> None:
         if value not in (None, "", {}):
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            text = ("\n" + " " * 13).join(text.splitlines())
             output.lines(f"{name + ':':<13}{text}")
 
     event, principal = answer["event"], answer["principal"]
