@@ -76,14 +76,14 @@ class LocalStore:
         check_meta(meta)
         old = self.get(supersedes).id if supersedes is not None else None
         database = self._make(place)
-        id_ = self._free_id() if new_id is None else new_id
+        id_ = new_id or random_id()
         fresh = check_memory(
             Memory(id_, text, place, agent, session, now_ms, now_ms, old, dict(meta or {}))
         )
         with database.writing():
             known = database.alike(text, old)
             if known is None:
-                if new_id is not None and self._taken(id_) or not database.insert(fresh):
+                if not database.insert(fresh):
                     raise StorageError(f"another memory has the id {id_}", hint="save it again")
                 return Saved(fresh, Outcome.NEW)
             row, there = known
@@ -285,25 +285,6 @@ class LocalStore:
                 yield database
 
     # -- parts of the above
-
-    def _free_id(self) -> str:
-        while True:
-            id_ = random_id()
-            if not self._taken(id_):
-                return id_
-
-    def _taken(self, id_: str) -> bool:
-        return any(self._has(path, id_) for path in self._paths())
-
-    def _has(self, path: str, id_: str) -> bool:
-        database = self._databases.get(path)
-        # A look at a file that is not open leaves the open ones open.
-        if database is not None:
-            return bool(database.by_ids([id_]))
-        try:
-            return place_files.has_id(path, id_)
-        except StorageError:
-            return False  # what cannot be read cannot be asked for by its id either
 
     def _unknown(self, id_: str) -> NotFound:
         newest = [

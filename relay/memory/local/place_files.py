@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import sqlite3
-from contextlib import closing
 
 from relay.core import sqlite
 from relay.core.errors import StorageError
@@ -114,13 +113,3 @@ def read_place(connection: sqlite3.Connection) -> Place:
     """Whose memories the file holds."""
     scope, owner = connection.execute("SELECT scope, owner FROM state").fetchone()
     return Place(Scope(scope), owner)
-
-
-def has_id(path: str, id_: str) -> bool:
-    """Whether the file holds the id, without keeping it open. False for what cannot be read."""
-    try:
-        with closing(sqlite.connect_read_only(path, SCHEMA)) as connection:
-            found = connection.execute("SELECT 1 FROM memories WHERE id=?", (id_,)).fetchone()
-    except sqlite3.Error:
-        return False
-    return found is not None

@@ -223,17 +223,6 @@ def test_a_bounded_number_of_files_is_open(
     assert sorted([first.id, *(one.id for one in exported)]) == sorted(one.id for one in saved)
 
 
-def test_an_id_is_taken_once_in_the_whole_store(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn = iter(["aaaaaaaa", "aaaaaaaa", "bbbbbbbb", "bbbbbbbb", "aaaaaaaa", "cccccccc"])
-    monkeypatch.setattr(module, "random_id", lambda: next(drawn))
-    assert save(store, "one", USER).id == "aaaaaaaa"
-    assert save(store, "two", PROJECT).id == "bbbbbbbb"
-    store.close()  # the look at a file that is not open finds it too
-    assert save(store, "three", USER).id == "cccccccc"
-
-
 def test_days_are_found(store: LocalStore) -> None:
     save(store, "Released the importer", now=1_795_000_000_000)
     save(store, "Released the exporter", now=1_790_000_000_000)
