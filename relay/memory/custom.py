@@ -125,14 +125,8 @@ class CheckedBackend:
                 yield _typed("export", memory, Memory)
 
     def restore(self, memories: Iterable[Memory]) -> Restored:
-        """As the backend does. What the given memories raise is passed on as it is."""
-        given = _Given(memories)
-        try:
-            return _asked("restore", Restored, lambda: self._backend.restore(given))
-        except StorageError as error:
-            if given.error is not None and error.__cause__ is given.error:
-                raise given.error from None
-            raise
+        """As the backend does."""
+        return _asked("restore", Restored, lambda: self._backend.restore(memories))
 
     def stats(self) -> Stats:
         """As the backend does."""
@@ -144,26 +138,6 @@ class CheckedBackend:
             self._closed = True
             with _explained("close"):
                 self._backend.close()
-
-
-class _Given:
-    """What is given to a restore, and the error with which it broke off."""
-
-    def __init__(self, memories: Iterable[Memory]) -> None:
-        self._memories = iter(memories)
-        self.error: Exception | None = None
-
-    def __iter__(self) -> Iterator[Memory]:
-        return self
-
-    def __next__(self) -> Memory:
-        try:
-            return next(self._memories)
-        except StopIteration:
-            raise
-        except Exception as error:
-            self.error = error
-            raise
 
 
 def _asked(name: str, kind: type[Result], call: Callable[[], object]) -> Result:
