@@ -2,9 +2,9 @@
 
 Two texts are near duplicates when their keys are equal. The key keeps every word, number, sign and
 their order, and drops what cannot change a fact: white space, quotes and brackets around a word,
-the punctuation behind it, ``the`` and ``an``, a polite beginning ("Please remember that …"), the
-capital of an ordinary word, and the difference between "don't" and "do not". So another number,
-name, negation, flag or path is another fact; so is the same fact in other words.
+the punctuation behind it, ``the`` and ``an``, a polite beginning ("Please remember that …") and the
+capital of an ordinary word. So another number, name, negation, flag or path is another fact; so is
+the same fact in other words.
 """
 
 from __future__ import annotations
@@ -19,16 +19,6 @@ _BULLETS = frozenset("-*•–—")
 _ORDINARY = re.compile(r"[^\W\d_]{2,}")
 _SILENT = frozenset({"the", "an"})
 _OPENINGS = frozenset({"please", "note", "remember", "reminder", "fyi", "that"})
-_WHOLE = {
-    "cannot": ("can", "not"),
-    "can't": ("can", "not"),
-    "won't": ("will", "not"),
-    "shan't": ("shall", "not"),
-    "it's": ("it", "is"),
-    "that's": ("that", "is"),
-    "there's": ("there", "is"),
-}
-_ENDINGS = {"n't": "not", "'re": "are", "'ve": "have", "'ll": "will"}
 
 
 def near_key(text: str) -> str:
@@ -37,7 +27,7 @@ def near_key(text: str) -> str:
     chunks = plain.split()
     if chunks and chunks[0] in _BULLETS:
         del chunks[0]
-    found = [word for chunk in chunks for word in _spelled(_fold(_bare(chunk)))]
+    found = [_fold(_bare(chunk)) for chunk in chunks]
     first = 0
     while first < len(found) and found[first] in _OPENINGS:
         first += 1
@@ -55,13 +45,3 @@ def _fold(word: str) -> str:
     plain = word.replace("'", "", 1)
     ordinary = _ORDINARY.fullmatch(plain) and (plain[1:].islower() or plain.islower())
     return word.lower() if ordinary else word
-
-
-def _spelled(word: str) -> tuple[str, ...]:
-    """A contraction in full."""
-    if word in _WHOLE:
-        return _WHOLE[word]
-    for ending, full in _ENDINGS.items():
-        if word.endswith(ending) and len(word) > len(ending):
-            return word[: -len(ending)], full
-    return (word,)

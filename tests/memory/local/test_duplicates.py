@@ -56,18 +56,6 @@ def test_another_fact_is_another_key(one: str, other: str) -> None:
     assert near_key(one) != near_key(other)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("Don't push", "do not push"),
-        ("It can’t run", "It cannot run"),
-        ("We've moved", "we have moved"),
-    ],
-)
-def test_contractions_are_spelled_out(one: str, other: str) -> None:
-    assert near_key(one) == near_key(other)
-
-
 @given(WORDS, st.data())
 def test_another_word_anywhere_is_another_fact(words: list[str], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(words) - 1))
