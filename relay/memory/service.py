@@ -129,7 +129,7 @@ class StoreThread:
     def _caught_up(self) -> bool:
         self.begun = time.monotonic()
         try:
-            return self._ops is None or self._ops.caught_up(int(time.time() * 1000))
+            return self._ops is None or self._ops.caught_up()
         except BaseException:  # also SystemExit: a store may be anybody's code
             traceback.print_exc()
             return True
@@ -154,7 +154,6 @@ class StoreThread:
             if spec.backend == "local":
                 access: LocalAccess | QueuedAccess = LocalAccess(spec, self._home)
             else:
-                _hide_fastembed(spec)
                 access = QueuedAccess(spec, self._home, self._opener)
             self._ops = MemoryOps(access, spec.masked(), folder_of(spec, self._home))
             self._fingerprint = spec.fingerprint()
@@ -333,18 +332,3 @@ def _keep_local(environ: Any) -> None:
     environ["no_proxy"] = environ["NO_PROXY"] = value
     # More threads than one cost time rather than save it, on vectors of this size.
     environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-
-def _hide_fastembed(spec: StoreSpec) -> None:
-    """Where it is installed qdrant-client imports it, and what it runs its models with then writes
-    into the user's cache. Only who names it as the embedder needs it; own code may do anything."""
-    embedder = spec.config.get("embedder")
-    if (
-        spec.backend == "custom"
-        or isinstance(embedder, dict)
-        and embedder.get("provider") == "fastembed"
-    ):
-        if sys.modules.get("fastembed", sys) is None:
-            del sys.modules["fastembed"]
-    else:
-        sys.modules.setdefault("fastembed", None)  # type: ignore[arg-type]

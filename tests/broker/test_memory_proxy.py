@@ -21,7 +21,7 @@ from relay.broker import memory_proxy
 from relay.broker.batch import Batch, ClientRequest
 from relay.broker.directory import Directory
 from relay.broker.memory_proxy import DEATHS_MAX, STARTS_MAX, STORE_DEATHS_MAX, MemoryProxy
-from relay.core.errors import ConfigError, RelayError, StorageError, Timeout
+from relay.core.errors import ConfigError, RelayError, Timeout
 from relay.core.paths import Home
 from relay.core.processes import ancestry
 from relay.memory.kept_saves import waiting_in
@@ -557,18 +557,3 @@ def test_what_is_on_this_machine_is_not_asked_through_the_users_proxy(
     value = "*" if given == "*" else f"{kept}localhost,127.0.0.1,::1"
     assert seen["no_proxy"] == seen["NO_PROXY"] == value
     assert seen["http_proxy"] == "http://proxy.example:3128"
-
-
-def test_fastembed_is_not_imported_unless_it_is_named(
-    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "path").mkdir()
-    (tmp_path / "path" / "fastembed.py").touch()
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "path"))
-    rig.says(imports="fastembed")
-    with pytest.raises(StorageError, match="import of fastembed halted"):
-        rig.save("a")
-    embedder = {"provider": "fastembed", "model": "m"}
-    vectors = {"provider": "qdrant", "url": "http://main:1"}
-    named = {"backend": "mem0", "config": {"embedder": embedder, "vector_store": vectors}}
-    assert rig.save("a", store=named)["outcome"] == "new"

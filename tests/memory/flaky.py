@@ -5,7 +5,6 @@ Whatever else it does is the local store's. ``calls`` has a line for each save t
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
@@ -25,8 +24,8 @@ class Flaky:
     """A backend. ``folder`` may hold ``away`` (its text is the reason), ``misconfigured``,
     ``unusable`` (found out by a save), ``hang``, ``die`` (before it saves), ``poison`` (a text that
     it dies of), ``die-after`` (it has saved), ``die-forgetting``, ``refuse`` (a word that no save
-    may hold), ``broken`` (every save fails), ``loud``, ``fork``, ``imports`` (a module) and
-    ``environ`` (which it then writes there)."""
+    may hold), ``broken`` (every save fails), ``loud``, ``fork`` and ``environ`` (which
+    it then writes there)."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,8 +49,6 @@ class Flaky:
     def _opened(self) -> None:
         with open(self.folder / "opened", "a") as file:
             file.write(f"{os.getpid()}\n")
-        if (module := self._says("imports")) is not None:
-            importlib.import_module(module)
         if self._says("environ") is not None:
             (self.folder / "environ").write_text(json.dumps(dict(os.environ)))
         if (why := self._says("misconfigured")) is not None:
