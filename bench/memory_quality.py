@@ -146,7 +146,7 @@ def local(embedder: Embedder | None) -> Make:
             closing(LocalStore(folder, _Shared(embedder) if embedder else None)) as store,
         ):
             store.restore(corpus.memories)
-            store.catch_up(len(corpus.memories), now_ms=_NOW)
+            store.catch_up(len(corpus.memories))
             yield lambda query: [
                 hit.memory.id for hit in store.search(query, [PLACE], _DEPTH, now_ms=_NOW)
             ]

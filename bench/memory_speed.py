@@ -79,7 +79,7 @@ class Local:
             Memory(f"n{number:07}", text, _PLACE, None, None, _NOW, _NOW)
             for number, text in enumerate(texts)
         )
-        self._store.catch_up(len(texts), now_ms=_NOW)
+        self._store.catch_up(len(texts))
         self.search("word1")  # the vectors are read into memory
 
     def save(self, text: str) -> object:

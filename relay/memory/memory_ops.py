@@ -49,9 +49,9 @@ class MemoryOps:
         """The answer's fields. Raises RelayError."""
         return self._ops[ask.fields["op"]](ask)
 
-    def caught_up(self, now_ms: int) -> bool:
+    def caught_up(self) -> bool:
         """Do some of what can be done while nobody asks; whether there is nothing more to do."""
-        return self._access.caught_up(now_ms)
+        return self._access.caught_up()
 
     def close(self) -> None:
         """Close the store, if it is open."""

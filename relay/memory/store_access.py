@@ -109,7 +109,7 @@ class StoreAccess(Protocol):
     def added(self, count: int) -> None:
         """Note that up to ``count`` memories are new."""
 
-    def caught_up(self, now_ms: int) -> bool:
+    def caught_up(self) -> bool:
         """Do a little of what can be done while nobody asks; whether that was all."""
 
     @property
@@ -147,12 +147,12 @@ class LocalAccess:
         """Their vectors are missing."""
         self._pending += count
 
-    def caught_up(self, now_ms: int) -> bool:
+    def caught_up(self) -> bool:
         """Make some of the vectors that are missing."""
         if self._store is None or not self._hybrid or not self._pending:
             return True
         before = self._pending
-        self._pending = self._store.catch_up(_VECTORS, now_ms=now_ms)
+        self._pending = self._store.catch_up(_VECTORS)
         # No progress: the embedder is away. The next search or save tries again.
         if self._pending >= before:
             self._pending = 0
@@ -208,7 +208,7 @@ class QueuedAccess:
     def added(self, count: int) -> None:
         """Nothing follows: the save itself makes the vector."""
 
-    def caught_up(self, now_ms: int) -> bool:
+    def caught_up(self) -> bool:
         """Apply some of what is kept; also True when the store is away, and it must wait."""
         if self._queue is None:
             return True

@@ -53,18 +53,18 @@ def test_a_model_that_is_set_up_later_is_used_from_then_on(
     ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask("save", text="the cache listens on 6379")
-    assert ask("stats")["tier"] == "words" and ask.ops.caught_up(NOW)
+    assert ask("stats")["tier"] == "words" and ask.ops.caught_up()
     embedder = Words()
     set_up(monkeypatch, lambda folder: embedder)
     stats = ask("stats")
     assert (stats["tier"], stats["embedder"], stats["pending"]) == ("hybrid", "words", 1)
-    while not ask.ops.caught_up(NOW):
+    while not ask.ops.caught_up():
         pass
     assert ask("stats")["pending"] == 0 and len(embedder.asked) == 1
     [hit] = ask("search", query="redis")["memories"]
     assert (hit["tier"], hit["text"]) == ("hybrid", "the cache listens on 6379")
     ask("save", text="we release on Mondays")
-    while not ask.ops.caught_up(NOW):
+    while not ask.ops.caught_up():
         pass
     assert ask("stats")["pending"] == 0
     ask.ops.close()
@@ -79,7 +79,7 @@ def test_an_embedder_that_is_away_is_not_asked_without_end(
     set_up(monkeypatch, lambda folder: embedder)
     ask("save", text="the cache listens on 6379")
     for _ in range(3):
-        if ask.ops.caught_up(NOW):
+        if ask.ops.caught_up():
             break
     else:
         raise AssertionError("it goes on")

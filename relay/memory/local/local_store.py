@@ -98,7 +98,7 @@ class LocalStore:
         """See relay.memory.local.ranking for the scores, and relay.memory.local.search."""
         limit = backend_rules.check_limit(limit)
         backend_rules.check_query(query)
-        return self._search.search(query, list(dict.fromkeys(places)), self._open, limit, now_ms)
+        return self._search.search(query, list(dict.fromkeys(places)), self._open, limit)
 
     def get(self, id_: str) -> Memory:
         """By id or a unique prefix of one, in whatever place."""
@@ -213,14 +213,14 @@ class LocalStore:
 
     # -- beyond the protocol
 
-    def catch_up(self, limit: int, *, now_ms: int) -> int:
+    def catch_up(self, limit: int) -> int:
         """Make at most ``limit`` vectors that are missing; how many still are.
 
         Called when no request waits.
         """
         left = 0
         for database in self._all():
-            limit -= self._search.catch_up(database, limit, now_ms)
+            limit -= self._search.catch_up(database, limit)
             left += self._search.pending(database)
         return left
 

@@ -24,8 +24,6 @@ CANDIDATES = 1000
 _JUDGED = 3
 #: Missing vectors that a search makes before it begins; the rest waits for ``catch_up``.
 _FRESH = 16
-#: Milliseconds for which an embedder that failed is left alone, so that no search waits for it.
-RETRY_MS = 30_000
 #: Matrices of vectors in memory, in bytes; beyond that the least recently searched goes.
 MATRICES_MAX = 512 * 1024 * 1024
 #: Texts for one call of the embedder.
@@ -38,9 +36,7 @@ class Searcher:
     def __init__(self, embedder: Embedder | None) -> None:
         self._embedder = embedder
         self._vectors: dict[str, Vectors] = {}  # by path, the most recently used last
-        # When it last failed: for a query, and for what is stored (one text may be the reason).
-        self._failed_ms: int | None = None
-        self._stuck_ms: int | None = None
+        self._away = False  # it did not answer the last query
         self.problem = ""
 
     @property
@@ -51,8 +47,7 @@ class Searcher:
     @property
     def tier(self) -> Tier:
         """What a search would do now, as far as is known."""
-        ready = self._embedder is not None and self._failed_ms is None
-        return Tier.HYBRID if ready else Tier.WORDS
+        return Tier.WORDS if self._embedder is None or self._away else Tier.HYBRID
 
     def search(
         self,
@@ -60,7 +55,6 @@ class Searcher:
         places: Sequence[Place],
         open_database: Callable[[Place], PlaceDatabase | None],
         limit: int,
-        now_ms: int,
     ) -> list[Hit]:
         """The best of ``places`` (the most specific first): see relay.memory.local.ranking.
 
@@ -69,9 +63,9 @@ class Searcher:
         time: to open one may close another.
         """
         found = queries.words(text)
-        vector = self._embed_query(text, now_ms)
+        vector = self._embed_query(text)
         if vector is not None:
-            self._freshen(places, open_database, now_ms)
+            self._freshen(places, open_database)
         hidden: set[str] = set()
         for place in places:
             if database := open_database(place):
@@ -126,17 +120,15 @@ class Searcher:
 
     # -- vectors
 
-    def catch_up(self, database: PlaceDatabase, limit: int, now_ms: int) -> int:
+    def catch_up(self, database: PlaceDatabase, limit: int) -> int:
         """Make at most ``limit`` of the database's missing vectors; how many were made."""
-        if limit < 1 or self._embedder is None or _within(RETRY_MS, self._stuck_ms, now_ms):
+        if limit < 1 or self._embedder is None:
             return 0
         try:
-            made = self._catch_up(self._embedder, database, limit)
+            return self._catch_up(self._embedder, database, limit)
         except EmbedderUnavailable as error:
-            self._stuck_ms, self.problem = now_ms, error.message
+            self.problem = error.message
             return 0
-        self._stuck_ms = None
-        return made
 
     def pending(self, database: PlaceDatabase) -> int:
         """How many of the database's memories have no vector of this embedder."""
@@ -154,27 +146,26 @@ class Searcher:
         if self._embedder is not None:
             self._embedder.close()
 
-    def _embed_query(self, text: str, now_ms: int) -> NDArray[np.float32] | None:
-        if self._embedder is None or _within(RETRY_MS, self._failed_ms, now_ms):
+    def _embed_query(self, text: str) -> NDArray[np.float32] | None:
+        if self._embedder is None:
             return None
         try:
             vector: NDArray[np.float32] = embed_texts(self._embedder, [text])[0]
         except EmbedderUnavailable as error:
-            self._failed_ms, self.problem = now_ms, error.message
+            self._away, self.problem = True, error.message
             return None
-        self._failed_ms, self.problem = None, ""
+        self._away, self.problem = False, ""
         return vector
 
     def _freshen(
         self,
         places: Sequence[Place],
         open_database: Callable[[Place], PlaceDatabase | None],
-        now_ms: int,
     ) -> None:
         """Make some of the missing vectors."""
         for place in places:
             if database := open_database(place):
-                self.catch_up(database, _FRESH, now_ms)
+                self.catch_up(database, _FRESH)
 
     def _catch_up(self, embedder: Embedder, database: PlaceDatabase, limit: int) -> int:
         if embedder.dims == 0:
@@ -199,10 +190,6 @@ class Searcher:
             self._vectors.pop(next(iter(self._vectors)))
         self._vectors[database.path] = found
         return found
-
-
-def _within(span: int, since_ms: int | None, now_ms: int) -> bool:
-    return since_ms is not None and 0 <= now_ms - since_ms < span
 
 
 def embed_texts(embedder: Embedder, texts: list[str]) -> NDArray[np.float32]:

@@ -257,7 +257,7 @@ from relay.memory.records import Place, Scope
 store = LocalStore({str(tmp_path)!r})
 store.save("x", Place(Scope.USER), agent=None, session=None, now_ms=1)
 assert store.search("x", [Place(Scope.USER)], 5, now_ms=1) and store.stats().pending == 0
-assert store.catch_up(10, now_ms=1) == 0
+assert store.catch_up(10) == 0
 store.close()
 heavy = {{"numpy", "asyncio", "mem0", "http.client"}} & set(sys.modules)
 assert not heavy, heavy
