@@ -75,15 +75,13 @@ def make_embedder(config: Mapping[str, Any], home: Home) -> Embedder | None:
 
     api = Api.OLLAMA if provider == "ollama" else Api.OPENAI
     model = section.get("model") or _OLLAMA_MODEL
-    key = section.get("api_key")
     return EndpointEmbedder(
         api,
         section.get("url") or (_OLLAMA if api is Api.OLLAMA else _OPENAI),
         model,
-        key_env="api_key" if key else "",
+        key=str(section.get("api_key") or ""),
         dims=int(section.get("dims") or 0),
         timeout=float(section.get("timeout") or 20.0),
-        environ={"api_key": key} if key else {},
     )
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -63,29 +62,29 @@ class EndpointEmbedder:
         url: str,
         model: str,
         *,
-        key_env: str = "",
+        key: str = "",
         dims: int = 0,
         timeout: float = 20.0,
         rest: float = 15.0,
         chars_max: int = 6000,
-        environ: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is asked yet. Raises ConfigError for what cannot be an endpoint.
 
         ``url``: the server (``http://127.0.0.1:11434``), with ``/v1`` or the whole path or without.
-        ``key_env``: the name of the environment variable with the key, read at each request.
+        ``key``: what the server knows its user by.
         ``dims``: what the vectors must have; 0 takes it from the first answer. ``timeout``, in
         seconds: for a request of at most ``BATCH_MAX`` texts. ``chars_max``: models read only so
         much of a text, and some refuse more.
         """
         if not model:
             raise ConfigError("an embedder on a server needs the name of a model")
-        if not 0 <= dims <= DIMS_MAX:
-            raise ConfigError(f"an embedder's dims must lie between 0 and {DIMS_MAX}, not {dims}")
+        # h11 would put the header it refuses into its error.
+        if not (key.isascii() and key.strip().isprintable()):
+            raise ConfigError("the embedder's key holds characters that no header may have")
         self._api, self._url, self._model = Api(api), _address(Api(api), url), model
         self._host = urlsplit(self._url).netloc
-        self._key_env, self._environ, self._clock = key_env, environ, clock
+        self._key, self._clock = key.strip(), clock
         self._timeout, self._rest, self._chars_max = timeout, rest, chars_max
         self._dims = dims
         self._failed: tuple[float, EmbedderUnavailable] | None = None
@@ -164,21 +163,7 @@ class EndpointEmbedder:
             raise self._unavailable(failed.message, hint) from failed
 
     def _headers(self) -> list[tuple[str, str]]:
-        if not self._key_env:
-            return []
-        key = self._environ.get(self._key_env, "").strip()
-        if not key:
-            raise self._unavailable(
-                f"the environment variable {self._key_env} is not set",
-                "set it to the server's key where the broker is started, and restart the broker",
-            )
-        # h11 would put the header it refuses into its error.
-        if not (key.isascii() and key.isprintable()):
-            raise self._unavailable(
-                f"the key in {self._key_env} holds characters that no header may have",
-                f"set {self._key_env} to the key alone",
-            )
-        return [("authorization", f"Bearer {key}")]
+        return [("authorization", f"Bearer {self._key}")] if self._key else []
 
     def _vectors(self, body: bytes) -> list[Any]:
         """The vectors in the order of the texts, not looked at yet."""
@@ -218,12 +203,10 @@ class EndpointEmbedder:
         return scaled
 
     def _refused(self, status: int, body: bytes) -> EmbedderUnavailable:
-        said = server_words(body, self._environ.get(self._key_env, "").strip())
+        said = server_words(body, self._key)
         hint = "memories are saved and found by their words until it answers"
         if status in (401, 403):
-            hint = "give the name of the environment variable that holds its key"
-            if self._key_env:
-                hint = f"check the key in {self._key_env}"
+            hint = "check its key: api_key_env names the variable of the environment that holds it"
         elif status == 404 and self._api is Api.OLLAMA:
             hint = f"does it have the model? ollama pull {self._model}"
         elif status == 404:
