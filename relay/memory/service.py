@@ -37,8 +37,8 @@ from relay.memory.memory_requests import Json, MemoryRequest
 from relay.memory.store_access import LocalAccess, Opener, QueuedAccess, folder_of, make
 from relay.protocol.broker import encode, refusal
 
-#: Stores that are open beside the default one; the least recently used one is closed for another.
-STORES_MAX = 4
+#: Stores that may be open; another one is refused.
+STORES_MAX = 16
 #: Seconds between two tries of saves that wait for their store, while nobody asks.
 APPLY_EVERY = 15.0
 #: Seconds for which one request may hold up its store. Then the process ends, to be started anew.
@@ -67,27 +67,18 @@ class StoreThread:
         home: Home,
         opener: Opener,
         extractions: Callable[[], Json],
-        may_end: Callable[[], bool],
     ) -> None:
-        """``extractions`` tells what memory_stats says of them. ``may_end`` is asked when the store
-        was closed because of ``retire``: whether no request has come meanwhile."""
+        """``extractions`` tells what memory_stats says of them."""
         self.jobs: queue.SimpleQueue[StoreJob | None] = queue.SimpleQueue()
         #: When what is in hand was begun (monotonic): a request, or work for later ones. Or None.
         self.begun: float | None = None
-        self._asked = False  # a request is in hand
         self._home = home
         self._opener = opener
         self._extractions = extractions
-        self._may_end = may_end
         self._ops: MemoryOps | None = None
         self._fingerprint = ""
         self._thread = threading.Thread(target=self._work, name="memory-store", daemon=True)
         self._thread.start()
-
-    @property
-    def idle(self) -> bool:
-        """Whether nobody waits for it."""
-        return not self._asked and self.jobs.empty()
 
     def retire(self) -> None:
         """Close the store after the requests that are here, then end."""
@@ -98,20 +89,12 @@ class StoreThread:
         self._thread.join(seconds)
 
     def _work(self) -> None:
-        while True:
-            job = self._next()
-            if job is None:
-                self.begun = time.monotonic()
-                self._close()
-                self.begun = None
-                if self._may_end():
-                    return
-            elif time.monotonic() <= job.until:
-                self._asked = True
+        while (job := self._next()) is not None:
+            if time.monotonic() <= job.until:
                 self.begun = time.monotonic()
                 self._do(job)
                 self.begun = None
-                self._asked = False
+        self._close()
 
     def _next(self) -> StoreJob | None:
         """The next request; while there is none, vectors are made and kept saves are tried."""
@@ -177,7 +160,7 @@ class MemoryServer:
         self._opener = opener
         self._sending = threading.Lock()
         self._choosing = threading.Lock()
-        self._stores: dict[str, StoreThread] = {}  # the least recently used first
+        self._stores: dict[str, StoreThread] = {}
         self._extractor = Extractor(home, self._ask)
 
     def run(self) -> None:
@@ -228,35 +211,17 @@ class MemoryServer:
         """Queue the request for its store. Raises RelayError of the code ``busy``."""
         key = thread_key(job.spec)
         with self._choosing:
-            store = self._stores.pop(key, None)
+            store = self._stores.get(key)
             if store is None:
-                if job.spec != StoreSpec():
-                    self._make_room()
-                store = StoreThread(
-                    self._home, self._opener, self._extractor.stats, partial(self._ended, key)
-                )
-            self._stores[key] = store
+                if len(self._stores) >= STORES_MAX and job.spec != StoreSpec():
+                    raise RelayError(
+                        f"{STORES_MAX} stores of memories are in use already",
+                        hint="relay broker stop closes them",
+                        code="busy",
+                    )
+                store = StoreThread(self._home, self._opener, self._extractor.stats)
+                self._stores[key] = store
             store.jobs.put(job)
-
-    def _make_room(self) -> None:
-        default = thread_key(StoreSpec())
-        others = [store for key, store in self._stores.items() if key != default]
-        idle = next((store for store in others if store.idle), None)
-        if len(others) >= STORES_MAX and idle is not None:
-            idle.retire()
-        if len(others) >= STORES_MAX and idle is None or len(others) >= 2 * STORES_MAX:
-            raise RelayError(
-                f"{STORES_MAX} other stores of memories are in use already",
-                hint="try again",
-                code="busy",
-            )
-
-    def _ended(self, key: str) -> bool:
-        with self._choosing:
-            if not self._stores[key].jobs.empty():
-                return False
-            del self._stores[key]
-            return True
 
     def _answered(self, id_: int, n: int, answer: Future[Json]) -> None:
         try:
