@@ -363,9 +363,8 @@ def _print(row: Json) -> None:
     line("", _edited_said(row))
     line("sha256", row["sha256"])
     line("created", f"{table.when(row['created_ms'])} by {row['registered_by']}")
-    newest = row["versions"][0]
-    since = f", {table.when(newest['created_ms'])} by {newest['registered_by']}"
-    line("version", f"{row['version']}{since if row['version'] > 1 else ''}")
+    since = [f", {table.when(v['created_ms'])} by {v['registered_by']}" for v in row["versions"]]
+    line("version", f"{row['version']}{''.join(since[:1]) if row['version'] > 1 else ''}")
     if row["next_tick_ms"] is not None:
         line("next tick", output.clock(row["next_tick_ms"], now_ms))
     if row["last_fired_ms"] is not None:

@@ -59,9 +59,10 @@ class AutomationRow:
 _OWN = "id, name, version, status, reason, folder, registered_by, created_ms, updated_ms, errors,"
 _OWN += " opened_ms, skipped, last_fired_ms, next_tick_ms"
 _SELECT = (
-    f"SELECT {', '.join(f'a.{one.strip()}' for one in _OWN.split(','))}, v.path, v.sha256,"
-    " v.definition_json FROM automations a"
-    " JOIN automation_versions v ON v.automation = a.id AND v.version = a.version"
+    f"SELECT {', '.join(f'a.{one.strip()}' for one in _OWN.split(','))},"
+    " ifnull(v.path, ''), ifnull(v.sha256, ''), v.definition_json FROM automations a"
+    # A ledger that was damaged may have lost a version: its automation is shown, and not run.
+    " LEFT JOIN automation_versions v ON v.automation = a.id AND v.version = a.version"
 )
 
 
@@ -194,12 +195,15 @@ def set_next_tick(ledger: Ledger, id_: str, due_ms: int | None) -> None:
 
 
 def source(ledger: Ledger, id_: str, version: int) -> str:
-    """The text that was registered as this version. Raises KeyError without one."""
+    """The text that was registered as this version. Raises NotFound without one."""
     found = ledger.row(
         "SELECT source FROM automation_versions WHERE automation=? AND version=?", (id_, version)
     )
     if found is None:
-        raise KeyError((id_, version))
+        raise NotFound(
+            f"the text of version {version} is not in the ledger any more",
+            hint="relay automation delete it, and register its file again",
+        )
     return str(found[0])
 
 

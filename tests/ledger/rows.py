@@ -16,6 +16,15 @@ def fill(ledger: Ledger, count: int, words: str = "please look") -> list[str]:
     turns: list[str] = []
     with ledger.guard() as db:
         db.execute("INSERT INTO persons VALUES ('P1', 'Mom', 'known', NULL, NULL, 1, 1)")
+        db.execute(
+            "INSERT INTO automations (id, name, version, status, registered_by, created_ms,"
+            " updated_ms) VALUES ('M1', 'mail', 1, 'active', 'ann', 1, 1)"
+        )
+        db.execute(
+            "INSERT INTO automation_versions VALUES ('M1', 1, '/mail.py', 'f', 'x = 1', '{}',"
+            " 'ann', 1)"
+        )
+        db.execute("INSERT INTO automation_state VALUES ('M1', 'count', '1', 1)")
         db.execute("INSERT INTO person_addresses VALUES ('mail', 'mom@example.org', 'P1')")
         for number in range(count):
             seq, now = ledger.next_seq(), 1000 + number
@@ -25,6 +34,11 @@ def fill(ledger: Ledger, count: int, words: str = "please look") -> list[str]:
             db.execute("INSERT INTO event_participants VALUES (?,'P1','from')", (seq,))
             db.execute(
                 "INSERT INTO hook_evaluations VALUES (?,'user/mail',?,9,1,'{}',NULL)", (seq, now)
+            )
+            db.execute(
+                "INSERT INTO automation_runs (automation, version, event, started_ms, latency_us,"
+                " fired, retry, llm_calls) VALUES ('M1', 1, ?, ?, 9, 0, 0, 0)",
+                (seq, now),
             )
             db.execute(
                 "INSERT OR IGNORE INTO agent_sessions"

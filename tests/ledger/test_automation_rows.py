@@ -65,6 +65,15 @@ def test_what_cannot_be_read_any_more_is_not_run_and_says_why(ledger: Ledger) ->
     assert "it is not run: " in shown(rows.find(ledger, "beat"), 7)["reason"]
 
 
+def test_one_whose_text_is_lost_is_shown_and_can_be_deleted(ledger: Ledger) -> None:
+    with ledger.guard() as db:
+        db.execute("DELETE FROM automation_versions")
+    assert not AutomationRegistry(ledger).active
+    assert shown(rows.find(ledger, "beat"), 7)["loaded"] is False
+    with pytest.raises(NotFound, match="not in the ledger any more"):
+        rows.source(ledger, "A1", 1)
+
+
 def test_a_new_version_runs_with_a_closed_circuit_and_the_old_one_is_kept(ledger: Ledger) -> None:
     with ledger.guard() as db:
         db.execute("UPDATE automations SET errors=5, opened_ms=7, next_tick_ms=9")
