@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import closing
+import random
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 
 from relay.automation.definition import Definition
-from relay.broker import automations
+from relay.broker import automations, evaluation, run_queues
 from relay.broker.client import connect
 from relay.broker.seen_events import SeenEvent, SeenEvents
 from relay.core.dispatch import Event
+from relay.core.errors import RelayError, StorageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.ledger import automation_rows
@@ -425,3 +427,38 @@ def test_what_is_too_much_to_travel_with_an_event_is_left_out_from_the_least_imp
     [(*_, extracted)] = dispatched(home)
     assert list(extracted) == ["high"]
     assert "more than 65536 bytes are added to it" in Path(home.broker_log).read_text()
+
+
+def test_commits_that_fail_lose_nothing_and_do_nothing_twice(
+    home: Home, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of ten do, whatever they are of."""
+    configure("@relay.route\ndef late(event): return HookResult(True, HookRouting('atlas'))")
+    counts = "def handler(ctx):\n    ctx.state['seen'] = ctx.state.get('seen', 0) + 1\n"
+    counts += "    return {'fire': True, 'enrich': {'seen': 1}}"
+    for name, blocking in (("first", True), ("second", True), ("third", False), ("fourth", False)):
+        install(home, name, counts, blocking=blocking)
+    commit, chance = Ledger.commit, random.Random(1)
+    failing = False
+
+    def seldom(self: Ledger) -> None:
+        if failing and chance.random() < 0.3:
+            raise StorageError("the disk is full")
+        commit(self)
+
+    monkeypatch.setattr(Ledger, "commit", seldom)
+    for module in (automations, run_queues, evaluation):
+        monkeypatch.setattr(module, "AGAIN_AFTER", 0.01)
+    with broker_thread(home), connect(home) as client:
+        failing = True
+        for number in range(15):
+            for _ in range(100):
+                with suppress(RelayError):
+                    client.request("event", outside=outside(str(number), str(number)))
+                    break
+        found = ran(home, 60)
+        wait_until(lambda: len(dispatched(home)) == 75, what="the dispatches")
+        failing = False
+    assert len({(one["body"], one["name"]) for one in found}) == len(found) == 60
+    assert rows(home, "SELECT DISTINCT value_json FROM automation_state") == [("15",)]
+    assert all(one[-1] for one in dispatched(home))  # of the route function, too
