@@ -24,6 +24,7 @@ from relay.config.trust import ConfigFile, project_root, user_config
 from relay.core.environment import for_own_process
 from relay.core.errors import ConfigError, RelayError
 from relay.directive.escape import clean
+from relay.hooks.events import EVENTS
 from relay.hooks.hook_files import read_hook_file
 from relay.hooks.hook_types import Command, Url
 from relay.hooks.registry import Registry
@@ -64,9 +65,15 @@ def examine(file: ConfigFile) -> Examined:
     except RelayError as error:
         return Examined(unusable_manifest(error), {}, mistakes_of(error), [])
     found, warnings = manifest_of(loaded), list(loaded.warnings)
-    if found.channel_adapters and file.path != user_config():
-        names = ", ".join(found.channel_adapters)
-        warnings.append(f"{names}: only your own configuration, {user_config()}, connects channels")
+    if file.path != user_config():
+        stages = [one for one, spec in EVENTS.items() if spec.of_broker and one in found.events]
+        for names, does in (
+            (found.channel_adapters, "connects channels"),
+            ([one.registration for one in stages], "is told of what the broker does"),
+        ):
+            if names:
+                only = f"only your own configuration, {user_config()}, {does}"
+                warnings.append(f"{', '.join(names)}: {only}")
     return Examined(found, programs, [], warnings)
 
 

@@ -196,12 +196,13 @@ def test_what_no_command_line_can_hold_is_left_out() -> None:
     assert examples(patterns) == ("relay", "memory", "who:me")
 
 
-def test_a_projects_channels_are_named_as_what_is_not_connected(
+def test_a_projects_channels_and_stage_hooks_are_named_as_what_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     text = "from relay import Relay\nrelay = Relay()\nrelay.adapter('chat').send(print)\n"
-    for folder, said in (("project", 1), ("relay", 0)):
+    text += "@relay.on('after_execute_agent')\ndef measure(response): pass\n"
+    for folder, said in (("project", 2), ("relay", 0)):
         config = tmp_path / folder / CONFIG_NAME
         config.parent.mkdir()
         config.write_text(text)
