@@ -462,3 +462,22 @@ def test_commits_that_fail_lose_nothing_and_do_nothing_twice(
     assert len({(one["body"], one["name"]) for one in found}) == len(found) == 60
     assert rows(home, "SELECT DISTINCT value_json FROM automation_state") == [("15",)]
     assert all(one[-1] for one in dispatched(home))  # of the route function, too
+
+
+def test_what_follows_from_what_an_agent_says_is_one_hop_further(home: Home) -> None:
+    """So the loop guard ends what follows from itself, as with route functions."""
+    install(
+        home, "fires", "def handler(ctx): return True", triggers={"event": {"types": ["match"]}}
+    )
+    with (
+        broker_thread(home),
+        register(home, "Ann", run="a") as ann,
+        register(home, "Bob", run="b") as bob,
+    ):
+        id_ = ann.request("send", to="Bob", body="hi")["id"]
+        for state in ("delivering", "submitted"):
+            bob.request("state", id=id_, state=state)
+        ann.request("event", kind="match", body="x")
+        bob.request("event", kind="match", body="x")
+        ran(home, 2)
+    assert rows(home, "SELECT hops FROM dispatches ORDER BY event") == [(1,), (2,)]
