@@ -14,6 +14,7 @@ import pytest
 
 from relay.automation.definition import Definition
 from relay.broker import automations, evaluation, run_queues
+from relay.broker.automation_pool import AutomationPool, RunAnswer
 from relay.broker.client import connect
 from relay.broker.seen_events import SeenEvent, SeenEvents
 from relay.core.dispatch import Event
@@ -481,3 +482,24 @@ def test_what_follows_from_what_an_agent_says_is_one_hop_further(home: Home) -> 
         bob.request("event", kind="match", body="x")
         ran(home, 2)
     assert rows(home, "SELECT hops FROM dispatches ORDER BY event") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "not-blocking"])
+def test_where_no_worker_can_be_started_now_it_is_run_later(
+    home: Home, monkeypatch: pytest.MonkeyPatch, blocking: bool
+) -> None:
+    install(home, "fires", "def handler(ctx): return True", blocking=blocking)
+    run, refusals = AutomationPool.run, iter([RelayError("no process is left", code="busy")] * 2)
+
+    async def seldom(self: AutomationPool, *args: Any, **options: Any) -> RunAnswer:
+        for refusal in refusals:
+            raise refusal
+        return await run(self, *args, **options)
+
+    monkeypatch.setattr(AutomationPool, "run", seldom)
+    monkeypatch.setattr(run_queues, "BUSY_AFTER", 0.02)
+    with broker_thread(home), connect(home) as client:
+        client.request("event", outside=outside("1"))
+        [found] = ran(home, 1)
+    assert found["fired"] and not found["error"]
+    assert Path(home.broker_log).read_text().count("no process is left") == 2
