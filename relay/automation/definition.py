@@ -175,11 +175,13 @@ class Definition:
         if not isinstance(told, str) or not told.strip() or len(told) > 1000:
             raise UsageError("an automation has a description, a text of up to 1000 characters")
         schedule, config = given.get("schedule"), given.get("config") or {}
+        triggers = given.get("triggers")
+        for what, one in (("schedule", schedule), ("triggers", triggers), ("config", config)):
+            _json({} if one is None else one, what)
         if schedule is not None:
             Schedule.of(schedule)
             if name == MINUTE:
                 raise UsageError(f"{MINUTE} is the schedule of every minute: call it otherwise")
-        _json(config, "config")
         priority, deadline = given.get("priority", 0), given.get("deadline", DEADLINE)
         if type(priority) is not int or not -1_000_000 <= priority <= 1_000_000:
             raise UsageError(f"priority is a whole number, not {priority!r}")
@@ -187,7 +189,6 @@ class Definition:
             raise UsageError(f"deadline is above 0 and at most {DEADLINE_MAX:g} seconds")
         if not isinstance(given.get("blocking", False), bool):
             raise UsageError(f"blocking is true or false, not {given['blocking']!r}")
-        triggers = given.get("triggers")
         return cls(
             name,
             told.strip(),

@@ -8,9 +8,11 @@ twice the first counts. Cron expressions are those of cronsim, which is imported
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from relay.core.errors import UsageError
@@ -20,7 +22,7 @@ EVERY_MIN, EVERY_MAX = 1000, 366 * 86_400_000
 #: Characters of a cron expression.
 CRON_MAX = 200
 #: Ticks that were missed are counted up to so many.
-MISSED_MAX = 1000
+MISSED_MAX = 100
 _KINDS = ("every", "cron", "at")
 _PARTS = re.compile(r"(?:\d+[smhdw])+")
 _PART = re.compile(r"(\d+)([smhdw])")
@@ -57,9 +59,8 @@ class Schedule:
             return cls(every=_every(text), zone=zone)
         if kind == "at":
             return cls(at=_at(text), zone=zone)
-        found = cls(cron=text, zone=zone)
-        found._check_cron()
-        return found
+        _check_cron(text)
+        return cls(cron=text, zone=zone)
 
     def next_after(self, now_ms: int, local: tzinfo) -> int | None:
         """When it strikes next, counted from now on; None: never again."""
@@ -70,14 +71,7 @@ class Schedule:
             at = self.at if self.at.tzinfo else self.at.replace(tzinfo=zone)
             at_ms = _ms(at)
             return at_ms if at_ms > now_ms else None
-        from cronsim import CronSim  # on use: most have none
-
-        now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(zone)
-        try:
-            found = map(_ms, CronSim(self.cron or "", now))
-            return next((one for one in found if one > now_ms), None)
-        except OverflowError:  # beyond the year 9999
-            return None
+        return next(self._cron_after(now_ms, zone), None)
 
     def after_tick(self, due_ms: int, now_ms: int, local: tzinfo) -> tuple[int | None, int]:
         """When it strikes next after the one of ``due_ms`` that strikes now, and how many others
@@ -85,32 +79,46 @@ class Schedule:
         if self.every is not None:
             missed = (now_ms - due_ms) // self.every
             return due_ms + (missed + 1) * self.every, min(missed, MISSED_MAX)
-        found, missed = self.next_after(due_ms, local), 0
-        while found is not None and found <= now_ms:
+        missed = 0
+        strikes = iter(()) if self.cron is None else self._cron_after(due_ms, self.zone or local)
+        for found in strikes:
+            if found > now_ms:
+                return found, missed
             if missed == MISSED_MAX:
                 return self.next_after(now_ms, local), missed
-            found, missed = self.next_after(found, local), missed + 1
-        return found, missed
+            missed += 1
+        return None, missed
 
-    def _check_cron(self) -> None:
-        from cronsim import CronSim, CronSimError
+    def _cron_after(self, after_ms: int, zone: tzinfo) -> Iterator[int]:
+        from cronsim import CronSim  # on use: most have none
 
-        text = self.cron or ""
-        hint = "minute hour day-of-month month day-of-week, such as: 0 9 * * 1-5"
-        if len(text) > CRON_MAX:
-            raise UsageError(f"schedule.cron has more than {CRON_MAX} characters", hint=hint)
-        try:
-            CronSim(text, datetime(2026, 1, 1))
-        except (CronSimError, ValueError, AssertionError) as error:
-            raise UsageError(f"schedule.cron cannot be {text!r}: {error}", hint=hint) from error
-        if self.next_after(0, UTC) is None:
-            raise UsageError(f"schedule.cron {text!r} never comes", hint=hint)
+        start = datetime.fromtimestamp(after_ms / 1000, UTC).astimezone(zone)
+        with suppress(OverflowError):  # beyond the year 9999
+            for at in CronSim(self.cron or "", start):
+                if (found := _ms(at)) > after_ms:
+                    yield found
+
+
+@lru_cache(4096)  # it takes up to 2 ms, and what is stored is read again and again
+def _check_cron(text: str) -> None:
+    """Raises UsageError for what is no cron expression, or never comes."""
+    from cronsim import CronSim, CronSimError
+
+    hint = "minute hour day-of-month month day-of-week, such as: 0 9 * * 1-5"
+    if len(text) > CRON_MAX:
+        raise UsageError(f"schedule.cron has more than {CRON_MAX} characters", hint=hint)
+    try:
+        CronSim(text, datetime(2026, 1, 1))
+    except (CronSimError, ValueError, AssertionError) as error:
+        raise UsageError(f"schedule.cron cannot be {text!r}: {error}", hint=hint) from error
+    if Schedule(cron=text).next_after(0, UTC) is None:
+        raise UsageError(f"schedule.cron {text!r} never comes", hint=hint)
 
 
 def _every(text: str) -> int:
-    whole = text.replace(" ", "")
-    found = sum(int(n) * _UNITS[unit] for n, unit in _PART.findall(whole[:40]))
-    if not _PARTS.fullmatch(whole[:40]) or len(whole) > 40:
+    whole = text[:41].replace(" ", "")
+    found = sum(int(n) * _UNITS[unit] for n, unit in _PART.findall(whole))
+    if not _PARTS.fullmatch(whole) or len(text) > 40:
         raise UsageError(
             f"schedule.every cannot be {text[:40]!r}", hint="such as 30s, 15m, 1h30m, 2d, 1w"
         )

@@ -84,6 +84,8 @@ def test_a_definition_travels_unchanged() -> None:
         ({"triggers": {"event": {"kinds": ["message"]}}}, "kinds"),
         ({"triggers": {"principal": {"type": "boss"}}}, "boss"),
         ({"triggers": {"event": {"types": []}}}, "types"),
+        ({"triggers": {"principal": {"name": ["x" * 64] * 2000}}}, "triggers"),
+        ({"schedule": {"every": "1s" + " " * 100_000}}, "schedule"),
         ({"config": {"a": {1: 2}}}, "config"),
         ({"config": {"a": float("nan")}}, "config"),
         ({"deadline": 0}, "deadline"),
@@ -95,6 +97,7 @@ def test_a_definition_travels_unchanged() -> None:
     ],
     ids=[
         *("name", "description", "unknown trigger", "unknown type", "empty list"),
+        *("endless list", "endless schedule"),
         *("no JSON", "not finite", "no time", "too long", "no bool", "unknown key"),
         *("schedule", "name of all"),
     ],
