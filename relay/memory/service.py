@@ -34,7 +34,14 @@ from relay.core.paths import Home
 from relay.memory.extractor import Extractor
 from relay.memory.memory_ops import MemoryOps
 from relay.memory.memory_requests import Json, MemoryRequest
-from relay.memory.store_access import LocalAccess, Opener, QueuedAccess, folder_of, make
+from relay.memory.store_access import (
+    LocalAccess,
+    Opener,
+    QueuedAccess,
+    StoreAccess,
+    folder_of,
+    make,
+)
 from relay.protocol.broker import encode, refusal
 
 #: Stores that may be open; another one is refused.
@@ -135,7 +142,7 @@ class StoreThread:
         if self._ops is None or self._fingerprint != spec.fingerprint():
             self._close()
             if spec.backend == "local":
-                access: LocalAccess | QueuedAccess = LocalAccess(spec, self._home)
+                access: StoreAccess = LocalAccess(spec, self._home)
             else:
                 access = QueuedAccess(spec, self._home, self._opener)
             self._ops = MemoryOps(access, spec.masked(), folder_of(spec, self._home))

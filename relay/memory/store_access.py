@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from relay.config.memory_providers import own_embedder
 from relay.config.memory_spec import StoreSpec
@@ -98,26 +98,6 @@ def _minilm(home: Home, *, asked: bool) -> Embedder | None:
     return MiniLM(folder)
 
 
-class StoreAccess(Protocol):
-    """Opens a store's backend when it is first needed. Used by one thread."""
-
-    def opened(self) -> Backend:
-        """The backend. Raises RelayError."""
-
-    def added(self, count: int) -> None:
-        """Note that up to ``count`` memories are new."""
-
-    def caught_up(self) -> bool:
-        """Do a little of what can be done while nobody asks; whether that was all."""
-
-    @property
-    def problem(self) -> str:
-        """Why the backend is not what it could be, or ""."""
-
-    def close(self) -> None:
-        """Close the backend, if it is open."""
-
-
 class LocalAccess:
     """The local store; ``spec`` may name an embedder, else it is the one that is set up."""
 
@@ -142,11 +122,11 @@ class LocalAccess:
         return self._store
 
     def added(self, count: int) -> None:
-        """Their vectors are missing."""
+        """Up to ``count`` memories are new: their vectors are missing."""
         self._pending += count
 
     def caught_up(self) -> bool:
-        """Make some of the vectors that are missing."""
+        """Make some of the vectors that are missing, while nobody asks; whether that was all."""
         if self._store is None or not self._hybrid or not self._pending:
             return True
         before = self._pending
@@ -184,8 +164,7 @@ class LocalAccess:
 class QueuedAccess:
     """A store that may be away: what it cannot take now waits in a WriteQueue."""
 
-    #: Where it is open, its statistics say what is wrong.
-    problem = ""
+    problem = ""  # its statistics say what is wrong
 
     def __init__(self, spec: StoreSpec, home: Home, opener: Opener) -> None:
         self._spec = spec
@@ -222,6 +201,10 @@ class QueuedAccess:
         queue, self._queue = self._queue, None
         if queue is not None:
             queue.close()
+
+
+#: Opens a store's backend when it is first needed. Used by one thread.
+StoreAccess = LocalAccess | QueuedAccess
 
 
 def folder_of(spec: StoreSpec, home: Home) -> str | None:
