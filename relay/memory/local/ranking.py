@@ -13,8 +13,10 @@ mean of that and their cosine), and the best of them counts.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
+
+from relay.memory.records import Hit
 
 #: Whatever names a memory: a row, a key.
 Row = TypeVar("Row", bound=Hashable)
@@ -52,6 +54,13 @@ def fit(held: int, asked: int, cosine: float | None) -> float:
     return 0.5 * (share + max(cosine, 0.0)) if asked else max(cosine, 0.0)
 
 
-def order(score: float, top: float, place: int, updated_ms: int) -> tuple[int, int, float, int]:
-    """The key to sort by. ``top``: the best score, above 0; ``place``: 0 is the most specific."""
-    return -round(score / top / STEP), place, -score, -updated_ms
+def ordered(hits: Sequence[tuple[int, Hit]]) -> list[Hit]:
+    """The hits in the order of an answer; each comes with the rank of its place, 0 being the most
+    specific."""
+    top = max((hit.score for _, hit in hits), default=0.0)
+
+    def order(one: tuple[int, Hit]) -> tuple[int, int, float, int]:
+        place, hit = one
+        return -round(hit.score / top / STEP), place, -hit.score, -hit.memory.updated_ms
+
+    return [hit for _, hit in sorted(hits, key=order)]

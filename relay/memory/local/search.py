@@ -78,11 +78,7 @@ class Searcher:
             scores = self._rank(database, found, vector, hidden, limit)
             for row, memory in database.rows(list(scores)).items():
                 hits.append((rank, Hit(memory, scores[row], tier)))
-        top = max((hit.score for _, hit in hits), default=0.0)
-        hits.sort(
-            key=lambda one: ranking.order(one[1].score, top, one[0], one[1].memory.updated_ms)
-        )
-        return [hit for _, hit in hits[:limit]]
+        return ranking.ordered(hits)[:limit]
 
     def _rank(
         self,

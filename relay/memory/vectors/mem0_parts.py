@@ -32,9 +32,7 @@ class OurEmbedding(EmbeddingBase):  # type: ignore[misc]
         self._embedding: Embedding = config.model_kwargs["embedding"]
 
     def embed(self, text: str, memory_action: str | None = None) -> list[float]:
-        """One vector; that of a query is asked for place after place."""
-        if memory_action == "search":
-            return self._embedding.of_query(text)
+        """One vector."""
         return self._embedding.vectors([text])[0]
 
 

@@ -62,13 +62,3 @@ def spoken(text: str, updated_ms: int) -> str:
 def hit(memory: Memory, score: float) -> Hit:
     """A hit; rounding may have made its score a little more than 1."""
     return Hit(memory, min(score, 1.0), Tier.HYBRID)
-
-
-def ordered(hits: Sequence[tuple[int, Hit]]) -> list[Hit]:
-    """All hits with the ranks of their places, in the order of an answer."""
-    top = max((one.score for _, one in hits), default=0.0)
-    ranked = sorted(
-        hits,
-        key=lambda one: ranking.order(one[1].score, top, one[0], one[1].memory.updated_ms),
-    )
-    return [one for _, one in ranked]

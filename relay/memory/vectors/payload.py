@@ -11,12 +11,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import quote, unquote
 
 from relay.core.errors import RelayError
 from relay.memory.local.duplicates import near_key
-from relay.memory.records import PREFIX_MIN, Memory, Place, Scope, check_memory, to_json
+from relay.memory.records import PREFIX_MIN, Memory, Place, Scope, from_json, to_json
 
 TEXT = "data"
 PLACE = "user_id"
@@ -97,31 +96,9 @@ def from_payload(payload: Mapping[str, object] | None) -> Memory | None:
     if not isinstance(text, str) or not isinstance(record, str):
         return None
     try:
-        return _memory(json.loads(record), text.strip())
-    except (ValueError, TypeError, KeyError, AttributeError, RelayError):
+        return from_json({**json.loads(record), "text": text.strip()})
+    except (ValueError, TypeError, RelayError):
         return None
-
-
-def _memory(record: Any, text: str) -> Memory | None:
-    """What a backend was given comes back, though an import might refuse it."""
-    memory = Memory(
-        id=record["id"],
-        text=text,
-        place=Place(Scope(record["scope"]), record["owner"]),
-        agent=record["agent"],
-        session=record["session"],
-        created_ms=record["created_ms"],
-        updated_ms=record["updated_ms"],
-        supersedes=record["supersedes"],
-        meta=record["meta"],
-    )
-    words = (memory.agent, memory.session)
-    times = (memory.created_ms, memory.updated_ms)
-    if not all(word is None or isinstance(word, str) for word in words):
-        return None
-    if not all(isinstance(time, int) for time in times):
-        return None
-    return check_memory(memory)
 
 
 def _iso(ms: int) -> str:

@@ -14,6 +14,7 @@ from relay.memory.backend import Hits, Memories
 from relay.memory.backend_rules import new_id as random_id
 from relay.memory.backend_rules import readings
 from relay.memory.local import query as queries
+from relay.memory.local import ranking
 from relay.memory.records import (
     Memory,
     Outcome,
@@ -102,7 +103,7 @@ class VectorBackend:
                 for key, score in best.items()
                 if key in found and score * fit > 0
             ]
-        return merging.ordered(hits)[:limit]
+        return ranking.ordered(hits)[:limit]
 
     def get(self, id_: str) -> Memory:
         """By id or a unique prefix of one, in whatever place."""

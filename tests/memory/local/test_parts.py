@@ -10,7 +10,7 @@ from relay.core.errors import UsageError
 from relay.memory import backend_rules as ids
 from relay.memory.local import place_files as naming
 from relay.memory.local import ranking
-from relay.memory.records import Place, Scope
+from relay.memory.records import Hit, Memory, Place, Scope, Tier
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60))
@@ -69,14 +69,15 @@ def test_the_fit_is_absolute() -> None:
     assert ranking.fit(0, 2, -1.0) == 0.0
 
 
-scores = st.floats(0, 1)
+scores = st.floats(0.001, 1)
 
 
-@given(scores, scores, st.floats(0.001, 1))
-def test_a_step_decides_before_the_place(one: float, other: float, top: float) -> None:
-    specific = ranking.order(one * top, top, 0, 5)
-    wide = ranking.order(other * top, top, 1, 5)
-    if other - one > ranking.STEP * 1.01:
-        assert wide < specific
+@given(scores, scores)
+def test_a_step_decides_before_the_place(one: float, other: float) -> None:
+    memory = Memory("abc", "x", Place(Scope.USER), None, None, 5, 5)
+    specific, wide = (Hit(memory, score, Tier.WORDS) for score in (one, other))
+    first, _ = ranking.ordered([(1, wide), (0, specific)])
+    if other - one > ranking.STEP * 1.01 * other:
+        assert first is wide
     if one >= other:
-        assert specific < wide
+        assert first is specific

@@ -35,7 +35,7 @@ MEMORY = Memory(
 
 
 def test_a_memory_survives_its_payload() -> None:
-    for memory in (MEMORY, replace(MEMORY, agent=None, session="a b", supersedes=None, meta={})):
+    for memory in (MEMORY, replace(MEMORY, agent=None, session="run-1", supersedes=None, meta={})):
         fields = payload.to_payload(memory)
         assert all(isinstance(value, str | int) for value in fields.values())
         assert payload.from_payload(json.loads(json.dumps(fields))) == memory
