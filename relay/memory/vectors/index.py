@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
-from typing import Protocol
 
 from relay.memory.records import Memory, Place
 from relay.memory.vectors import payload
@@ -20,45 +19,6 @@ from relay.memory.vectors.port import Found, Points
 _FEW = 200
 
 
-class Index(Protocol):
-    """The ways to find memories but by searching."""
-
-    def by_ids(self, ids: Iterable[str]) -> dict[str, Found]:
-        """Those of ``ids`` that are there."""
-
-    def starting_with(self, prefix: str, limit: int) -> list[Found]:
-        """The one whose id is ``prefix``, else those whose id begins so."""
-
-    def alike(self, place: Place, near: str) -> list[Found]:
-        """Those in ``place`` with this near key."""
-
-    def superseding(self, id_: str) -> list[Found]:
-        """Those that replace ``id_``, wherever they are."""
-
-    def superseded(self, place: Place) -> set[str]:
-        """The ids that memories of ``place`` replace."""
-
-    def newest(
-        self, places: Sequence[Place], limit: int, before: tuple[int, str] | None
-    ) -> list[Memory]:
-        """The newest first by (updated_ms, id), before that."""
-
-    def ids(self, place: Place) -> list[tuple[str, str]]:
-        """(id, key) of all in ``place``, by id."""
-
-    def counts(self) -> dict[Place, int]:
-        """How many there are, by place."""
-
-    def put(self, found: Found) -> None:
-        """It was written."""
-
-    def drop(self, found: Found) -> None:
-        """It was removed."""
-
-    def spoilt(self) -> None:
-        """Something went wrong while writing: what is there is no longer known."""
-
-
 class Asked:
     """Everything is asked of the store."""
 
@@ -66,6 +26,7 @@ class Asked:
         self._points = points
 
     def by_ids(self, ids: Iterable[str]) -> dict[str, Found]:
+        """Those of ``ids`` that are there."""
         wanted = list(dict.fromkeys(ids))
         return {
             one.memory.id: one
@@ -74,6 +35,7 @@ class Asked:
         }
 
     def starting_with(self, prefix: str, limit: int) -> list[Found]:
+        """The one whose id is ``prefix``, else those whose id begins so."""
         exact = self._points.match({payload.ID: prefix}, limit)
         if exact:
             return exact
@@ -84,13 +46,16 @@ class Asked:
         return begun[:limit]
 
     def alike(self, place: Place, near: str) -> list[Found]:
+        """Those in ``place`` with this near key."""
         fields = {payload.PLACE: payload.place_name(place), payload.NEAR: near}
         return self._points.match(fields, _FEW)
 
     def superseding(self, id_: str) -> list[Found]:
+        """Those that replace ``id_``, wherever they are."""
         return self._points.match({payload.SUPERSEDES: id_}, _FEW)
 
     def superseded(self, place: Place) -> set[str]:
+        """The ids that memories of ``place`` replace."""
         fields = {payload.PLACE: payload.place_name(place), payload.REPLACES: "yes"}
         rows = self._points.scan(fields, [payload.SUPERSEDES])
         return {str(fields[payload.SUPERSEDES]) for _, fields in rows}
@@ -98,13 +63,16 @@ class Asked:
     def newest(
         self, places: Sequence[Place], limit: int, before: tuple[int, str] | None
     ) -> list[Memory]:
+        """The newest first by (updated_ms, id), before that."""
         return self._points.newest(places, limit, before)
 
     def ids(self, place: Place) -> list[tuple[str, str]]:
+        """(id, key) of all in ``place``, by id."""
         rows = self._points.scan({payload.PLACE: payload.place_name(place)}, [payload.ID])
         return sorted((str(fields[payload.ID]), key) for key, fields in rows)
 
     def counts(self) -> dict[Place, int]:
+        """How many there are, by place."""
         return self._points.counts()
 
     def put(self, found: Found) -> None:
@@ -129,7 +97,7 @@ class _Card:
 
 class Catalogue:
     """A card for each memory, read once and looked through one by one: 100 000 take some 10 ms. The
-    memories themselves are fetched."""
+    memories themselves are fetched. The methods are those of Asked."""
 
     def __init__(self, points: Points) -> None:
         self._points = points
@@ -184,21 +152,27 @@ class Catalogue:
         return dict(Counter(one.place for one in self._known().values()))
 
     def put(self, found: Found) -> None:
+        """It was written."""
         if self._cards is not None:
             card = _card(found.key, found.memory.place, payload.to_payload(found.memory))
             self._cards[card.id] = card
 
     def drop(self, found: Found) -> None:
+        """It was removed."""
         if self._cards is not None:
             self._cards.pop(found.memory.id, None)
 
     def spoilt(self) -> None:
+        """Something went wrong while writing: what is there is no longer known."""
         self._cards = None
 
     def _fetch(self, ids: Iterable[str]) -> list[Found]:
         cards = self._known()
         keys = [cards[id_].key for id_ in dict.fromkeys(ids) if id_ in cards]
         return self._points.fetch(keys)
+
+
+Index = Asked | Catalogue
 
 
 def _card(key: str, place: Place, fields: Mapping[str, object]) -> _Card:

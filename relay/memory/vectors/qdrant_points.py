@@ -312,8 +312,8 @@ def _ms(fields: Mapping[str, object]) -> int:
 
 
 def open_qdrant(config: Mapping[str, Any], folder: str, embedder: Embedder | None) -> Backend:
-    """The backend. ``config``: of a resolved StoreSpec; without ``url`` and ``host`` the memories
-    are in ``folder``, or in its ``path``.
+    """The backend. ``config``: of a resolved StoreSpec; without ``url`` the memories are
+    in ``folder``, or in its ``path``.
 
     Raises ConfigError, StoreUnavailable, StorageError; then the embedder stays the caller's.
     """
