@@ -71,6 +71,16 @@ class Triggers:
             and (self.entities is None or (who.id or "") in self.entities)
         )
 
+    def unmet(self, event: Event, who: Principal) -> list[str]:
+        """The keys of which an event that comes from ``who`` has none of the values."""
+        about = event.kind, event.channel, direction_of(event)
+        return [
+            f"{part}.{key}"
+            for part, name, key in _TRIGGERS
+            for alone in (Triggers(**{name: getattr(self, name)}),)
+            if not (alone.match_event(*about) and alone.match_principal(who))
+        ]
+
     def to_json(self) -> Json:
         """As a file says them."""
         found: Json = {}

@@ -74,7 +74,7 @@ class AutomationTrials:
     def _told(
         self, one: ActiveAutomation, seen: SeenEvent, answer: RunAnswer, batch: Batch
     ) -> Json:
-        result, dispatch = answer.result, None
+        result, dispatch, triggers = answer.result, None, one.definition.triggers
         if result is not None and result.fire:
             dispatch = _shown_dispatch(self._automations.runs.planned(one, seen, result, {}))
         return {
@@ -82,6 +82,7 @@ class AutomationTrials:
             "event": seen.event.to_json(),
             "principal": seen.principal.to_json(),
             "matches": self._automations.matches(one, seen),
+            "unmet": [] if triggers is None else triggers.unmet(seen.event, seen.principal),
             "result": None if result is None else result.to_json(),
             "error": answer.error,
             "log": answer.log,

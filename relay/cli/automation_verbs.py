@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 
+from relay.automation.circuit import OPEN_MS
 from relay.broker.client import BrokerClient, connect
 from relay.cli import automation_trial, output, table
-from relay.cli.parser import Parser, count
+from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.core.errors import UsageError
 from relay.core.files import read_file
@@ -21,11 +22,8 @@ if TYPE_CHECKING:
 
 #: Bytes of one file, as relay.automation.definition has it.
 _SOURCE_MAX = 256 * 1024
-#: Characters of a run's log below its row: the end of it.
-_LOG_SHOWN = 300
 _STATUS = ("active", "paused", "disabled", "deleted")
 _HEAD = ("NAME", "STATUS", "VERSION", "LAST FIRED", "BY", "RUNS FOR")
-_RUNS_HEAD = ("TIME", "EVENT", "KIND", "FROM", "RESULT", "MS", "LLM", "ERROR")
 
 
 def add(verbs: Parser) -> None:
@@ -67,11 +65,6 @@ def add(verbs: Parser) -> None:
     delete.add_argument("name", metavar="AUTOMATION", help="its name")
     delete.set_defaults(run=switch_verb, op="automation_delete")
     automation_trial.add(group)
-    runs = group.add_parser("runs", help="how it ran, the newest last")
-    runs.add_argument("name", metavar="AUTOMATION", help="its name")
-    runs.add_argument("--last", type=count, default=20, metavar="N", help="so many (20)")
-    runs.add_argument("--errors-only", action="store_true", help="only those that failed")
-    runs.set_defaults(run=runs_verb)
     for parser in group.verbs.values():
         parser.add_argument("--json", action="store_true", help="for programs")
 
@@ -106,8 +99,6 @@ def update_verb(options: Any) -> int:
         return 0
     for one in answers:
         output.data(_version(one))
-    if not answers:
-        output.note("nothing is taken: no file was edited, or you did not agree")
     return 0
 
 
@@ -128,7 +119,10 @@ def _meant(client: BrokerClient, which: str | None, yes: bool) -> list[Json]:
         if row["loaded"] and _edited(row) == _EDITED:
             edited.append({**_file(row["path"]), "name": row["name"]})
             _print_change(client, edited[-1])
-    if edited and not output.agreed("Have them run as they are now?", yes=yes):
+    if not edited:
+        output.note("no file was edited")
+    elif not output.agreed("Have them run as they are now?", yes=yes):
+        output.note("nothing is taken")
         return []
     return edited
 
@@ -157,7 +151,7 @@ def list_verb(options: Any) -> int:
         cells = [
             (
                 row["name"],
-                _status(row),
+                row["status"],
                 row["version"],
                 None if row["last_fired_ms"] is None else table.when(row["last_fired_ms"]),
                 row["registered_by"].partition(",")[0],
@@ -165,7 +159,10 @@ def list_verb(options: Any) -> int:
             )
             for row in rows
         ]
-        remarks = ["; ".join(filter(None, (row["reason"], _edited_said(row)))) for row in rows]
+        remarks = [
+            "; ".join(filter(None, (row["reason"], _circuit(row), _edited_said(row))))
+            for row in rows
+        ]
         table.table(_HEAD, cells, width=table.columns(), remarks=remarks)
     if answer["more"]:
         output.note("more are left out: --status or --by narrows it down")
@@ -217,48 +214,6 @@ def _switched(row: Json, in_json: bool) -> int:
     else:
         output.data(f"{row['name']} is {row['status']}")
     return 0
-
-
-def runs_verb(options: Any) -> int:
-    """``relay automation runs``."""
-    fields = {"limit": options.last, "errors_only": options.errors_only}
-    with connect(Home.from_env()) as client:
-        answer = client.request("automation_runs", name=options.name, **fields)
-    rows = answer["rows"][::-1]
-    if options.json:
-        for row in rows:
-            row["started_at"] = output.iso(row.pop("started_ms"))
-        output.as_json(rows)
-    elif not rows:
-        output.note(f"{options.name} has not failed" if options.errors_only else "it has not run")
-    else:
-        cells = [
-            (
-                table.when(row["started_ms"]),
-                row["event"][-8:],
-                row["kind"],
-                row["sender"],
-                _result(row),
-                round(row["latency_us"] / 1000, 1),
-                row["llm_calls"],
-                (row["error"] or "").partition("\n")[0],
-            )
-            for row in rows
-        ]
-        logs = [" ".join((row["log"] or "").split())[-_LOG_SHOWN:] for row in rows]
-        table.table(_RUNS_HEAD, cells, width=table.columns(), remarks=logs)
-    if answer["more"]:
-        output.note("older ones are left out: --last N shows more")
-    return 0
-
-
-def _result(row: Json) -> str:
-    result = row["result"] or {}
-    said = "failed" if row["error"] else "fired" if row["fired"] else "nothing"
-    if said == "nothing" and result.get("enrich"):
-        said = "enriched"
-    more = [", disabled itself"] if result.get("disable") else []
-    return "".join([said, *more, *([", again"] if row["retry"] else [])])
 
 
 # -- files
@@ -329,9 +284,14 @@ def _json(row: Json) -> Json:
     return shown | {"file": {"": "same", _EDITED: "edited"}.get(_edited(row), "gone")}
 
 
-def _status(row: Json) -> str:
-    rests = row["status"] == "active" and row["circuit"] != "closed"
-    return f"{row['status']}, circuit {row['circuit']}" if rests else str(row["status"])
+def _circuit(row: Json) -> str:
+    """Why an active automation is not run now, though nobody has disabled it; "" where it is."""
+    if row["status"] != "active" or row["circuit"] == "closed":
+        return ""
+    if row["circuit"] == "half-open":
+        return "circuit half-open: the next run decides"
+    until = table.when(row["opened_ms"] + OPEN_MS)
+    return f"circuit open until {until}, after {row['errors']} errors in a row"
 
 
 def _runs_for(row: Json) -> str:
@@ -356,7 +316,8 @@ def _print(row: Json) -> None:
 
     line("name", row["name"])
     line("description", row["description"])
-    line("status", _status(row) + (f" ({row['reason']})" if row["reason"] else ""))
+    line("status", row["status"] + (f" ({row['reason']})" if row["reason"] else ""))
+    line("", _circuit(row))
     line("runs for", _runs_for(row))
     line("folder", row["folder"])
     line("file", row["path"])
@@ -372,11 +333,14 @@ def _print(row: Json) -> None:
     line("skipped", row["skipped"] or None)
     for name, part in (("last day", health["day"]), ("last 100", health["window"])):
         line(name, _counts(part))
-    line("last error", (health["last_error"] or "").partition("\n")[0])
+    if health["last_error"]:
+        error = health["last_error"].partition("\n")[0]
+        line("last error", f"{table.when(health['last_error_ms'])} {error}")
 
 
 def _counts(part: Json) -> str:
     if not part["runs"]:
         return "no runs"
     took = f"{part['avg_ms']:.1f} ms on average, p95 {part['p95_ms']:.1f} ms"
-    return f"{part['runs']} runs, {part['fires']} fired, {part['errors']} failed; {took}"
+    runs = "1 run" if part["runs"] == 1 else f"{part['runs']} runs"
+    return f"{runs}, {part['fires']} fired, {part['errors']} failed; {took}"

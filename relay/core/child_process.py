@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 import signal
@@ -46,11 +47,14 @@ def unlimited(*whats: int) -> Iterator[None]:
 
 
 def take_input() -> socket.socket:
-    """The socket that is standard input; from then on that is empty, for all that runs here."""
+    """The socket that is standard input; from then on that is empty, for all that runs here, and
+    what is printed is written by whole lines, each of which is one of the log."""
     channel = socket.socket(fileno=os.dup(0))
     empty = os.open(os.devnull, os.O_RDWR)
     os.dup2(empty, 0)
     os.close(empty)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # -u writes each argument of print() by itself
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)
     # A child that lives on must not look like this process to the broker.
     os.register_at_fork(after_in_child=lambda: os.close(channel.detach()))
     return channel

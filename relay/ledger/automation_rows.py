@@ -96,9 +96,11 @@ def find(ledger: Ledger, name: str) -> AutomationRow:
 
 
 def counts(ledger: Ledger) -> dict[str, int]:
-    """How many there are in each state, without the deleted ones."""
+    """How many there are in each state, without the deleted ones; ``resting``: those whose circuit
+    is not closed."""
     found = ledger.rows(
-        "SELECT status, count(*) FROM automations WHERE status != 'deleted' GROUP BY status"
+        "SELECT CASE WHEN status='active' AND opened_ms NOT NULL THEN 'resting' ELSE status END"
+        " AS state, count(*) FROM automations WHERE status != 'deleted' GROUP BY state"
     )
     return dict(found)
 

@@ -372,6 +372,14 @@ def test_a_worker_speaks_for_the_person_and_imports_nothing_that_agents_may_writ
     assert answer.result == AutomationResult(fire=False), answer.error
 
 
+def test_what_is_printed_is_logged_by_whole_lines(home: Home) -> None:
+    printing = "def handler(ctx):\n    print('two', 'words')\n    print('more', end='')\n"
+    [answer] = ran(home, file(printing))
+    assert answer.error is None
+    log = (Path(home.logs) / "automations.log").read_text()
+    assert [line.split(" ", 2)[2] for line in log.splitlines()] == ["two words", "more"]
+
+
 def test_a_flood_of_output_and_of_log_lines_is_cut(home: Home) -> None:
     flood = file(
         "def handler(ctx):\n"

@@ -26,6 +26,7 @@ automation = {{
     "handler": lambda ctx: {result},
 }}
 """
+EVENT = {"channel": "sms", "sender": "+1555"}
 
 
 def written(folder: Path, name: str = "codes", result: str = "True", stem: str = "") -> str:
@@ -78,7 +79,7 @@ def test_an_edited_file_runs_once_it_is_taken(relay: Run, tmp_path: Path) -> Non
     assert done.stdout == "codes: active, version 2\n"
     assert '+    "handler": lambda ctx: False,' in done.stderr
     assert "lambda ctx: False" in relay("automation", "info", "codes", "--source").stdout
-    assert "nothing is taken" in relay("automation", "update").stderr
+    assert "no file was edited" in relay("automation", "update").stderr
     assert "(as it was)" in relay("automation", "update", path).stdout
     Path(other).write_text(before.replace("other", "codes"))
     done = relay("automation", "update", "other")
@@ -152,15 +153,28 @@ def test_runs_are_shown_with_their_errors_and_logs(relay: Run, tmp_path: Path) -
         event = {"channel": "sms", "sender": "+1555", "content": content}
         relay("ingest", "event", json.dumps(event))
     wait_until(lambda: len(shown(relay, "runs", "codes")) == 2, what="both runs")
-    [bad, good] = relay("automation", "runs", "codes").stdout.splitlines()[1::2]
-    assert "failed" in bad and "ZeroDivisionError" in bad
-    assert "nothing, disabled itself" in good
+    _, bad, why, good, log = relay("automation", "runs", "codes").stdout.splitlines()
+    assert "failed" in bad and "nothing, disabled itself" in good
+    assert why.lstrip().startswith("ZeroDivisionError: division by zero (line 3); ")
+    assert log.strip() == "INFO: saw good"
     assert "saw good" in relay("automation", "runs", "codes", "--last", "1").stdout
     [row] = shown(relay, "runs", "codes", "--errors-only")
     assert row["error"].startswith("ZeroDivisionError") and "saw bad" in row["log"]
     assert "it disabled itself" in relay("automation", "list").stdout
     about = shown(relay, "info", "codes")["health"]["window"]
     assert (about["runs"], about["errors"], about["fires"]) == (2, 1, 0)
+
+
+def test_one_that_rests_after_errors_is_shown_as_resting(relay: Run, tmp_path: Path) -> None:
+    relay("person", "add", "Mom", "--relationship", "family", "--address", "sms:+1555")
+    relay("automation", "register", written(tmp_path, result="1 / 0"))
+    for number in range(6):
+        relay("ingest", "event", json.dumps(EVENT | {"content": str(number)}))
+    wait_until(lambda: shown(relay, "info", "codes")["skipped"] == 1, what="the open circuit")
+    for verb in (("list",), ("info", "codes")):
+        said = relay("automation", *verb).stdout
+        assert "circuit open until 20" in said and ", after 5 errors in a row" in said
+    assert "automations: 1 resting" in relay("status").stdout
 
 
 # -- agents
@@ -292,7 +306,10 @@ def test_a_trial_says_what_does_not_match_and_what_fails(relay: Run, tmp_path: P
     relay("automation", "register", written(tmp_path, result="ctx.nothing"))
     done = relay("automation", "test", "codes", "--event", '{"content": "hi"}', merged=True)
     assert done.returncode == 1
-    assert "its triggers or its folder do not match" in done.stdout
+    assert (
+        "it would not be run for this event: these triggers do not match: principal.relationship,"
+        " event.channels" in done.stdout
+    )
     assert f"message on relay from {owner_name()} (owner)" in done.stdout
     assert "error:       AttributeError" in done.stdout
     for wrong, said in (
