@@ -146,7 +146,12 @@ def list_verb(options: Any) -> int:
     if options.json:
         output.as_json([_json(row) for row in rows])
     elif not rows:
-        output.note("no automation is registered: see docs/automations.md")
+        narrowed = options.status is not None or options.by is not None
+        output.note(
+            "no such automation is registered"
+            if narrowed
+            else "no automation is registered: see docs/automations.md"
+        )
     else:
         cells = [
             (
