@@ -96,11 +96,6 @@ class Engine:
         self._indexes.setdefault(name, {})[asked.field_name] = schema
         self._remember_indexes()
 
-    def drop_index(self, name: str, field: str) -> None:
-        self._must_exist(name)
-        if self._indexes.get(name, {}).pop(field, None) is not None:
-            self._remember_indexes()
-
     def _index_info(self, name: str, field: str, schema: Any) -> m.PayloadIndexInfo:
         empty = m.IsEmptyCondition(is_empty=m.PayloadField(key=field))
         return m.PayloadIndexInfo(
@@ -126,13 +121,6 @@ class Engine:
             with_vectors=_unless_none(asked.with_vector, False),
         )
 
-    def one_point(self, name: str, id_: str) -> m.Record:
-        point = int(id_) if id_.isdigit() else id_
-        found = self.retrieve(name, m.PointRequest(ids=[point], with_vector=True))
-        if not found:
-            raise Refused(404, f"Not found: Point with id {id_} does not exists!")
-        return found[0]
-
     def query(self, name: str, asked: m.QueryRequest) -> m.QueryResponse:
         self._must_exist(name)
         return self._client.query_points(
@@ -149,9 +137,6 @@ class Engine:
             score_threshold=asked.score_threshold,
             lookup_from=asked.lookup_from,
         )
-
-    def query_batch(self, name: str, asked: m.QueryRequestBatch) -> list[m.QueryResponse]:
-        return [self.query(name, one) for one in asked.searches]
 
     def scroll(self, name: str, asked: m.ScrollRequest) -> m.ScrollResult:
         self._must_exist(name)
@@ -197,33 +182,8 @@ class Engine:
             _checked(asked.points)
         self._client.delete(name, points_selector=asked)
 
-    def set_payload(self, name: str, asked: m.SetPayload) -> None:
-        self._client.set_payload(name, asked.payload, self._chosen(name, asked), key=asked.key)
-
     def overwrite_payload(self, name: str, asked: m.SetPayload) -> None:
         self._client.overwrite_payload(name, asked.payload, self._chosen(name, asked))
-
-    def delete_payload(self, name: str, asked: m.DeletePayload) -> None:
-        self._client.delete_payload(name, asked.keys, self._chosen(name, asked))
-
-    def clear_payload(self, name: str, asked: m.PointIdsList | m.FilterSelector) -> None:
-        self._must_exist(name)
-        if isinstance(asked, m.PointIdsList):
-            self._must_be_there(name, asked.points)
-        self._client.clear_payload(name, asked)
-
-    def update_vectors(self, name: str, asked: m.UpdateVectors) -> None:
-        self._must_exist(name)
-        self._must_be_there(name, [point.id for point in asked.points])
-        self._client.update_vectors(name, asked.points, update_filter=asked.update_filter)
-
-    def delete_vectors(self, name: str, asked: m.DeleteVectors) -> None:
-        chosen = self._chosen(name, asked, missing=True)
-        self._client.delete_vectors(name, asked.vector, chosen)
-
-    def batch(self, name: str, asked: m.UpdateOperations) -> list[m.UpdateResult]:
-        self._must_exist(name)
-        return list(self._client.batch_update_points(name, asked.operations))
 
     # -- what is refused
 
@@ -244,15 +204,11 @@ class Engine:
                 400, f"Wrong input: No range index for `order_by` key: `{key}`. Please create one"
             )
 
-    def _chosen(self, name: str, asked: Any, missing: bool = False) -> Any:
-        """The points that a change is for: a filter, or ids, which must be there or ``missing``."""
+    def _chosen(self, name: str, asked: m.SetPayload) -> Any:
+        """The points that a change is for, which must be there."""
         self._must_exist(name)
-        if asked.points is None and asked.filter is None:
-            raise Refused(400, "Bad request: Either list of points or filter must be provided")
         if asked.points is None:
-            return asked.filter
-        if missing:
-            return _checked(asked.points)
+            raise Refused(400, "Bad request: this test server wants a list of points")
         self._must_be_there(name, asked.points)
         return asked.points
 

@@ -89,40 +89,16 @@ ROUTES = (
     _route(
         f"PUT {_ONE}/index", Engine.create_index, m.CreateFieldIndex, Indexes.create_field_index
     ),
-    _route(f"DELETE {_ONE}/index/*", Engine.drop_index, None, Indexes.delete_field_index),
     _route(f"POST {_ONE}/facet", Engine.facet, m.FacetRequest, Points.facet),
     _route(f"POST {_POINTS}", Engine.retrieve, m.PointRequest, Points.get_points),
-    _route(f"GET {_POINTS}/*", Engine.one_point, None, Points.get_point),
     _route(f"POST {_POINTS}/query", Engine.query, m.QueryRequest, Search.query_points),
-    _route(
-        f"POST {_POINTS}/query/batch",
-        Engine.query_batch,
-        m.QueryRequestBatch,
-        Search.query_batch_points,
-    ),
     _route(f"POST {_POINTS}/scroll", Engine.scroll, m.ScrollRequest, Points.scroll_points),
     _route(f"POST {_POINTS}/count", Engine.count, m.CountRequest, Points.count_points),
     _route(f"PUT {_POINTS}", Engine.upsert, m.PointInsertOperations, Points.upsert_points),
     _route(f"POST {_POINTS}/delete", Engine.delete, _SELECTOR, Points.delete_points),
-    _route(f"POST {_POINTS}/payload", Engine.set_payload, m.SetPayload, Points.set_payload),
     _route(
         f"PUT {_POINTS}/payload", Engine.overwrite_payload, m.SetPayload, Points.overwrite_payload
     ),
-    _route(
-        f"POST {_POINTS}/payload/delete",
-        Engine.delete_payload,
-        m.DeletePayload,
-        Points.delete_payload,
-    ),
-    _route(f"POST {_POINTS}/payload/clear", Engine.clear_payload, _SELECTOR, Points.clear_payload),
-    _route(f"PUT {_POINTS}/vectors", Engine.update_vectors, m.UpdateVectors, Points.update_vectors),
-    _route(
-        f"POST {_POINTS}/vectors/delete",
-        Engine.delete_vectors,
-        m.DeleteVectors,
-        Points.delete_vectors,
-    ),
-    _route(f"POST {_POINTS}/batch", Engine.batch, m.UpdateOperations, Points.batch_update),
 )
 
 
