@@ -184,9 +184,15 @@ class AutomationOps:
             if (row.path, row.sha256) == (given.path, given.sha256):
                 return {"automation": shown(row, batch.now_ms), "unchanged": True}
             folder = folder_of(given.path, self._home)
+            if folder != row.folder:
+                before, then = row.folder or "all events", folder or "all events"
+                raise UsageError(
+                    f"{row.name} is run for {before}, and would be for {then} with {given.path}",
+                    hint=f"relay automation delete {row.name}, then register the file",
+                )
             self._ledger.begin()
             version = given.version(definition, who)
-            automation_rows.add_version(self._ledger, row, folder, version, batch.now_ms)
+            automation_rows.add_version(self._ledger, row, version, batch.now_ms)
             return self._done(row.id, batch)
 
         self._later.answer(request, batch, partial(self._load, given.path, given.source), store)

@@ -108,34 +108,43 @@ def _version(answer: Json) -> str:
 
 
 def _meant(client: BrokerClient, which: str | None, yes: bool) -> list[Json]:
-    """The fields of each update: of a file, of a name, or of all that were edited, by whomever."""
-    if which is not None and (which.endswith(".py") or os.sep in which):
-        return [_file(which)]
-    if which is not None:
+    """The fields of each update: of a file, of a name, or of all that were edited. Whoever may have
+    edited a file: what would change is shown, and asked for."""
+    if which is None:
+        rows = [one for one in client.request("automations")["rows"] if one["loaded"]]
+        found = [_change(row, row["path"]) for row in rows if _edited(row) == _EDITED]
+    elif which.endswith(".py") or os.sep in which:
+        path = _file(which)["path"]
+        rows = [one for one in client.request("automations")["rows"] if one["path"] == path]
+        found = [_change(row, path) for row in rows] or [_file(which)]
+    else:
         row = client.request("automation_info", name=which)["automation"]
-        return [{**_file(row["path"]), "name": row["name"]}]
-    edited = []
-    for row in client.request("automations")["rows"]:
-        if row["loaded"] and _edited(row) == _EDITED:
-            edited.append({**_file(row["path"]), "name": row["name"]})
-            _print_change(client, edited[-1])
-    if not edited:
+        found = [_change(row, row["path"])]
+    if not found:
         output.note("no file was edited")
-    elif not output.agreed("Have them run as they are now?", yes=yes):
+    asked = [_print_change(client, one) for one in found]
+    if any(asked) and not output.agreed("Have them run as they are now?", yes=yes):
         output.note("nothing is taken")
         return []
-    return edited
+    return found
 
 
-def _print_change(client: BrokerClient, new: Json) -> None:
-    """What an update would change, line by line."""
+def _change(row: Json, path: str) -> Json:
+    return {**_file(path), "name": row["name"]}
+
+
+def _print_change(client: BrokerClient, new: Json) -> bool:
+    """Show line by line what an update would change. Returns whether it would."""
     import difflib
 
-    about = client.request("automation_info", name=new["name"], source=True)["automation"]
-    texts = about["source"].splitlines(), new["source"].splitlines()
-    versions = f"{new['name']}, version {about['version']}", new["path"]
-    for line in difflib.unified_diff(*texts, *versions, n=2, lineterm=""):
+    before, title = "", "nothing"
+    if "name" in new:
+        about = client.request("automation_info", name=new["name"], source=True)["automation"]
+        before, title = about["source"], f"{new['name']}, version {about['version']}"
+    texts = before.splitlines(), new["source"].splitlines()
+    for line in difflib.unified_diff(*texts, title, new["path"], n=2, lineterm=""):
         output.note(line)
+    return bool(before != new["source"])
 
 
 def list_verb(options: Any) -> int:
@@ -195,6 +204,8 @@ def enable_verb(options: Any) -> int:
         if not row["loaded"]:
             output.note(f"{row['registered_by']} registered {row['path']}")
             output.note(f"  as version {row['version']}, sha256 {row['sha256']}")
+            folder = row["folder"]
+            output.note(f"  for events of agents in {folder}" if folder else "  for all events")
             output.note(f"  relay automation info {row['name']} --source shows it")
             if _edited(row):
                 output.note(f"  {_edited(row)}: what was registered would run, not the file")
@@ -236,7 +247,7 @@ def _file(path: str) -> Json:
         if os.path.exists(os.path.join(folder, path)):
             path = os.path.join(folder, path)
             break
-    path = os.path.realpath(path)
+    path = _place(path)
     try:
         source = read_file(path, _SOURCE_MAX).decode()
     except OSError as error:
@@ -244,6 +255,16 @@ def _file(path: str) -> Json:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is no UTF-8") from error
     return {"path": path, "source": source}
+
+
+def _place(path: str) -> str:
+    """The whole path as it was given: which project a file belongs to is said by where it lies, and
+    not by where a link leads that lies there."""
+    path = os.path.abspath(path)
+    folder, name = os.path.split(path)
+    kept = os.path.join(os.sep, ".relay", "automations")
+    inner = kept if folder.endswith(kept) else ""
+    return os.path.join(os.path.realpath(folder.removesuffix(inner) or os.sep) + inner, name)
 
 
 _EDITED = "the file was edited"

@@ -146,13 +146,13 @@ def add(
 
 
 def add_version(
-    ledger: Ledger, row: AutomationRow, folder: str | None, version: RegisteredVersion, now_ms: int
+    ledger: Ledger, row: AutomationRow, version: RegisteredVersion, now_ms: int
 ) -> None:
     """Have the next version run from now on, with a closed circuit."""
     ledger.change(
-        "UPDATE automations SET version=version+1, folder=?, updated_ms=?, errors=0,"
+        "UPDATE automations SET version=version+1, updated_ms=?, errors=0,"
         " opened_ms=NULL, next_tick_ms=NULL WHERE id=?",
-        (folder, now_ms, row.id),
+        (now_ms, row.id),
     )
     _add_version(ledger, row.id, row.version + 1, version, now_ms)
 

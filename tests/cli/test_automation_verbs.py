@@ -75,14 +75,16 @@ def test_an_edited_file_runs_once_it_is_taken(relay: Run, tmp_path: Path) -> Non
     assert "relay automation update codes takes the new one" in relay("automation", "list").stdout
     assert "lambda ctx: True" in relay("automation", "info", "codes", "--source").stdout
     assert relay("automation", "update").returncode == 2  # nobody agrees
-    done = relay("automation", "update", "--yes")
+    for words in ((path,), ("codes",), ("--yes",)):
+        done = relay("automation", "update", *words)
+        assert '+    "handler": lambda ctx: False,' in done.stderr
+        assert done.returncode == (0 if words == ("--yes",) else 2)  # nobody agrees
     assert done.stdout == "codes: active, version 2\n"
-    assert '+    "handler": lambda ctx: False,' in done.stderr
     assert "lambda ctx: False" in relay("automation", "info", "codes", "--source").stdout
     assert "no file was edited" in relay("automation", "update").stderr
     assert "(as it was)" in relay("automation", "update", path).stdout
     Path(other).write_text(before.replace("other", "codes"))
-    done = relay("automation", "update", "other")
+    done = relay("automation", "update", "other", "--yes")
     assert done.returncode == 2 and "calls its automation codes, not other" in done.stderr
     Path(other).unlink()
     assert "the file is not there: version 1 runs" in relay("automation", "list").stdout
@@ -130,6 +132,21 @@ def test_a_bare_name_is_looked_for_where_automations_are_kept(
         written(Path(broker_home.root) / "automations", name)
     folders = {name: shown(relay, "register", f"{name}.py")["folder"] for name in ("here", "there")}
     assert folders == {"here": str(tmp_path), "there": None}
+
+
+def test_a_link_widens_nothing(relay: Run, tmp_path: Path) -> None:
+    kept, elsewhere = tmp_path / "shop" / ".relay" / "automations", tmp_path / "lib"
+    for name in ("linked", "moved"):
+        written(elsewhere, name)
+    kept.mkdir(parents=True)
+    (kept / "linked.py").symlink_to(elsewhere / "linked.py")
+    written(kept, "moved")
+    for name in ("linked", "moved"):
+        row = shown(relay, "register", str(kept / f"{name}.py"))
+        assert row["folder"] == str(tmp_path / "shop")
+    written(elsewhere, "moved", "False")
+    done = relay("automation", "update", str(elsewhere / "moved.py"), "--yes")
+    assert done.returncode == 2 and "would be for all events" in done.stderr
 
 
 def test_a_second_one_of_the_name_is_refused(relay: Run, tmp_path: Path) -> None:
@@ -204,7 +221,7 @@ def test_what_an_agent_registers_is_loaded_once_the_person_says_so(
         assert refused.returncode == 1 and "only the person" in refused.stderr
         assert relay("automation", "list", env=INSIDE).returncode == 0
         assert relay("automation", "enable", "from_bob").returncode == 2  # nobody agrees
-        done = relay("automation", "update", "from_bob")
+        done = relay("automation", "update", "from_bob", "--yes")
         assert done.returncode == 2 and "was never loaded" in done.stderr
         assert not loaded.exists()
     told = relay("inbox").stdout
@@ -296,7 +313,7 @@ def test_a_trial_without_an_event_is_a_tick_of_its_clock(relay: Run, tmp_path: P
     assert (told["event"]["channel"], told["principal"]["type"]) == ("timer", "system")
     relay("automation", "register", written(tmp_path))
     path.write_text(path.read_text().replace("'every': '30m'", "'at': '2020-01-01'"))
-    assert relay("automation", "update", "beat").returncode == 0
+    assert relay("automation", "update", "beat", "--yes").returncode == 0
     assert "at 2020-01-01; which is over" in relay("automation", "list").stdout
     done = relay("automation", "test", "codes")
     assert done.returncode == 2 and "an event to try codes with is needed" in done.stderr

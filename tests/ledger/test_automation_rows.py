@@ -60,7 +60,7 @@ def test_the_registry_has_what_is_active_and_was_loaded(ledger: Ledger) -> None:
 
 def test_what_cannot_be_read_any_more_is_not_run_and_says_why(ledger: Ledger) -> None:
     gone = {**DEFINITION, "schedule": {"cron": "0 9 * * *", "timezone": "Mars/Olympus"}}
-    rows.add_version(ledger, rows.find(ledger, "beat"), None, replace(VERSION, definition=gone), 6)
+    rows.add_version(ledger, rows.find(ledger, "beat"), replace(VERSION, definition=gone), 6)
     assert not AutomationRegistry(ledger).active
     assert "it is not run: " in shown(rows.find(ledger, "beat"), 7)["reason"]
 
@@ -80,11 +80,11 @@ def test_a_new_version_runs_with_a_closed_circuit_and_the_old_one_is_kept(ledger
     registry = AutomationRegistry(ledger)
     assert registry.active["A1"].circuit.state(8) is CircuitState.OPEN
     row = rows.find(ledger, "BEAT")
-    rows.add_version(ledger, row, "/q", replace(VERSION, source="new", registered_by="bo"), 8)
+    rows.add_version(ledger, row, replace(VERSION, source="new", registered_by="bo"), 8)
     registry.refresh("A1")
     one = registry.active["A1"]
     assert (one.circuit.state(8), one.row.next_tick_ms) == (CircuitState.CLOSED, None)
-    assert (one.row.version, one.row.folder, registry.source(one)) == (2, "/q", "new")
+    assert (one.row.version, one.row.folder, registry.source(one)) == (2, "/p", "new")
     assert [v["registered_by"] for v in rows.versions(ledger, "A1", 9)] == ["bo", "ann, tty"]
     assert rows.source(ledger, "A1", 1) == "automation = 1"
 
