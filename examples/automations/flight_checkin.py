@@ -31,7 +31,9 @@ def handler(ctx):
         return False  # airlines write more than once
     data = {"flight": flight, "departure": told.get("departure"), "code": told.get("code")}
     prompt = "Check in for this flight as soon as that is possible. Aisle seats are preferred."
-    return AutomationResult(fire=True, context={"prompt": prompt, "data": data})
+    context = {"prompt": prompt, "data": data}
+    # The answer is for you, not for the airline.
+    return AutomationResult(fire=True, context=context, delivery_context={"channel": "relay"})
 
 
 automation = Automation(

@@ -20,7 +20,9 @@ def handler(ctx):
         return False
     prompt = "A large payment has come. Look up the customer, and say in three lines who they are."
     about = {"amount": amount, "currency": currency, "customer": paid.get("customer")}
-    return AutomationResult(fire=True, agent="sales", context={"prompt": prompt, "data": about})
+    context = {"prompt": prompt, "data": about}
+    inbox = {"channel": "relay"}  # not Stripe
+    return AutomationResult(fire=True, agent="sales", context=context, delivery_context=inbox)
 
 
 automation = Automation(

@@ -14,7 +14,15 @@ from typing import Any
 
 from relay.automation.schedules import Schedule
 from relay.core import json_text
-from relay.core.dispatch import MINUTE, AddedContext, Event, HookResult, HookRouting, PermissionSet
+from relay.core.dispatch import (
+    MINUTE,
+    AddedContext,
+    DeliveryContext,
+    Event,
+    HookResult,
+    HookRouting,
+    PermissionSet,
+)
 from relay.core.dispatch import PersonType as PrincipalType
 from relay.core.errors import UsageError
 
@@ -218,6 +226,7 @@ class AutomationResult:
     ``context``: {"prompt": what the agent is to do, "data": what it is told beside}. ``enrich``
     counts where ``fire`` is false, and of a blocking automation: it travels with what follows.
     ``permissions``: of the turn; without it the event's own (docs/broker.md).
+    ``delivery_context``: where the answer goes; without it back to where the event came from.
     """
 
     fire: bool = False
@@ -226,6 +235,7 @@ class AutomationResult:
     enrich: Mapping[str, Any] | None = None
     disable: bool = False
     permissions: PermissionSet | None = None
+    delivery_context: DeliveryContext | None = None
 
     @classmethod
     def of(cls, value: object) -> AutomationResult:
@@ -252,6 +262,9 @@ class AutomationResult:
             permissions = {"level": permissions}
         if permissions is not None and not isinstance(permissions, PermissionSet):
             permissions = PermissionSet.from_json(permissions)
+        delivery = given.get("delivery_context")
+        if delivery is not None and not isinstance(delivery, DeliveryContext):
+            delivery = DeliveryContext.from_json(delivery)
         return cls(
             given.get("fire", False),
             agent,
@@ -259,6 +272,7 @@ class AutomationResult:
             None if enrich is None else dict(enrich),
             given.get("disable", False),
             permissions,
+            delivery,
         )
 
     def to_json(self) -> Json:
@@ -267,8 +281,12 @@ class AutomationResult:
         for name in ("agent", "context", "enrich"):
             if getattr(self, name) is not None:
                 out[name] = getattr(self, name)
-        if self.permissions is not None:
-            out["permissions"] = self.permissions.to_json()
+        for name, value in (
+            ("permissions", self.permissions),
+            ("delivery_context", self.delivery_context),
+        ):
+            if value is not None:
+                out[name] = value.to_json()
         return out | ({"disable": True} if self.disable else {})
 
     def hook_result(self, persona: str, enriched: Mapping[str, Any]) -> HookResult:
@@ -278,7 +296,7 @@ class AutomationResult:
         own = data if isinstance(data, Mapping) else {} if data is None else {"data": data}
         added = AddedContext(given.get("prompt"), {**enriched, **own} or None)
         routing = HookRouting(self.agent or persona)
-        return HookResult(self.fire, routing, self.permissions, None, added)
+        return HookResult(self.fire, routing, self.permissions, self.delivery_context, added)
 
 
 def direction_of(event: Event) -> str:

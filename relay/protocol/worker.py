@@ -32,7 +32,7 @@ A worker of automations belongs to none of them, and has one question at a time.
     {"id": int, "do": "run", "automation": id, "version", "path", "source": str or null, "event",
      "principal", "permissions", "session": {"key", "persona"}, "deadline", "dry": bool,
      "about": {"id", "name", "created_at", "last_triggered", "config"}, "state": {key: value},
-     "llm": settings or null}
+     "llm": settings or null, "now_ms": int (not given: the clock's; the broker never does)}
         -> {"id", "latency_us", "result": AutomationResult or null, "error": str or null,
             "llm_calls": int, "log": str, "state": {key: value or null where it was removed}}
 

@@ -71,7 +71,8 @@ class AutomationContext:
             None if last is None else _moment(last),
             about["config"],
         )
-        self.now = datetime.now().astimezone()
+        now_ms = asked.get("now_ms")
+        self.now = datetime.now().astimezone() if now_ms is None else _moment(now_ms)
         #: Whether this is a test: nothing that comes of it will be stored or done.
         self.dry = bool(asked.get("dry"))
         self.state: Json = asked["state"]

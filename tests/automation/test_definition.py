@@ -13,7 +13,7 @@ from relay.automation.definition import (
     Principal,
     Triggers,
 )
-from relay.core.dispatch import PersonType
+from relay.core.dispatch import DeliveryContext, PersonType
 from relay.core.errors import UsageError
 
 MOM = Principal(PersonType.KNOWN, "Mom", "family", "01MOM")
@@ -113,12 +113,22 @@ def test_a_result_without_an_agent_is_for_the_persona_of_the_session() -> None:
     assert said.routing is not None and said.routing.persona == "atlas"
     assert said.context is not None and said.context.system_prompt == "Look."
     assert said.context.extracted == {"a": 1, "b": 2}
+    assert said.delivery_context is None
+
+
+def test_a_result_says_where_the_answer_goes() -> None:
+    result = AutomationResult(fire=True, delivery_context=DeliveryContext("relay"))
+    assert AutomationResult.of(result.to_json()) == result
+    assert result.hook_result("atlas", {}).delivery_context == DeliveryContext("relay")
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"fire": 1}, {"fires": True}, {"context": {"text": "x"}}, {"enrich": [1]}, {"agent": ""}, 7],
-    ids=["fire", "unknown key", "context", "enrich", "agent", "no result"],
+    [
+        *({"fire": 1}, {"fires": True}, {"context": {"text": "x"}}, {"enrich": [1]}, {"agent": ""}),
+        *({"delivery_context": {"peer": "x"}}, 7),
+    ],
+    ids=["fire", "unknown key", "context", "enrich", "agent", "delivery", "no result"],
 )
 def test_a_result_that_is_none_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError):

@@ -20,10 +20,13 @@ from tests.broker.conftest import Configure
 from tests.broker.support import broker_thread
 from tests.broker.test_automation_pool import question
 from tests.broker.test_automations import dispatched, ran
+from tests.broker.test_channels import rows
 from tests.memory.embedding.server import Answer, Asked, EmbeddingServer
 
 Json = dict[str, Any]
 
+INBOX = [('{"channel": "relay"}',)]
+GONE_TO = "SELECT DISTINCT delivery_json FROM dispatches"
 FOLDER = Path(__file__).parents[2] / "examples/automations"
 
 
@@ -104,6 +107,7 @@ def test_a_large_payment_is_told_of_without_a_model(home: Home, served: None) ->
     [(hook, persona, _, _, data)] = dispatched(home)
     assert (hook, persona) == ("automation/stripe-high-value", "sales")
     assert data == {"amount": 120_00, "currency": "usd", "customer": "cus_9"}
+    assert rows(home, GONE_TO) == INBOX
 
 
 def test_a_flight_is_checked_in_once_however_often_it_is_confirmed(
@@ -126,6 +130,7 @@ def test_a_flight_is_checked_in_once_however_often_it_is_confirmed(
     assert [one["error"] for one in found] == [None] * 5
     assert [one["fired"] for one in found] == [1, 0, 0, 1, 0]
     assert [one[4]["flight"] for one in dispatched(home)] == ["UA123", "LH9"]
+    assert rows(home, GONE_TO) == INBOX
 
 
 @pytest.mark.parametrize(
