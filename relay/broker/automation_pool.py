@@ -34,6 +34,8 @@ from relay.protocol.worker import ERROR_MAX, LOG_MAX, STATE_MAX
 WORKER = python("relay.worker.automation_main")
 #: Workers at a time, where nothing else is configured.
 WORKERS = 4
+#: Workers beside them for what the person waits for: files that are loaded or tried out.
+TRIED_MAX = 2
 #: Seconds without a run after which a worker ends.
 IDLE = 300.0
 #: Seconds for a source to be loaded, and for a worker to end what it has started when it must end.
@@ -88,6 +90,8 @@ class _Job:
         self.deadline = float(question["deadline"])
         #: Which source it is of; None for one that is only loaded.
         self.key = (question["automation"], question["version"]) if "event" in question else None
+        #: The person waits for it: it is loaded, or run to see what it would do.
+        self.is_tried = self.key is None or bool(question.get("dry"))
         self.began = time.monotonic()
         self.began_ms = time.time_ns() // 1_000_000
         self.answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
@@ -100,6 +104,7 @@ class _Worker:
         self, home: Home, command: Sequence[str], changed: Callable[[_Worker], None]
     ) -> None:
         self.job: _Job | None = None
+        self.is_tried = False  # as its last job
         self.sources: set[object] = set()  # the keys of the jobs that it has had
         self.ready = self.leaving = self.gone = False
         self._changed = changed
@@ -122,7 +127,7 @@ class _Worker:
 
     def begin(self, job: _Job) -> None:
         """Give it a question; it has none."""
-        self.job = job
+        self.job, self.is_tried = job, job.is_tried
         if self.ready:
             self._send(job)
 
@@ -204,6 +209,7 @@ class AutomationPool:
         self._most = workers
         self._command = command
         self._workers: list[_Worker] = []
+        self._tried: deque[_Job] = deque()  # what is loaded, or run to see what it would do
         self._urgent: deque[_Job] = deque()
         self._others: deque[_Job] = deque()
         self._closed = False
@@ -212,7 +218,7 @@ class AutomationPool:
     @property
     def busy(self) -> bool:
         """Whether something runs, or waits to."""
-        waits = bool(self._urgent or self._others)
+        waits = bool(self._tried or self._urgent or self._others)
         return waits or any(one.job is not None for one in self._workers)
 
     async def load(self, path: str, source: str) -> Definition:
@@ -257,10 +263,10 @@ class AutomationPool:
     async def close(self) -> None:
         """End all of them; who waits for an answer gets none."""
         self._closed = True
-        for job in (*self._urgent, *self._others):
-            self._refuse(job)
-        self._urgent.clear()
-        self._others.clear()
+        for waiting in (self._tried, self._urgent, self._others):
+            for job in waiting:
+                self._refuse(job)
+            waiting.clear()
         for worker in self._workers:
             if worker.job is not None:
                 self._refuse(worker.job)
@@ -273,7 +279,8 @@ class AutomationPool:
         if self._closed:
             self._refuse(job)
         else:
-            (self._urgent if urgent else self._others).append(job)
+            waiting = self._urgent if urgent else self._others
+            (self._tried if job.is_tried else waiting).append(job)
             self._assign()
         try:
             return await job.answer
@@ -289,30 +296,32 @@ class AutomationPool:
 
     def _assign(self) -> None:
         """Give what waits to those that are free; start more where there may be more."""
-        while not self._closed and (queue := self._urgent or self._others):
-            job = queue[0]
-            if job.answer.done():  # given up
+        # One is kept for urgent runs: what hangs does not hold them up.
+        rooms = (self._urgent, self._most), (self._others, max(1, self._most - 1))
+        for queue, room in ((self._tried, TRIED_MAX), *rooms):
+            while queue and not self._closed:
+                job = queue[0]
+                if not job.answer.done():  # else it was given up
+                    free = [one for one in self._workers if one.job is None and not one.leaving]
+                    taken = [one for one in self._workers if one not in free]
+                    if sum(one.is_tried == job.is_tried for one in taken) >= room:
+                        break
+                    self._give(job, free)
                 queue.popleft()
-                continue
-            free = [one for one in self._workers if one.job is None and not one.leaving]
-            # One is kept for the urgent: what hangs does not hold them up.
-            all_of_them = queue is self._urgent or self._most == 1
-            room = self._most if all_of_them else self._most - 1
-            if len(self._workers) - len(free) >= room:
+
+    def _give(self, job: _Job, free: Sequence[_Worker]) -> None:
+        worker = next((one for one in free if job.key in one.sources), None)
+        if worker is None and free:
+            worker = free[-1]
+        if worker is None:
+            try:
+                worker = _Worker(self._home, self._command, self._changed)
+            except OSError as error:
+                why = f"no worker can be started: {error.strerror or error}"
+                job.answer.set_exception(RelayError(why, code="busy"))
                 return
-            queue.popleft()
-            worker = next((one for one in free if job.key in one.sources), None)
-            if worker is None and free:
-                worker = free[-1]
-            if worker is None:
-                try:
-                    worker = _Worker(self._home, self._command, self._changed)
-                except OSError as error:
-                    why = f"no worker can be started: {error.strerror or error}"
-                    job.answer.set_exception(RelayError(why, code="busy"))
-                    continue
-                self._workers.append(worker)
-            worker.begin(job)
+            self._workers.append(worker)
+        worker.begin(job)
 
     def _changed(self, worker: _Worker) -> None:
         if worker.gone and worker in self._workers:
@@ -332,7 +341,8 @@ def _answer(said: Json, started_ms: int) -> RunAnswer:
     that runs there may write anything."""
     error, state = said["error"], said["state"]
     latency_us, llm_calls, log = said["latency_us"], said["llm_calls"], said["log"]
-    good = type(latency_us) is int and type(llm_calls) is int and isinstance(log, str)
+    numbers = all(type(one) is int and 0 <= one < 1 << 53 for one in (latency_us, llm_calls))
+    good = numbers and isinstance(log, str)
     good = good and isinstance(state, dict) and json_text.size_of(state) <= 2 * STATE_MAX
     if not good or not (error is None or isinstance(error, str)):
         raise ValueError("not an answer")

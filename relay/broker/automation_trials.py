@@ -66,7 +66,7 @@ class AutomationTrials:
         if fields.get("id") is None and fields.get("event") is None:
             fields = {"event": _tick(one, batch.now_ms)}
         seen = self._automations.seen.see(self._event(fields, batch.now_ms))
-        question = self._automations.runs.question(one, seen, dry=True)
+        question = self._automations.seen.question(one, seen, dry=True)
         source = partial(automation_rows.source, self._ledger, row.id, row.version)
         work = partial(self._automations.runs.pool.run, question, source, urgent=True)
         self._later.answer(request, batch, work, partial(self._told, one, seen))

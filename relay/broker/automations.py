@@ -62,7 +62,7 @@ class Automations:
         self._committer = committer
         self._stages = stages
         self._released = released
-        self.seen = SeenEvents(ledger, directory, home)
+        self.seen = SeenEvents(ledger, configs, directory, home)
         self.runs = RunQueues(
             ledger,
             committer,

@@ -20,7 +20,6 @@ from relay.broker.automation_pool import (
     AutomationPool,
     RunAnswer,
     automation_settings,
-    llm_settings,
 )
 from relay.broker.automation_registry import ActiveAutomation, AutomationRegistry
 from relay.broker.batch import Batch
@@ -41,8 +40,8 @@ from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 from relay.protocol.worker import ERROR_MAX
 
-#: Runs that are left out in one commit, because the circuit is open.
-SKIP_PAGE = 1000
+#: Runs that are left out or dropped in one commit.
+PAGE_OF_RUNS = 1000
 #: Seconds until what could not be done is tried again.
 AGAIN_AFTER, BUSY_AFTER = 1.0, 15.0
 
@@ -63,6 +62,7 @@ class _RunQueue:
     id: str
     busy: bool = False
     woken: bool = False  # there may be more to do than who is at work has found
+    task: asyncio.Task[RunAnswer] | None = None  # its last run
     holds: deque[Hold] = field(default_factory=deque)
 
 
@@ -108,7 +108,6 @@ class RunQueues:
         self.registry = AutomationRegistry(ledger)
         self.pool = AutomationPool(home, log=log, workers=automation_settings(configs).workers)
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._queues: dict[str, _RunQueue] = {}
         self._begun: dict[str, int] = {}  # for which event each was run last by an earlier broker
         self._closed = False
@@ -131,8 +130,10 @@ class RunQueues:
         return any(one.busy for one in self._queues.values())
 
     def look_again(self) -> None:
-        """Other automations are active than before."""
+        """Other automations are active than before: what is not any more is run no further."""
         for one in list(self._queues.values()):
+            if one.task is not None and one.id not in self.registry.active:
+                one.task.cancel()
             self._next(one)
 
     def wake(self, id_: str, batch: Batch) -> None:
@@ -184,7 +185,7 @@ class RunQueues:
         # In a commit with the run before: after a kill it is known which run may have begun.
         self._ledger.begin()
         automation_runs.note_begun(self._ledger, run.automation.id, run.seq)
-        question = self.question(run.automation, self._seen.of(run.seq))
+        question = self._seen.question(run.automation, self._seen.of(run.seq))
         batch.after.append(partial(self._ask, run, question))
 
     def _rest(self, own: _RunQueue) -> None:
@@ -196,21 +197,25 @@ class RunQueues:
     def _drop(self, own: _RunQueue, batch: Batch) -> None:
         """An automation that is not active any more is run for nothing that is due."""
         self._ledger.begin()
-        evaluation_rows.drop_due(self._ledger, run_key(own.id))
-        batch.after.append(partial(self._dropped, own))
+        dropped = automation_runs.drop(self._ledger, own.id, PAGE_OF_RUNS)
+        batch.after.append(partial(self._dropped, own, len(dropped) == PAGE_OF_RUNS))
 
-    def _dropped(self, own: _RunQueue) -> None:
-        del self._queues[own.id]
-        for hold in own.holds:
+    def _dropped(self, own: _RunQueue, more: bool) -> None:
+        holds, own.busy = list(own.holds), False
+        own.holds.clear()
+        for hold in holds:
             self._held(hold)
+        if more or own.woken:
+            self._next(own)
+        else:
+            del self._queues[own.id]
 
     def _skip(self, own: _RunQueue, holds: list[Hold], batch: Batch) -> None:
         """Its circuit is open: what is due is left out, and counted."""
         self._ledger.begin()
-        if holds:
-            automation_runs.note_skipped(self._ledger, own.id, len(holds))
-        skipped = automation_runs.skip(self._ledger, own.id, SKIP_PAGE)
-        own.woken = own.woken or len(skipped) == SKIP_PAGE
+        skipped = automation_runs.drop(self._ledger, own.id, PAGE_OF_RUNS)
+        automation_runs.note_skipped(self._ledger, own.id, len(holds) + len(skipped))
+        own.woken = own.woken or len(skipped) == PAGE_OF_RUNS
         for seq in skipped:
             self.look_if_over(seq, batch)
         batch.after.append(partial(self._skipped, own, holds))
@@ -228,53 +233,27 @@ class RunQueues:
 
         self._loop.call_later(seconds, again)
 
-    def question(self, one: ActiveAutomation, seen: SeenEvent, *, dry: bool = False) -> Json:
-        """What a worker is asked: to run an automation for an event."""
-        row, event = one.row, seen.event
-        return {
-            "automation": row.id,
-            "version": row.version,
-            "name": row.name,
-            "path": row.path,
-            "event": event.to_json(),
-            "principal": seen.principal.to_json(),
-            "permissions": event.default_permissions.to_json(),
-            "session": {"key": event.session_key, "persona": seen.persona},
-            "about": {
-                "id": row.id,
-                "name": row.name,
-                "created_at": row.created_ms,
-                "last_triggered": row.last_fired_ms,
-                "config": one.definition.config,
-            },
-            "state": automation_rows.state(self._ledger, row.id),
-            "llm": llm_settings(self._configs, row.folder),
-            "deadline": one.definition.deadline,
-            "dry": dry,
-        }
-
     def _ask(self, run: _Run, question: Json) -> None:
-        # In the owner's set: a loop holds tasks weakly.
-        task = self._loop.create_task(self._run(run, question))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _run(self, run: _Run, question: Json) -> None:
         source = partial(self.registry.source, run.automation)
-        try:
-            answer = await self.pool.run(question, source, urgent=run.hold is not None)
-        except RelayError as error:
-            if error.code != "stopping":
-                self._log(error.line)
-                self._later(run.queue, BUSY_AFTER)
+        asked = self.pool.run(question, source, urgent=run.hold is not None)
+        run.queue.task = self._loop.create_task(asked)
+        run.queue.task.add_done_callback(partial(self._ran, run))
+
+    def _ran(self, run: _Run, task: asyncio.Task[RunAnswer]) -> None:
+        if self._closed:
             return
-        if not self._closed:
+        try:
+            answer = None if task.cancelled() else task.result()
+        except RelayError as error:
+            self._log(error.line)
+            self._later(run.queue, BUSY_AFTER)
+        else:
             self._committer.submit_job(partial(self._record, run, answer))
 
     # -- what was said
 
-    def _record(self, run: _Run, answer: RunAnswer, batch: Batch) -> None:
-        """Store one run with all that follows from it, in one commit."""
+    def _record(self, run: _Run, answer: RunAnswer | None, batch: Batch) -> None:
+        """Store one run with all that follows from it, in one commit; None: it was cut off."""
         ledger, id_ = self._ledger, run.automation.id
         again = partial(self._committer.submit_job, partial(self._record, run, answer))
         batch.on_failure.append(lambda: self._loop.call_later(AGAIN_AFTER, again))
@@ -282,21 +261,23 @@ class RunQueues:
         ledger.begin()
         is_due = run.hold is not None or evaluation_rows.settle(ledger, run_key(id_), run.seq)
         now = self.registry.active.get(id_)
-        if is_due is not None and now is not None:  # else it was switched off meanwhile
+        if answer is not None and is_due is not None and now is not None:  # it is still active
             self._keep(run, now, answer, batch)
         self._take(run.queue, run.hold, batch)
 
     def _keep(self, run: _Run, now: ActiveAutomation, answer: RunAnswer, batch: Batch) -> None:
-        try:
-            with self._ledger.part(), batch.part():
-                self._store(run, now, answer, batch)
-        except StorageError:
-            raise
-        except Exception as error:
-            why = f"what it said cannot be stored: {type(error).__name__}: {error}"[:ERROR_MAX]
-            self._log(f"automation {now.row.name}: {why}")
-            failed = RunAnswer(answer.started_ms, answer.latency_us, error=why)
-            self._store(run, now, failed, batch)
+        for _ in range(2):  # if not even the failure can be stored, only the log has it
+            try:
+                with self._ledger.part(), batch.part():
+                    self._store(run, now, answer, batch)
+            except StorageError:
+                raise
+            except Exception as error:
+                why = f"what it said cannot be stored: {type(error).__name__}: {error}"[:ERROR_MAX]
+                self._log(f"automation {now.row.name}: {why}")
+                answer = RunAnswer(answer.started_ms, 0, error=why)
+            else:
+                break
         if run.hold is None:
             self.look_if_over(run.seq, batch)
 
@@ -358,7 +339,6 @@ class RunQueues:
     def _disable(self, id_: str, batch: Batch) -> None:
         status = AutomationStatus.DISABLED
         automation_rows.set_status(self._ledger, id_, status, "it disabled itself", batch.now_ms)
-        evaluation_rows.drop_due(self._ledger, run_key(id_))
         self._refresh(id_, batch)
         batch.after.append(self._changed)
 

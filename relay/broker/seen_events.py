@@ -8,14 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relay.automation.definition import Principal
+from relay.broker.automation_pool import llm_settings
+from relay.broker.automation_registry import ActiveAutomation
 from relay.broker.directory import Directory
+from relay.broker.trusted_configs import TrustedConfigs
 from relay.core.bounded import BoundedDict
 from relay.core.dispatch import RELAY_CHANNEL, Event, PersonType
 from relay.core.paths import Home
-from relay.ledger import automation_runs
+from relay.ledger import automation_rows, automation_runs
 from relay.ledger.evaluation_rows import event_of
 from relay.ledger.persons import with_address
 from relay.ledger.store import Ledger
+from relay.protocol.broker import Json
 
 #: Events that are remembered.
 _SEEN_MAX = 64
@@ -35,8 +39,11 @@ class SeenEvent:
 class SeenEvents:
     """The last of them. Belongs to the broker's loop."""
 
-    def __init__(self, ledger: Ledger, directory: Directory, home: Home) -> None:
+    def __init__(
+        self, ledger: Ledger, configs: TrustedConfigs, directory: Directory, home: Home
+    ) -> None:
         self._ledger = ledger
+        self._configs = configs
         self._directory = directory
         self._home = home
         self._seen: BoundedDict[int, SeenEvent] = BoundedDict(_SEEN_MAX)
@@ -69,3 +76,28 @@ class SeenEvents:
         # What somebody calls himself whom nobody has named proves nothing.
         name = event.sender if person.type is PersonType.UNKNOWN else person.name
         return Principal(event.sender_type, name, person.relationship, person.id)
+
+    def question(self, one: ActiveAutomation, seen: SeenEvent, *, dry: bool = False) -> Json:
+        """What a worker is asked: to run an automation for an event."""
+        row, event = one.row, seen.event
+        return {
+            "automation": row.id,
+            "version": row.version,
+            "name": row.name,
+            "path": row.path,
+            "event": event.to_json(),
+            "principal": seen.principal.to_json(),
+            "permissions": event.default_permissions.to_json(),
+            "session": {"key": event.session_key, "persona": seen.persona},
+            "about": {
+                "id": row.id,
+                "name": row.name,
+                "created_at": row.created_ms,
+                "last_triggered": row.last_fired_ms,
+                "config": one.definition.config,
+            },
+            "state": automation_rows.state(self._ledger, row.id),
+            "llm": llm_settings(self._configs, row.folder),
+            "deadline": one.definition.deadline,
+            "dry": dry,
+        }

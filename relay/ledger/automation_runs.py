@@ -72,15 +72,14 @@ def hops_of(ledger: Ledger, key: str, event: int) -> int | None:
     return None if found is None else int(found[0])
 
 
-def skip(ledger: Ledger, automation: str, limit: int) -> list[int]:
-    """Leave out up to ``limit`` of the runs that are due, the first ones, within the open
-    transaction. Returns the events."""
+def drop(ledger: Ledger, automation: str, limit: int) -> list[int]:
+    """Forget up to ``limit`` of the runs that are due, the first ones, within the open transaction.
+    Returns the events."""
     found = ledger.rows(
         "DELETE FROM evaluations_due WHERE config=?1 AND event IN (SELECT event FROM"
         " evaluations_due WHERE config=?1 ORDER BY event LIMIT ?2) RETURNING event",
         (run_key(automation), limit),
     )
-    note_skipped(ledger, automation, len(found))
     return [int(row[0]) for row in found]
 
 

@@ -313,6 +313,11 @@ AUTOMATION_TABLES: tuple[str, ...] = (
         UNIQUE (event, automation)
     )""",
     "CREATE INDEX automation_runs_automation ON automation_runs (automation, seq)",
+    "CREATE INDEX automation_runs_failed ON automation_runs (automation, seq)"
+    " WHERE error IS NOT NULL",
+    # Whose a session is.
+    "CREATE INDEX agent_sessions_used ON agent_sessions (label, updated_ms)"
+    " WHERE label IS NOT NULL",
     """CREATE TABLE automation_state (
         automation TEXT NOT NULL REFERENCES automations (id),
         key TEXT NOT NULL,

@@ -268,6 +268,57 @@ def test_what_hangs_holds_up_nobody_else_and_the_urgent_least(home: Home) -> Non
     pooled(home, use)
 
 
+def test_what_the_person_waits_for_has_workers_that_no_run_takes(home: Home) -> None:
+    """And loads that hang take none of the runs'."""
+
+    async def use(pool: AutomationPool) -> None:
+        hang = file("def handler(ctx):\n    while True: pass")
+        hung = [
+            asyncio.ensure_future(
+                pool.run(question(f"H{n}", deadline=60), lambda: hang, urgent=True)
+            )
+            for n in range(3)
+        ]
+        await asyncio.sleep(0)
+        assert (await pool.load("/x.py", GOOD)).name == "one"
+        assert (await pool.run(question(dry=True), lambda: GOOD)).error is None
+        loads = [asyncio.ensure_future(pool.load("/y.py", "while True: pass")) for _ in range(3)]
+        await asyncio.sleep(0)
+        for one in hung:
+            one.cancel()
+        assert (await pool.run(question(), lambda: GOOD)).error is None
+        for load in loads:
+            load.cancel()
+        await asyncio.gather(*hung, *loads, return_exceptions=True)
+
+    pooled(home, use)
+
+
+FORGES = """
+import json, os, stat, time
+def handler(ctx):
+    about = {"latency_us": 0, "llm_calls": 0, "log": "", "state": {}, "result": None, "error": None}
+    for fd in range(3, 60):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                os.write(fd, (json.dumps({"id": 1, **about, **FORGED}) + "\\n").encode())
+        except OSError:
+            pass
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"latency_us": 10**30}, {"llm_calls": -1}, {"log": 1}],
+    ids=lambda one: next(iter(one)),
+)
+def test_an_answer_that_no_worker_gives_is_an_error_of_the_run(home: Home, forged: Json) -> None:
+    code = file(FORGES.replace("FORGED", repr(forged)))
+    answer = pooled(home, lambda pool: pool.run(question(), lambda: code))
+    assert answer.error == "its worker answered nonsense" and answer.latency_us < 20_000_000
+
+
 def test_a_source_is_sent_once_and_what_is_left_over_ends_its_worker(home: Home) -> None:
     leaves = file(
         "import os, threading, time\n"

@@ -21,7 +21,7 @@ from relay.core.dispatch import Event
 from relay.core.errors import RelayError, StorageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
-from relay.ledger import automation_rows
+from relay.ledger import automation_rows, automation_runs
 from relay.ledger.automation_rows import AutomationStatus, RegisteredVersion
 from relay.ledger.store import Ledger
 from tests.broker.conftest import Configure
@@ -365,11 +365,12 @@ def test_hooks_of_both_stages_are_told_once_of_each_event_that_automations_may_w
 
 
 def test_an_update_takes_over_at_the_next_run_and_a_disabled_one_is_run_no_more(
-    home: Home,
+    home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of what was due to it nothing is left, also not once it is enabled."""
+    monkeypatch.setattr(run_queues, "PAGE_OF_RUNS", 3)
     slow = "import time\ndef handler(ctx):\n    time.sleep(0.03)\n    return {'enrich': {'is': "
-    install(home, "slow", slow + "'old'}}", blocking=True)
+    install(home, "slow", slow + "'old'}}")
     versions = "SELECT version, count(*) FROM automation_runs GROUP BY 1"
     with broker_thread(home), connect(home) as client:
         for number in range(30):
@@ -503,3 +504,50 @@ def test_where_no_worker_can_be_started_now_it_is_run_later(
         [found] = ran(home, 1)
     assert found["fired"] and not found["error"]
     assert Path(home.broker_log).read_text().count("no process is left") == 2
+
+
+@pytest.mark.parametrize("op", ["automation_disable", "automation_delete"], ids=["off", "deleted"])
+def test_one_that_is_switched_off_while_it_runs_holds_nothing_up_any_more(
+    home: Home, configure: Configure, op: str
+) -> None:
+    configure("@relay.route\ndef late(event): return True")
+    hangs = "import time\ndef handler(ctx): time.sleep(60)"
+    install(home, "hangs", hangs, blocking=True, deadline=60.0)
+    install(home, "too", hangs, deadline=60.0)
+    with broker_thread(home), connect(home) as client:
+        client.request("event", outside=outside("1"))
+        wait_until(
+            lambda: rows(home, "SELECT count(*) FROM automations WHERE begun")[0][0],
+            what="it to run",
+        )
+        client.request(op, name="hangs")
+        wait_until(
+            lambda: rows(home, "SELECT count(*) FROM automations WHERE begun") == [(2,)],
+            what="the other to run",
+        )
+        client.request(op, name="too")
+        wait_until(lambda: len(dispatched(home)) == 1, what="the route function's dispatch")
+        assert ran(home, 0) == []
+
+
+def test_a_run_that_cannot_be_stored_at_all_is_in_the_log_and_the_next_one_is_run(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(home, "fires", "def handler(ctx): return True")
+    add_run, faults = automation_runs.add_run, iter([ValueError("a fault")] * 3)
+
+    def seldom(*args: Any, **fields: Any) -> bool:
+        for fault in faults:
+            raise fault
+        return add_run(*args, **fields)
+
+    monkeypatch.setattr(automation_runs, "add_run", seldom)
+    with broker_thread(home), connect(home) as client:
+        for word in ("one", "two", "three"):
+            client.request("event", outside=outside(word, word))
+            ran(home, 0)
+    assert [(one["body"], one["error"]) for one in ran(home, 2)] == [
+        ("two", "what it said cannot be stored: ValueError: a fault"),
+        ("three", None),
+    ]
+    assert Path(home.broker_log).read_text().count("cannot be stored: ValueError") == 3

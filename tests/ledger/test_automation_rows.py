@@ -13,6 +13,7 @@ from relay.broker.automation_registry import AutomationRegistry
 from relay.broker.automation_reports import shown
 from relay.core.errors import NotFound
 from relay.ledger import automation_rows as rows
+from relay.ledger import automation_runs
 from relay.ledger.automation_rows import AutomationStatus, RegisteredVersion
 from relay.ledger.store import Ledger
 
@@ -118,3 +119,17 @@ def test_health_is_of_the_last_hundred_runs_and_of_the_last_day(ledger: Ledger) 
     failed = rows.runs(ledger, "A1", 2, errors_only=True)
     assert [one["latency_us"] for one in failed] == [90_000, 89_000]
     assert (failed[0]["kind"], failed[0]["sender"], failed[0]["fired"]) == ("idle", "Al", False)
+
+
+def test_what_is_asked_of_very_many_rows_has_an_index_in_its_order(ledger: Ledger) -> None:
+    asked: list[str] = []
+    with ledger.guard() as db:
+        db.set_trace_callback(asked.append)
+        rows.runs(ledger, "A1", 5, errors_only=True)
+        automation_runs.persona_of(ledger, "main")
+        db.set_trace_callback(None)
+        plans = [
+            " ".join(step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {one}")) for one in asked
+        ]
+    assert "automation_runs_failed" in plans[0] and "agent_sessions_used" in plans[1]
+    assert "TEMP B-TREE" not in "".join(plans)
