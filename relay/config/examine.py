@@ -5,7 +5,6 @@ Apart from the loader: no session needs it.
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import shlex
@@ -13,13 +12,10 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from typing import Any
 
 from relay.config import pinned_programs
 from relay.config.load import LOAD_TIMEOUT, collected, manifest_of, mistakes_of, unusable_manifest
 from relay.config.manifest import Manifest
-from relay.config.mistakes import Mistakes
-from relay.config.settings import HOOK_KEYS, Settings, apply_dictionaries
 from relay.config.trust import ConfigFile, project_root, user_config
 from relay.core.environment import for_own_process
 from relay.core.errors import ConfigError, RelayError
@@ -27,7 +23,6 @@ from relay.directive.escape import clean
 from relay.hooks.events import EVENTS
 from relay.hooks.hook_files import read_hook_file
 from relay.hooks.hook_types import Command, Url
-from relay.hooks.registry import Registry
 
 #: How long an interpreter may take to start and to end, in seconds.
 _START = 20.0
@@ -145,78 +140,3 @@ def examine_hook_file(file: ConfigFile) -> tuple[list[str], Manifest, dict[str, 
 
 def _unexamined(why: str) -> Examined:
     return Examined(unusable_manifest(ConfigError(why)), {}, [why], [])
-
-
-_TABLES = ("config", "patterns", "hooks", "routes", "memory")
-
-
-def seen_without_running(file: ConfigFile) -> list[str]:
-    """The mistakes that show in the dictionaries that ``file`` writes out, a line each.
-
-    Nothing of it runs: values that only a run could tell count as right.
-    """
-    text = file.data.decode("utf-8", "replace")
-    names: dict[str, Any] = {}
-    for node in ast.parse(file.data).body:
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if isinstance(node, ast.Assign) and isinstance(target, ast.Name):
-            names[target.id] = _written(node.value)
-    tables = {name: names[name] for name in _TABLES if name in names}
-    mistakes = Mistakes(file.path, text)
-    apply_dictionaries(_certain(tables), Registry(), Settings(), mistakes, source=file.path)
-    try:
-        mistakes.check()
-    except ConfigError as error:
-        return mistakes_of(error)
-    return []
-
-
-def _unknown(*_: object) -> None:
-    """Stands for a value that only a run could tell, such as a handler."""
-
-
-def _written(node: ast.expr) -> Any:
-    """The value of an expression as far as it is written out."""
-    if isinstance(node, ast.Dict):
-        pairs = zip(node.keys, node.values, strict=True)
-        return {_written(key): _written(value) for key, value in pairs if key is not None}
-    if isinstance(node, ast.List | ast.Tuple):
-        return [_written(item) for item in node.elts]
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return _unknown
-
-
-def _certain(table: dict[Any, Any]) -> dict[Any, Any]:
-    """``table`` without what is not written out, but for handlers."""
-    kept: dict[Any, Any] = {}
-    for key, value in table.items():
-        if key in ("config", "patterns", "hooks", "routes"):
-            if isinstance(value, dict):
-                kept[key] = _certain(value) if key == "config" else _entries(value)
-        elif isinstance(key, str) and _whole(value):
-            kept[key] = value
-    return kept
-
-
-def _entries(table: dict[Any, Any]) -> dict[Any, Any]:
-    """The handlers of a table, with those of their options that are written out."""
-    return {key: _entry(value) for key, value in table.items() if key is not _unknown}
-
-
-def _entry(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_entry(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if any(not _whole(value[name]) for name in ("command", "url") if name in value):
-        return _unknown
-    free = ("handler", *(key for key in value if key not in HOOK_KEYS))
-    return {key: one for key, one in value.items() if key in free or _whole(one)}
-
-
-def _whole(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(_whole(part) for pair in value.items() for part in pair)
-    return all(map(_whole, value)) if isinstance(value, list) else value is not _unknown

@@ -101,8 +101,6 @@ def read_store(home: Home) -> TrustStore:
 
 def _entry(found: Any) -> TrustEntry:
     """One entry. What cannot be read is of a file that has changed: no file has its hash."""
-    if isinstance(found, str):  # as relay wrote it up to 0.3
-        return TrustEntry(found, None, "")
     if not isinstance(found, dict):
         return TrustEntry("", None, "")
     sha256, programs, search = found.get("sha256"), found.get("programs"), found.get("search")

@@ -138,32 +138,6 @@ def test_trust_names_every_mistake_with_its_line_and_trusts_nothing(
     assert not is_trusted(home, str(path), read_config(str(path)).sha256)
 
 
-def test_check_names_what_shows_without_running(
-    relay: Verb, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    path = Path(CONFIG_NAME).absolute()
-    path.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n" + MISTAKEN)
-    with pytest.raises(ConfigError, match="6 mistakes, so it cannot be used"):
-        relay("config", "check")
-    said = capsys.readouterr().err
-    for line, word in ((9, "pattens"), (10, "timeout"), (13, "before_tol"), (14, "handlr")):
-        assert re.search(rf"^{re.escape(str(path))}:{line}: .*{word}", said, re.M), (line, word)
-    assert not (tmp_path / "ran").exists()
-
-
-def test_check_finds_no_mistake_in_what_only_a_run_could_tell(relay: Verb) -> None:
-    Path(CONFIG_NAME).write_text(
-        "import os\nLIMIT = int(os.environ['X'])\nNAME = 'deploy'\n"
-        "def f(ctx): ...\n"
-        "config = {'timeout': LIMIT, 'memory': {'backend': NAME}, **os.environ, NAME: f}\n"
-        "patterns = {NAME: f, f'{NAME}:x': {'handler': f, 'timeout': LIMIT}}\n"
-        "hooks = {'idle': [f, lambda: 1, {'command': [NAME, 'x'], 'timeout': LIMIT}],\n"
-        "  'session_end': {'url': os.environ['URL'], 'headers': {'a': NAME}}}\n"
-        "memory = os.environ\n"
-    )
-    assert relay("config", "check") == 0
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [
