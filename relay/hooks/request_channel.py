@@ -1,9 +1,8 @@
 """Runs hooks by request: each request gets exactly one response.
 
-A request is ``{correlation_id | correlationId, event_name | eventName, input}``; the fields of its
-input may be written either way too. Its response is ``{correlation_id, success: True, output}``
-with the Aggregated, or ``{correlation_id, success: False, error: {code, message, details}}``; an
-asker who wrote camelCase gets ``correlationId``.
+A request is ``{correlation_id, event_name, input}``; one without an id gets a new UUID. Its
+response is ``{correlation_id, success: True, output}`` with the Aggregated, or
+``{correlation_id, success: False, error: {code, message, details}}``.
 
 ``success`` says that the hooks were run, not that all of them succeeded: that is in the output.
 """
@@ -11,14 +10,11 @@ asker who wrote camelCase gets ``correlationId``.
 from __future__ import annotations
 
 import asyncio
-import inspect
-import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Protocol
 
-from relay.core.errors import UsageError
 from relay.hooks.events import HookEventName, RegistrationError, event_name
 from relay.hooks.hook_log import error_details, error_text
 from relay.hooks.hook_types import Aggregated
@@ -26,10 +22,7 @@ from relay.hooks.hook_types import Aggregated
 #: Requests whose hooks run at once; a further one is refused at once.
 PENDING_MAX = 256
 
-_CAMEL = re.compile(r"[a-z][a-z0-9]*(?:[A-Z][a-z0-9]*)+")
-
 Payload = dict[str, Any]
-Subscriber = Callable[[Payload], object]
 
 
 class RequestCode(StrEnum):
@@ -69,32 +62,9 @@ class RequestChannel:
 
     def __init__(self, engine: RequestEngine) -> None:
         self._engine = engine
-        self._subscribers: tuple[Subscriber, ...] = ()
         #: The hooks that run, each with what ends the wait for them on disposal.
         self._running: dict[asyncio.Task[Aggregated], asyncio.Future[None]] = {}
-        self._publishing: set[asyncio.Task[None]] = set()
         self._disposed = False
-
-    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call ``subscriber`` with the response to every request that is published from now on.
-
-        Returns what ends that. What a subscriber raises reaches nobody.
-        """
-        if inspect.iscoroutinefunction(subscriber):
-            raise UsageError("a subscriber cannot be async", hint="give a plain function")
-        self._subscribers = (*self._subscribers, subscriber)
-
-        def unsubscribe() -> None:
-            self._subscribers = tuple(one for one in self._subscribers if one is not subscriber)
-
-        return unsubscribe
-
-    def publish(self, message: object) -> None:
-        """Run the hooks that ``message`` asks for; the response goes to all subscribers."""
-        if not self._disposed:
-            task = asyncio.get_running_loop().create_task(self._publish(message))
-            self._publishing.add(task)
-            task.add_done_callback(self._publishing.discard)
 
     async def request(self, message: object) -> Payload:
         """Run the hooks that ``message`` asks for, and return the response. Never raises.
@@ -109,10 +79,7 @@ class RequestChannel:
         except Exception as error:
             trace = {"trace": error_details(error)}
             response = _failed(RequestCode.INTERNAL_ERROR, error_text(error), trace)
-        return {
-            "correlationId" if asks_camel(message) else "correlation_id": identifier,
-            **response,
-        }
+        return {"correlation_id": identifier, **response}
 
     def dispose(self) -> None:
         """Take no more requests; the hooks that run are cancelled, and their askers are told now.
@@ -127,19 +94,10 @@ class RequestChannel:
 
     async def ended(self, timeout: float) -> bool:
         """Whether everything that was begun has ended, within ``timeout`` seconds."""
-        tasks = {*self._running, *self._publishing} - {asyncio.current_task()}
-        if not tasks:
+        if not self._running:
             return True
-        _done, rest = await asyncio.wait(tasks, timeout=timeout)
+        _done, rest = await asyncio.wait(self._running, timeout=timeout)
         return not rest
-
-    async def _publish(self, message: object) -> None:
-        response = await self.request(message)
-        for subscriber in self._subscribers:
-            try:
-                subscriber(response)
-            except Exception:
-                continue  # there is nobody to tell
 
     async def _run(self, message: object, identifier: str) -> Payload:
         if self._disposed:
@@ -170,30 +128,9 @@ class RequestChannel:
 
 
 def correlation_id(message: object) -> str:
-    """The id that ``message`` names, in either spelling; "" where it has none."""
-    if isinstance(message, Mapping):
-        for key in ("correlation_id", "correlationId"):
-            value = message.get(key)
-            if isinstance(value, str) and value:
-                return value
-    return ""
-
-
-def asks_camel(message: object) -> bool:
-    """Whether ``message`` is written in camelCase: as its id is, if it has one."""
-    if not isinstance(message, Mapping) or "correlation_id" in message:
-        return False
-    return "correlationId" in message or "eventName" in message
-
-
-def snake(key: str) -> str:
-    """``toolName`` -> ``tool_name``; what is no camelCase stays."""
-    return re.sub(r"(?=[A-Z])", "_", key).lower() if _CAMEL.fullmatch(key) else key
-
-
-def camel(record: Mapping[str, Any]) -> dict[str, Any]:
-    """``record`` with its own keys in camelCase; what stands in it is left as it is."""
-    return {re.sub(r"_([a-z])", lambda m: m[1].upper(), key): v for key, v in record.items()}
+    """The id that ``message`` names; "" where it has none."""
+    value = message.get("correlation_id") if isinstance(message, Mapping) else None
+    return value if isinstance(value, str) else ""
 
 
 def _read(message: object) -> tuple[HookEventName, Mapping[str, Any]]:
@@ -201,30 +138,18 @@ def _read(message: object) -> tuple[HookEventName, Mapping[str, Any]]:
     invalid = RequestCode.INVALID_REQUEST
     if not isinstance(message, Mapping):
         raise RefusedRequest(invalid, f"the request is a {type(message).__name__}, no object")
-    named = message.get("event_name", message.get("eventName"))
+    named = message.get("event_name")
     if not isinstance(named, str) or not named:
         raise RefusedRequest(invalid, "the request has no event_name")
     given = message.get("input")
     if not isinstance(given, Mapping):
         raise RefusedRequest(invalid, "the request has no input, or one that is no object")
     try:
-        return event_name(named), _spelled(given)
+        return event_name(named), given
     except RegistrationError as error:
         raise RefusedRequest(
             RequestCode.UNSUPPORTED_EVENT, error.message, {"hint": error.hint}
         ) from None
-
-
-def _spelled(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An input with the fields of relay's events in relay's spelling. Raises RefusedRequest."""
-    texts = [key for key in given if isinstance(key, str)]
-    changed = {key: snake(key) for key in texts if snake(key) != key}
-    twice = [key for key, name in changed.items() if name in given]
-    if twice:
-        raise RefusedRequest(
-            RequestCode.INVALID_REQUEST, f"the input has {twice[0]!r} in two spellings"
-        )
-    return {changed.get(key, key): value for key, value in given.items()} if changed else given
 
 
 def _disposal() -> RefusedRequest:

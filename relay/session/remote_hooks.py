@@ -15,7 +15,7 @@ from relay.core.errors import RelayError, UsageError, error_fields
 from relay.core.plain import NotPlain, plain
 from relay.hooks.events import event_name
 from relay.hooks.hook_log import aggregated_record
-from relay.hooks.request_channel import RequestChannel, RequestCode, asks_camel, camel
+from relay.hooks.request_channel import RequestChannel, RequestCode
 from relay.session.background import Tasks
 from relay.session.broker_reports import Broker
 from relay.session.session_events import EventQueue
@@ -71,18 +71,14 @@ class RemoteRequests:
         if kind != "hooks":
             raise UsageError(f"this session answers no requests of the kind {kind!r}")
         response = await self._hooks.request(request)
-        spelled = camel if asks_camel(request) else dict
-        identifier = response.get("correlation_id") or response["correlationId"]
+        identifier = response["correlation_id"]
         try:
             if not response["success"]:
                 raise _error(plain(response["error"]), identifier)
             assert isinstance(request, Mapping)
-            named = event_name(str(request.get("event_name", request.get("eventName")))).value
+            named = event_name(str(request["event_name"])).value
             record = aggregated_record(response["output"], identifier)
-            for part in ("results", "outputs", "errors"):
-                record[part] = [spelled(one) for one in record[part]]
-            whole = {"event": named, "correlation_id": identifier, **record}
-            sendable: Json = plain(spelled(whole))
+            sendable: Json = plain({"event": named, "correlation_id": identifier, **record})
         except NotPlain as error:
             why = f"what the hooks said cannot be sent: {error}"
             raise RelayError(

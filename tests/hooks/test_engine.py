@@ -172,8 +172,8 @@ def test_a_hook_that_changes_its_input_in_place_changes_nobody_elses(whole: Whol
 def test_a_request_runs_the_same_hooks(whole: Whole) -> None:
     whole.registry.add_hook("before_tool", whole.program("no", "echo 'not today' >&2; exit 2"))
     message = {
-        "correlationId": "C1",
-        "eventName": "BeforeTool",
+        "correlation_id": "C1",
+        "event_name": "BeforeTool",
         "input": {"tool_name": "Bash", "tool_input": {}},
     }
 
@@ -181,7 +181,7 @@ def test_a_request_runs_the_same_hooks(whole: Whole) -> None:
         return await handler.requests.request(message)
 
     response = whole.run(scenario)
-    assert (response["correlationId"], response["success"]) == ("C1", True)
+    assert (response["correlation_id"], response["success"]) == ("C1", True)
     output = response["output"]
     assert (output.decision, output.reason) == (Decision.DENY, "not today")
     crossed = json.loads(json.dumps(hook_log.aggregated_record(output, "C1")))
