@@ -38,27 +38,30 @@ class AutomationRegistry:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        rows = automation_rows.by_status(ledger, AutomationStatus.ACTIVE)
-        self.active = {row.id: one for row in rows if (one := _active(row)) is not None}
+        self.active: dict[str, ActiveAutomation] = {}
+        #: Why one cannot be run that is registered as active.
+        self.problems: dict[str, str] = {}
+        for row in automation_rows.by_status(ledger, AutomationStatus.ACTIVE):
+            self._take(row)
 
     def refresh(self, id_: str) -> None:
         """Read one again: it was changed, or a run of it was stored."""
+        known = self.active.pop(id_, None)
+        self.problems.pop(id_, None)
         row = automation_rows.by_id(self._ledger, id_)
-        one = None if row is None else _active(row)
-        if one is None:
-            self.active.pop(id_, None)
+        if row is None or row.status is not AutomationStatus.ACTIVE:
+            return
+        if known is not None and known.row.version == row.version:
+            self.active[id_] = ActiveAutomation(row, known.definition)
         else:
-            self.active[id_] = one
+            self._take(row)
+
+    def _take(self, row: AutomationRow) -> None:
+        try:
+            self.active[row.id] = ActiveAutomation(row, Definition.of(row.definition))
+        except UsageError as error:  # its time zone is not known any more, say
+            self.problems[row.id] = f"it is not run: {error.message}"
 
     def source(self, one: ActiveAutomation) -> str:
         """The text that was registered; it is not kept in memory."""
         return automation_rows.source(self._ledger, one.row.id, one.row.version)
-
-
-def _active(row: AutomationRow) -> ActiveAutomation | None:
-    if row.status is not AutomationStatus.ACTIVE or row.definition is None:
-        return None
-    try:
-        return ActiveAutomation(row, Definition.of(row.definition))
-    except UsageError:  # its time zone is not known any more, say: the reports tell it
-        return None

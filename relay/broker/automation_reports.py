@@ -5,9 +5,11 @@ Agents may ask for them, too.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from relay.automation.circuit import Circuit
-from relay.automation.definition import Definition
 from relay.automation.schedules import Schedule
+from relay.broker.automation_registry import AutomationRegistry
 from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.clock import local_zone
 from relay.broker.ops_query import fitting
@@ -24,8 +26,9 @@ _VERSIONS_SHOWN = 20
 class AutomationReports:
     """Shows automations."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, registry: AutomationRegistry) -> None:
         self._ledger = ledger
+        self._registry = registry
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each op."""
@@ -47,13 +50,13 @@ class AutomationReports:
         found = automation_rows.by_status(self._ledger, *wanted)
         if by is not None:
             found = [one for one in found if str(by).lower() in one.registered_by.lower()]
-        rows, cut = fitting([shown(one, batch.now_ms) for one in found])
+        rows, cut = fitting([self._shown(one, batch) for one in found])
         return {"rows": rows, "more": cut}
 
     def info(self, request: ClientRequest, batch: Batch) -> Json:
         """One of them, with its health and its versions; with ``source`` its text, too."""
         row = automation_rows.find(self._ledger, text_of(request, "name"))
-        about = shown(row, batch.now_ms)
+        about = self._shown(row, batch)
         about["health"] = automation_rows.health(self._ledger, row.id, batch.now_ms)
         about["versions"] = automation_rows.versions(self._ledger, row.id, _VERSIONS_SHOWN)
         about["config"] = (row.definition or {}).get("config", {})
@@ -72,18 +75,13 @@ class AutomationReports:
         rows, cut = fitting(found[:limit])
         return {"rows": rows, "more": cut or len(found) > limit}
 
+    def _shown(self, row: AutomationRow, batch: Batch) -> Json:
+        return shown(row, batch.now_ms, self._registry.problems.get(row.id))
 
-def shown(row: AutomationRow, now_ms: int) -> Json:
-    """One automation as the ops show it."""
+
+def shown(row: AutomationRow, now_ms: int, problem: str | None = None) -> Json:
+    """One automation as the ops show it; ``problem``: why it is not run although it is active."""
     told = row.definition or {}
-    reason, over = row.reason, False
-    if told and row.status is AutomationStatus.ACTIVE:
-        try:
-            schedule = Definition.of(told).schedule or {}
-            if "at" in schedule and row.next_tick_ms is None:
-                over = Schedule.of(schedule).next_after(now_ms, local_zone()) is None
-        except UsageError as error:
-            reason = f"it is not run: {error.message}"
     circuit = Circuit(row.errors, row.opened_ms).state(now_ms)
     names = ("description", "triggers", "schedule", "blocking", "priority", "deadline")
     return {
@@ -91,7 +89,7 @@ def shown(row: AutomationRow, now_ms: int) -> Json:
         "name": row.name,
         "version": row.version,
         "status": row.status.value,
-        "reason": reason,
+        "reason": problem or row.reason,
         **{name: told.get(name) for name in names},
         "folder": row.folder,
         "path": row.path,
@@ -106,8 +104,16 @@ def shown(row: AutomationRow, now_ms: int) -> Json:
         "skipped": row.skipped,
         "last_fired_ms": row.last_fired_ms,
         "next_tick_ms": row.next_tick_ms,
-        "over": over,
+        "over": row.next_tick_ms is None and _is_over(told.get("schedule") or {}, now_ms),
     }
+
+
+def _is_over(schedule: Json, now_ms: int) -> bool:
+    """Whether the one time of a schedule is past."""
+    with suppress(UsageError):  # its time zone is not known any more, say
+        if "at" in schedule:
+            return Schedule.of(schedule).next_after(now_ms, local_zone()) is None
+    return False
 
 
 def text_of(request: ClientRequest, name: str) -> str:

@@ -60,10 +60,14 @@ def test_the_registry_has_what_is_active_and_was_loaded(ledger: Ledger) -> None:
 
 
 def test_what_cannot_be_read_any_more_is_not_run_and_says_why(ledger: Ledger) -> None:
-    gone = {**DEFINITION, "schedule": {"cron": "0 9 * * *", "timezone": "Mars/Olympus"}}
+    gone = {**DEFINITION, "schedule": {"at": "2030-01-01", "timezone": "Mars/Olympus"}}
     rows.add_version(ledger, rows.find(ledger, "beat"), replace(VERSION, definition=gone), 6)
-    assert not AutomationRegistry(ledger).active
-    assert "it is not run: " in shown(rows.find(ledger, "beat"), 7)["reason"]
+    registry = AutomationRegistry(ledger)
+    assert not registry.active and "it is not run: " in registry.problems["A1"]
+    rows.set_status(ledger, "A1", AutomationStatus.DISABLED, None, 7)
+    registry.refresh("A1")
+    assert not registry.problems
+    assert shown(rows.find(ledger, "beat"), 7)["over"] is False
 
 
 def test_one_whose_text_is_lost_is_shown_and_can_be_deleted(ledger: Ledger) -> None:
