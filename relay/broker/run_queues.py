@@ -132,9 +132,10 @@ class RunQueues:
     def look_again(self) -> None:
         """Other automations are active than before: what is not any more is run no further."""
         for one in list(self._queues.values()):
-            if one.task is not None and one.id not in self.registry.active:
-                one.task.cancel()
-            self._next(one)
+            if one.id not in self.registry.active:
+                if one.task is not None:
+                    one.task.cancel()
+                self._next(one)
 
     def wake(self, id_: str, batch: Batch) -> None:
         """With this batch something is due to this automation."""
