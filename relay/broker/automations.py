@@ -81,7 +81,6 @@ class Automations:
         self._known: set[int] = set()  # those of them that were held up
         self._splitting = False
         self._holding = self._hold_missed = False
-        self._cursor = 0  # in the events that are held up
         self._holds: set[Hold] = set()
         self._closed = False
 
@@ -139,11 +138,22 @@ class Automations:
         channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
         direction = {"agent": "sent", "relay": "received"}.get(message.origin)
         keys = self.keys(message.kind, channel, direction, message.sender, cwd)
+        if message.parked:
+            return keys
         if BLOCKING in keys:
             batch.after.append(self._hold_soon)
         elif keys:
             batch.last.append(partial(self._split_at_once, message))
         return keys
+
+    def let_go(self, seq: int, keys: Sequence[str], batch: Batch) -> None:
+        """An event that the person had to decide on is due now, under these keys."""
+        if BLOCKING in keys:
+            batch.after.append(self._hold_soon)
+            return
+        batch.after.append(partial(self._released, seq))
+        if STAGE in keys:
+            batch.after += [partial(self._arrived.append, seq), self._split_soon]
 
     # -- the stage
 
@@ -225,8 +235,10 @@ class Automations:
         """Begin with events that blocking automations hold up."""
         batch.on_failure.append(self._hold_later)
         room = HELD_MAX - len(self._holds)
+        held = {hold.seq for hold in self._holds}
+        due = evaluation_rows.due(self._ledger, BLOCKING, 0, HELD_MAX)
         found: list[Hold] = []
-        for seq, _ in evaluation_rows.due(self._ledger, BLOCKING, self._cursor, room):
+        for seq in [seq for seq, _ in due if seq not in held][:room]:
             hold = Hold(seq, automation_runs.hops_of(self._ledger, BLOCKING, seq) or 0)
             ran, seen = automation_runs.ran(self._ledger, seq), self.seen.of(seq)
             self._tell_who(seen, batch)
@@ -238,9 +250,7 @@ class Automations:
 
     def _hold_all(self, found: list[Hold]) -> None:
         self._holding = False
-        for hold in found:
-            self._cursor = max(self._cursor, hold.seq)
-            self._holds.add(hold)
+        self._holds.update(found)
         for hold in found:
             self._step(hold)
         if found or self._hold_missed:

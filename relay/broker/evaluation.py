@@ -21,7 +21,7 @@ from relay.broker.committer import Committer
 from relay.broker.directory import Member
 from relay.broker.stages import Stages
 from relay.broker.trusted_configs import TrustedConfigs
-from relay.broker.workers import ConfigWorker, ConfigWorkers
+from relay.broker.workers import ConfigWorker, ConfigWorkers, EventAnswer, RouteAnswer
 from relay.core import json_text
 from relay.core.dispatch import (
     MINUTE,
@@ -58,7 +58,7 @@ class _Queue:
     cursor: int = 0
     reading: bool = False
     missed: bool = False  # something came that this reading may not find
-    released: list[int] = field(default_factory=list)  # what automations have held up until now
+    released: list[int] = field(default_factory=list)  # what was held up until now
     waiting: bool = False  # for a while, until something is tried again
     out: set[int] = field(default_factory=set)  # the events that its worker has
     deaths: dict[int, int] = field(default_factory=dict)
@@ -134,17 +134,28 @@ class Evaluations:
     def mark(self, message: Accepted, member: Member | None, batch: Batch) -> None:
         """Have a message or an event of ``member`` evaluated once it is stored; None: of no agent.
 
-        What is held for the person is not: it has not been said yet.
+        What is held for the person is not before it is let go: it has not been said yet.
         """
         self._stages.received(message, batch)
         cwd = None if member is None else member.record.cwd or None
         channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
         keys = self._configs.wanted(cwd, message.kind, channel, self.disabled)
-        if not (keys or self._automations.runs.registry.active) or message.parked:
+        if not (keys or self._automations.runs.registry.active):
             return
         message.due = keys + self._automations.mark(message, member, batch)
+        if message.parked:
+            message.due = tuple(evaluation_rows.HELD + key for key in message.due)
+            return
         for key in keys:
             batch.after.append(partial(self.offer, key))
+
+    def decided(self, seq: int, batch: Batch) -> None:
+        """The person has decided on a delivery of an event: has it evaluated if that lets it go."""
+        keys = evaluation_rows.let_go(self._ledger, seq)
+        if keys:
+            self._automations.let_go(seq, keys, batch)
+        ours = [key for key in keys if not automation_runs.is_ours(key)]
+        batch.after += [partial(self.offer, key) for key in ours]
 
     def wants(self, member: Member) -> list[str]:
         """The kinds of events of ``member`` that are told only where something listens."""
@@ -168,7 +179,7 @@ class Evaluations:
         self._committer.submit_job(partial(self._read, queue))
 
     def release(self, seq: int) -> None:
-        """Go on with an event that automations have held up."""
+        """Go on with an event that automations, or the person, have held up."""
         for key, queue in self._queues.items():
             queue.released.append(seq)
             self.offer(key)
@@ -252,7 +263,7 @@ class Evaluations:
         error = answer.exception()
         if error is None:
             try:
-                self._submit(asked, _answer(answer.result()))
+                self._submit(asked, EventAnswer.of(answer.result()))
             except (KeyError, TypeError, ValueError):
                 asked.worker.kill()
                 self._died(asked, "the worker answered nonsense")
@@ -277,10 +288,10 @@ class Evaluations:
         else:
             self.offer(queue.key)
 
-    def _submit(self, asked: _Asked, said: _Answer) -> None:
+    def _submit(self, asked: _Asked, said: EventAnswer) -> None:
         self._committer.submit_job(partial(self._record, asked, said))
 
-    def _record(self, asked: _Asked, said: _Answer, batch: Batch) -> None:
+    def _record(self, asked: _Asked, said: EventAnswer, batch: Batch) -> None:
         """Store the evaluations and the dispatches of one event, in one commit."""
         queue, seq = asked.queue, asked.seq
         again = partial(self._submit, asked, said)
@@ -300,7 +311,7 @@ class Evaluations:
             self._log(f"the event {asked.event.id} is given up: {why}")
             self._store(asked, hops, _failed(asked, why[:ERROR_MAX]), batch)
 
-    def _store(self, asked: _Asked, hops: int, said: _Answer, batch: Batch) -> None:
+    def _store(self, asked: _Asked, hops: int, said: EventAnswer, batch: Batch) -> None:
         queue, worker, seq, event = asked
         rows, dispatches = [], []
         for one in said.said:
@@ -326,7 +337,7 @@ class Evaluations:
             batch.after.append(self._dispatched)
 
     def _row(
-        self, key: str, one: _Said, started_ms: int
+        self, key: str, one: RouteAnswer, started_ms: int
     ) -> tuple[EvaluationRow, HookResult | None]:
         """The row of what one function said, and its result where that counts."""
         hook_id = f"{key}/{one.name}"
@@ -365,35 +376,6 @@ class _Asked(NamedTuple):
     event: Event
 
 
-class _Said(NamedTuple):
-    """What a worker said of one function. ``latency_us``: microseconds."""
-
-    name: str
-    latency_us: int
-    result: Json | None
-    error: str | None
-
-
-class _Answer(NamedTuple):
-    """What a worker said of one event; ``quiet``: the functions that said nothing."""
-
-    started_ms: int
-    said: list[_Said]
-    quiet: str  # JSON of microseconds by name
-
-
-def _failed(asked: _Asked, why: str) -> _Answer:
+def _failed(asked: _Asked, why: str) -> EventAnswer:
     """That it is given up, and by all functions."""
-    return _Answer(asked.event.timestamp, [_Said("*", 0, None, why)], "{}")
-
-
-def _answer(given: Json) -> _Answer:
-    """Read it. Raises TypeError or ValueError: the code that runs there may write anything."""
-    found = _Answer(given["started_ms"], [_Said(*one) for one in given["said"]], given["quiet"])
-    for one in found.said:
-        texts = isinstance(one.name, str) and (one.error is None or isinstance(one.error, str))
-        if not texts or type(one.latency_us) is not int:
-            raise ValueError("not an evaluation")
-    if type(found.started_ms) is not int or type(found.quiet) is not str:
-        raise ValueError("not an answer")
-    return found
+    return EventAnswer(asked.event.timestamp, [RouteAnswer("*", 0, None, why)], "{}")

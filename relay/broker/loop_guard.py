@@ -12,6 +12,7 @@ and ``person``.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -140,12 +141,15 @@ class HeldMessages:
         windows: DeliveryWindows,
         deliveries: DeliveryOps,
         guard: LoopGuard,
+        decided: Callable[[int, Batch], None],
     ) -> None:
+        """``decided`` gets the number of an event on which the person has decided."""
         self._ledger = ledger
         self._directory = directory
         self._windows = windows
         self._deliveries = deliveries
         self._guard = guard
+        self._tell_decided = decided
         #: The person has been told of these, and has not yet decided.
         self._told: RecentSet[Pair] = RecentSet(PAIRS_MAX)
 
@@ -305,6 +309,7 @@ class HeldMessages:
             self._ledger.begin()
             word = "refused" if state is State.FAILED else "allowed"
             self._ledger.unpark(event, row["to"], new, f"{word} by {who}")
+            self._tell_decided(event, batch)
             self._deliveries.changed(batch, row["id"], sender, row["to"], new)
         batch.after.append(partial(self._decided, rows))
         names = ("id", "from", "to")

@@ -130,7 +130,8 @@ class BrokerServer:
         self._ingest = IngestOps(ledger, directory)
         self._queries = QueryOps(ledger, directory, windows, committer, self._ledgers)
         self._held = HeldMessages(
-            ledger, directory, windows, self._deliveries, guard or LoopGuard()
+            *(ledger, directory, windows, self._deliveries, guard or LoopGuard()),
+            lambda seq, batch: self._evaluations.decided(seq, batch),
         )
         configs = TrustedConfigs(home)
         self._workers = ConfigWorkers(

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from relay.broker.service_process import ServiceProcess
 from relay.broker.trusted_configs import TrustedConfig
@@ -46,6 +47,36 @@ def own_environment(folder: str) -> dict[bytes, bytes]:
     ``folder``."""
     env = for_own_process(folder)
     return {name: value for name, value in env.items() if name not in _OF_A_RUN}
+
+
+class RouteAnswer(NamedTuple):
+    """What a worker said of one function. ``latency_us``: microseconds."""
+
+    name: str
+    latency_us: int
+    result: Json | None
+    error: str | None
+
+
+class EventAnswer(NamedTuple):
+    """What a worker said of one event; ``quiet``: the functions that said nothing."""
+
+    started_ms: int
+    said: list[RouteAnswer]
+    quiet: str  # JSON of microseconds by name
+
+    @classmethod
+    def of(cls, given: Json) -> EventAnswer:
+        """Read it. Raises TypeError or ValueError: the code that runs there may write anything."""
+        said = [RouteAnswer(*one) for one in given["said"]]
+        found = cls(given["started_ms"], said, given["quiet"])
+        for one in found.said:
+            texts = isinstance(one.name, str) and (one.error is None or isinstance(one.error, str))
+            if not texts or type(one.latency_us) is not int:
+                raise ValueError("not an evaluation")
+        if type(found.started_ms) is not int or type(found.quiet) is not str:
+            raise ValueError("not an answer")
+        return found
 
 
 class ConfigWorker:

@@ -266,7 +266,7 @@ BROKER_TABLES: tuple[str, ...] = (
 #: that what runs is what was registered; ``definition_json`` is what the file says, once it was
 #: loaded. ``folder``: the project to whose agents' events it is limited. ``errors`` and
 #: ``opened_ms`` are its circuit, ``begun`` is the event that it was run for last. What is due is in
-#: ``evaluations_due``.
+#: ``evaluations_due``; with ``held/`` before its key it waits for the person (docs/messages.md).
 AUTOMATION_TABLES: tuple[str, ...] = (
     """CREATE TABLE automations (
         id TEXT PRIMARY KEY,
@@ -318,6 +318,8 @@ AUTOMATION_TABLES: tuple[str, ...] = (
     # Whose a session is.
     "CREATE INDEX agent_sessions_used ON agent_sessions (label, updated_ms)"
     " WHERE label IS NOT NULL",
+    "CREATE INDEX evaluations_held ON evaluations_due (event)"
+    " WHERE config>='held/' AND config<'held0'",
     """CREATE TABLE automation_state (
         automation TEXT NOT NULL REFERENCES automations (id),
         key TEXT NOT NULL,

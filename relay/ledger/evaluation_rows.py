@@ -16,6 +16,8 @@ from relay.ledger.store import Ledger
 
 Json = dict[str, Any]
 
+#: Before a key, while the person has to decide on the event.
+HELD = "held/"
 #: Of an event's metadata, what relay adds to it.
 _OWN = frozenset({"person", "to", "files"})
 
@@ -60,9 +62,29 @@ def still_due(ledger: Ledger, config: str, events: Sequence[int]) -> list[int]:
     return [row[0] for row in found]
 
 
+def let_go(ledger: Ledger, event: int) -> list[str]:
+    """The person has decided on a delivery of this event, within the open transaction. Once none of
+    it waits for that any more it is due, unless all of it was refused. Returns under which keys."""
+    held = "event=? AND config>='held/' AND config<'held0'"  # as the index has it
+    waits, said = ledger.row(
+        "SELECT max(parked), max(ifnull(decided,'') NOT LIKE 'refused%') FROM deliveries"
+        " WHERE event=?",
+        (event,),
+    )
+    if waits:
+        return []
+    if not said:
+        ledger.change(f"DELETE FROM evaluations_due WHERE {held}", (event,))
+        return []
+    # As with its deliveries, hops count anew from here.
+    change = f"UPDATE evaluations_due SET config=substr(config,{len(HELD) + 1}), hops=0"
+    return [row[0] for row in ledger.rows(f"{change} WHERE {held} RETURNING config", (event,))]
+
+
 def due_configs(ledger: Ledger) -> list[str]:
     """The configurations for which events wait."""
-    return [row[0] for row in ledger.rows("SELECT DISTINCT config FROM evaluations_due")]
+    found = ledger.rows("SELECT DISTINCT config FROM evaluations_due")
+    return [row[0] for row in found if not row[0].startswith(HELD)]
 
 
 def settle(ledger: Ledger, config: str, event: int) -> int | None:

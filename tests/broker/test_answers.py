@@ -137,7 +137,7 @@ async def deliveries(
     )
     windows = DeliveryWindows(ledger, directory, committer)
     ops = DeliveryOps(ledger, directory, windows, committer, lambda *_: None)
-    held = HeldMessages(ledger, directory, windows, ops, LoopGuard())
+    held = HeldMessages(ledger, directory, windows, ops, LoopGuard(), lambda seq, batch: None)
     unheard: Any = SimpleNamespace(wants=lambda event: False)
     made = AnswerDeliveries(
         ledger, directory, windows, committer, held, channel, unheard, log=print

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -464,6 +464,43 @@ def test_commits_that_fail_lose_nothing_and_do_nothing_twice(
     assert len({(one["body"], one["name"]) for one in found}) == len(found) == 60
     assert rows(home, "SELECT DISTINCT value_json FROM automation_state") == [("15",)]
     assert all(one[-1] for one in dispatched(home))  # of the route function, too
+
+
+@pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "not-blocking"])
+def test_what_the_loop_guard_holds_is_evaluated_once_it_is_let_go(
+    home: Home, configure: Configure, blocking: bool
+) -> None:
+    """Once, by route functions and automations, though what came later was evaluated before it."""
+    configure("@relay.route\ndef every(event): return event.kind == 'message'")
+    install(home, "every", "def handler(ctx): return False", blocking=blocking)
+    bodies = "SELECT e.body FROM {} t JOIN events e ON e.seq = t.event ORDER BY t.seq"
+
+    def said() -> list[list[str]]:
+        found = (rows(home, bodies.format(one)) for one in ("dispatches", "automation_runs"))
+        return [[body for (body,) in one] for one in found]
+
+    with ExitStack() as stack:
+        stack.enter_context(broker_thread(home))
+        person = stack.enter_context(connect(home))
+        ann, *_ = [
+            stack.enter_context(register(home, name, run=name)) for name in ("Ann", "Bob", "Cid")
+        ]
+        no, go_on, _ = [
+            ann.request("send", to=["Bob", "Cid"], body=body, shown=True)["id"]
+            for body in ("no", "go on", "to Bob alone")
+        ]
+        ann.request("send", to="Bob", body="not held")
+        evaluated = ["not held"]
+        wait_until(lambda: said() == [evaluated] * 2, what="what is not held")
+        person.request("decide", which=[no], refuse=True)
+        person.request("decide", which=[go_on])
+        person.request("decide", which=["Cid"], refuse=True)
+        evaluated.append("go on")
+        wait_until(lambda: said() == [evaluated] * 2, what="what was let go")
+        person.request("decide", which=["Bob"])
+        evaluated.append("to Bob alone")
+        wait_until(lambda: said() == [evaluated] * 2, what="what was let go to one of two")
+    assert not rows(home, "SELECT * FROM evaluations_due")
 
 
 def test_what_follows_from_what_an_agent_says_is_one_hop_further(home: Home) -> None:

@@ -310,19 +310,6 @@ def test_dispatches_carry_on_the_chain_of_what_the_agent_said(
     assert rows(home, "SELECT hops FROM dispatches ORDER BY event") == [(2,), (3,), (2,)]
 
 
-def test_what_the_loop_guard_holds_is_not_evaluated(
-    home: Home, served: None, configure: Configure
-) -> None:
-    configure("@relay.route\ndef every(event): return True")
-    with register(home, "Ann", run="a") as ann, register(home, "Bob", run="b"):
-        answer = ann.request("send", to="Bob", body="rm -rf", shown=True)
-        assert answer["deliveries"][0]["parked"]
-        ann.request("send", to="Bob", body="fine")
-        settled(home, 1)
-    said = rows(home, "SELECT e.body FROM evaluations h JOIN events e ON e.seq=h.event")
-    assert said == [("fine",)]
-
-
 def test_an_agent_tells_no_events_that_only_sessions_tell_and_switches_no_hooks(
     home: Home, served: None, configure: Configure
 ) -> None:
