@@ -161,8 +161,8 @@ def _add_version(
     ledger: Ledger, id_: str, number: int, version: RegisteredVersion, now_ms: int
 ) -> None:
     told = None if version.definition is None else json.dumps(version.definition)
-    about = (version.path, version.sha256, version.source, told, version.registered_by)
-    row = (id_, number, *about, now_ms)
+    about = (version.path, version.sha256, told, version.registered_by, now_ms)
+    row = (id_, number, *about, version.source)  # last: reading the others skips its pages
     ledger.change("INSERT INTO automation_versions VALUES (?,?,?,?,?,?,?,?)", row)
 
 

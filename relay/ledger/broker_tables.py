@@ -291,12 +291,12 @@ AUTOMATION_TABLES: tuple[str, ...] = (
         version INTEGER NOT NULL,
         path TEXT NOT NULL,
         sha256 TEXT NOT NULL,
-        source TEXT NOT NULL,
         definition_json TEXT,
         registered_by TEXT NOT NULL,
         created_ms INTEGER NOT NULL,
+        source TEXT NOT NULL,
         PRIMARY KEY (automation, version)
-    ) WITHOUT ROWID""",
+    )""",
     """CREATE TABLE automation_runs (
         seq INTEGER PRIMARY KEY,
         automation TEXT NOT NULL REFERENCES automations (id),

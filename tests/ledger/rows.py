@@ -21,8 +21,8 @@ def fill(ledger: Ledger, count: int, words: str = "please look") -> list[str]:
             " updated_ms) VALUES ('M1', 'mail', 1, 'active', 'ann', 1, 1)"
         )
         db.execute(
-            "INSERT INTO automation_versions VALUES ('M1', 1, '/mail.py', 'f', 'x = 1', '{}',"
-            " 'ann', 1)"
+            "INSERT INTO automation_versions VALUES ('M1', 1, '/mail.py', 'f', '{}', 'ann',"
+            " 1, 'x = 1')"
         )
         db.execute("INSERT INTO automation_state VALUES ('M1', 'count', '1', 1)")
         db.execute("INSERT INTO person_addresses VALUES ('mail', 'mom@example.org', 'P1')")
