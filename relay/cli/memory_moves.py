@@ -106,11 +106,13 @@ def export_target(file: str | None, *, replace: bool) -> Iterator[IO[str]]:
                 yield target
             return
         if os.path.exists(file) and not replace:
-            raise _there_already(file)
-        with _cleared_up(), _whole(os.path.realpath(file), replace) as target:
+            raise UsageError(
+                f"{file} is there already",
+                hint="name another file, or give --force to replace it",
+                code="exists",
+            )
+        with _cleared_up(), _whole(os.path.realpath(file)) as target:
             yield target
-    except FileExistsError as error:
-        raise _there_already(file) from error
     except OSError as error:
         raise RelayError(
             f"{file} cannot be written: {error.strerror or error}", hint="name another file"
@@ -127,7 +129,7 @@ def _is_special(file: str) -> bool:
 
 
 @contextlib.contextmanager
-def _whole(path: str, replace: bool) -> Iterator[IO[str]]:
+def _whole(path: str) -> Iterator[IO[str]]:
     if os.path.isdir(path):
         raise IsADirectoryError(21, "it is a folder")
     part = f"{path}.{os.getpid()}.part"
@@ -137,8 +139,6 @@ def _whole(path: str, replace: bool) -> Iterator[IO[str]]:
             yield target
             target.flush()
             os.fsync(descriptor)
-        if not replace:  # take the name, unless somebody has meanwhile
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         os.replace(part, path)
     finally:
         unlink_if_there(part)
@@ -163,14 +163,6 @@ def _cleared_up() -> Iterator[None]:
 
 def _end(number: int, _frame: object) -> None:
     raise SystemExit(128 + number)
-
-
-def _there_already(file: str) -> UsageError:
-    return UsageError(
-        f"{file} is there already",
-        hint="name another file, or give --force to replace it",
-        code="exists",
-    )
 
 
 # -- import

@@ -20,7 +20,6 @@ import pytest
 
 from relay.broker.client import connect
 from relay.cli import memory_moves
-from relay.core.errors import UsageError
 from relay.core.paths import Home
 from relay.memory.records import TIME_MAX
 from tests.cli.conftest import Run
@@ -69,15 +68,6 @@ def test_a_file_that_is_there_is_replaced_only_when_asked_to(relay: Run, tmp_pat
     assert link.is_symlink() and json.loads(file.read_text())["text"] == "fact 1"
     assert sorted(os.listdir(tmp_path))[:2] == ["kept.jsonl", "link.jsonl"]
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
-
-
-def test_a_file_that_somebody_makes_meanwhile_is_not_replaced(tmp_path: Path) -> None:
-    file = tmp_path / "new.jsonl"
-    with pytest.raises(UsageError, match="there already"):  # noqa: SIM117
-        with memory_moves.export_target(str(file), replace=False) as target:
-            target.write("ours")
-            file.write_text("theirs")
-    assert file.read_text() == "theirs" and os.listdir(tmp_path) == ["new.jsonl", "shop"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
