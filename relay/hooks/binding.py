@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 #: Other names for what is offered, as people write them.
 _ALIASES = {
@@ -39,12 +39,6 @@ class Binding:
 
     positional: tuple[int, ...]
     keyword: tuple[tuple[str, int], ...]
-    #: All of these indexes.
-    takes: frozenset[int] = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        takes = frozenset((*self.positional, *(index for _name, index in self.keyword)))
-        object.__setattr__(self, "takes", takes)
 
     def call(self, function: Callable[..., object], arguments: Sequence[object]) -> object:
         """``function`` with its part of ``arguments`` (all that was offered, in order)."""

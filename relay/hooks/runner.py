@@ -12,13 +12,12 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
 from typing import Any
 
 from relay.core.http import RequestFailed, request
 from relay.hooks import aggregator, outputs, run_programs
 from relay.hooks.dialects import spelled_input
-from relay.hooks.events import EVENTS, HookEventName, arguments
+from relay.hooks.events import HookEventName, arguments
 from relay.hooks.hook_types import (
     Call,
     Callee,
@@ -159,12 +158,13 @@ class HookRunner:
         def read(value: object, name: str) -> HookOutput:
             return outputs.read_value(value, name, event)
 
-        shared = arguments(event, given.payload, ctx)
+        def offered() -> Sequence[object]:
+            return arguments(event, _copied(given.payload), ctx)
+
         calls = []
         for hook in hooks:
             callee = hook.action
             assert isinstance(callee, Callee)
-            offered = partial(_offered, callee.binding.takes, given, shared, ctx)
             limit = self._limit(hook, callee.timeout or self._timeout)
             calls.append(Call(callee, offered, read, limit))
         began = self._clock()
@@ -302,27 +302,6 @@ def hook_environment(
 
 def _inherited(name: str) -> bool:
     return not name.startswith("RELAY_") or name in INHERITED
-
-
-def _offered(
-    takes: frozenset[int], given: _Input, shared: Sequence[object], ctx: object
-) -> Sequence[object]:
-    """What a function that ``takes`` these gets: copies of what is ``shared``, of what it takes."""
-    copied, whole = _to_copy(given.event, takes)
-    if whole:  # and what is in it is the same in both places
-        return arguments(given.event, _copied(given.payload), ctx)
-    offered = list(shared)
-    for index in copied:
-        offered[index] = _copied(shared[index])
-    return offered
-
-
-@lru_cache(maxsize=1024)
-def _to_copy(event: HookEventName, takes: frozenset[int]) -> tuple[tuple[int, ...], bool]:
-    """Which of the arguments have to be copied, and whether the event itself has."""
-    names = EVENTS[event].offered
-    mutable = tuple(index for index in takes if names[index] not in ("ctx", "phase"))
-    return mutable, any(names[index] == "event" for index in takes)
 
 
 def _result(hook: HookDefinition, outcome: CallOutcome[HookOutput]) -> HookRun:
