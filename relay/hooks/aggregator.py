@@ -71,10 +71,6 @@ def aggregate(event: HookEventName, results: Sequence[HookRun], plan: Plan) -> A
 
 
 def _in_order(results: Sequence[HookRun], plan: Plan) -> list[HookRun]:
-    if len(results) == len(plan.hooks) and all(
-        one.hook is hook for one, hook in zip(results, plan.hooks, strict=True)
-    ):
-        return list(results)
     place = {hook: number for number, hook in enumerate(plan.hooks)}
     return sorted(results, key=lambda result: place.get(result.hook, len(place)))
 
