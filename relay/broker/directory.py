@@ -190,6 +190,12 @@ class Directory:
                 found.append(outer)
         return found
 
+    def hops(self, member: Member | None, client: Client) -> int | None:
+        """How many messages led to what ``member`` says over ``client``, or a program of the
+        person's that was called for an agent; None for the person's own."""
+        by = member or self.behind(client)
+        return None if by is None else max(one.hops for one in self.around(by, client))
+
     # -- who asks
 
     def speaker(self, request: ClientRequest) -> Member | None:

@@ -66,7 +66,7 @@ class DispatchOps:
     def dispatch(self, request: ClientRequest, batch: Batch) -> Json:
         """Ask a persona something, without a route function."""
         self._directory.check_person(request, "dispatch to a persona")
-        made, event, duplicate = self._add(request.fields, self._directory.owner, None, batch)
+        made, event, duplicate = self._add(request, self._directory.owner, None, batch)
         why = self._personas.why_absent(request.fields["persona"], USER)
         return {"id": made, "event": event, "duplicate": duplicate, "waits": why}
 
@@ -79,14 +79,22 @@ class DispatchOps:
         spec = None if self._personas.is_there(to) else self._personas.find(to, USER)
         if spec is None:
             return None
-        _, event, duplicate = self._add({**request.fields, "persona": to}, sender, thread, batch)
+        _, event, duplicate = self._add(request, sender, thread, batch, persona=to)
         rows = [{"to": spec.name, "state": State.QUEUED.value, "reason": None}]
         return {"id": event, "from": sender, "deliveries": rows, "duplicate": duplicate}
 
     def _add(
-        self, fields: Json, sender: str, thread: str | None, batch: Batch
+        self,
+        request: ClientRequest,
+        sender: str,
+        thread: str | None,
+        batch: Batch,
+        **more: str,
     ) -> tuple[str, str, bool]:
         """Store a dispatch of the person's: its id, that of its event, and whether it was there."""
+        fields = {**request.fields, **more}
+        led = self._directory.hops(None, request.client)  # a program may ask for an agent
+        hops = 0 if led is None else led + 1
         given, now_ms = fields.get("id"), batch.now_ms
         id_ = new_ulid(now_ms) if given is None else checked_id(given)
         made = derived_ulid(now_ms, "dispatch", id_) if given is None else id_
@@ -98,7 +106,7 @@ class DispatchOps:
         head = (seq, id_, "dispatch", sender, "person", dispatch.queue_mode.value, thread)
         self._ledger.add([(*head, fields["body"], None, now_ms)], [])
         dispatch_rows.add_dispatches(
-            self._ledger, seq, [dispatch], config=USER, hops=0, now_ms=now_ms
+            self._ledger, seq, [dispatch], config=USER, hops=hops, now_ms=now_ms
         )
         batch.after.append(self._turns.wake)
         return made, id_, False

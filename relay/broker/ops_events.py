@@ -66,10 +66,10 @@ class EventOps:
             self._messages.event(request, batch)
             return
         self._directory.check_person(request, "bring in what happens on other channels")
-        self.from_channel(request, batch)
+        self.from_channel(request, batch, self._directory.hops(None, request.client) or 0)
 
-    def from_channel(self, request: ClientRequest, batch: Batch) -> None:
-        """One event of another channel, whoever asks."""
+    def from_channel(self, request: ClientRequest, batch: Batch, hops: int = 0) -> None:
+        """One event of another channel, whoever asks; ``hops`` messages led to it."""
         id_ = request.fields.get("id")
         event = read_outside(
             request.fields["outside"], batch.now_ms, None if id_ is None else checked_id(id_)
@@ -80,6 +80,7 @@ class EventOps:
                 hint="name the channel that it came over",
             )
         event.request = request
+        event.hops = hops
         self._evaluations.mark(event, None, batch)
         self._windows.collect(event, batch)
 

@@ -181,7 +181,7 @@ class MessageOps:
             meta=_as_meta({"meta": meta}) if meta else None,
         )
         self._is_repeated(event)
-        event.hops = 0 if member is None else member.hops
+        event.hops = self._directory.hops(member, request.client) or 0
         self._evaluations.mark(event, member, batch)
         self._windows.collect(event, batch)
 

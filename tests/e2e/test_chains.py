@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from relay.config.trust import user_config
 from relay.core.agent_names import owner_name
+from relay.core.paths import Home
 from relay.core.processes import MARKS
 from tests.e2e.wrapped import (
     RELAY,
@@ -18,7 +23,7 @@ from tests.e2e.wrapped import (
     wait_registered,
     wrapped,
 )
-from tests.support import found
+from tests.support import found, wait_until
 
 pytestmark = pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only")
 
@@ -83,3 +88,47 @@ def test_not_through_a_program_of_the_persons_that_it_has_called(
         al.type(say("@relay:Bob hello"))
         [held] = found(lambda: [row for row in relay_json("history") if row["body"] == "thanks"])
         assert (held["from"], held["state"]) == (owner_name(), "held"), held
+
+
+def test_not_through_events_and_dispatches(tmp_path: Path) -> None:
+    """What follows from events of an agent inside another, and from what a program of the person's
+    does that was called for an agent, is one hop further than that agent."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    mail = json.dumps({"channel": "mail", "sender": "a@b", "content": "x"})
+    asks = [[*RELAY, "ingest", "event", mail], [*RELAY, "send", "clerk", "x"]]
+    configs = {
+        folder / "relay.config.py": "import subprocess\n"
+        "def deploy(target, message, ctx):\n"
+        f"    for one in {asks!r}: subprocess.run(one)\n"
+        "patterns = {'deploy': deploy}\n",
+        Path(user_config()): "from relay import Relay\nrelay = Relay()\n"
+        "config = {'personas': {'clerk': {'command': 'cat', 'mode': 'headless'}}}\n"
+        "@relay.route(channels=['mail'])\n"
+        "def mailed(event): return True\n"
+        "@relay.route(kinds=['session_start'])\n"
+        "def began(event): return event.sender == 'Zed'\n",
+    }
+    for path, text in configs.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        relay("trust", str(path))
+    does = f"{_WHEN_TOLD}{_WRAPS}print('@deploy:now please', flush=True)\nsys.stdin.read()"
+    query = "SELECT e.kind, e.channel, d.hops FROM dispatches d JOIN events e ON e.seq = d.event"
+
+    def followed() -> list[tuple[str, str, int]]:
+        with closing(sqlite3.connect(Home.from_env().ledger)) as db:
+            return sorted(db.execute(query).fetchall())
+
+    with (
+        wrapped(python(SAY), name="Al") as al,
+        wrapped(python(does), name="Bob", cwd=folder),
+    ):
+        wait_registered("Al", "Bob")
+        al.type(say("@relay:Bob hello"))
+        wait_until(lambda: len(followed()) == 3, what="what follows")
+    assert followed() == [
+        ("dispatch", "relay", 2),
+        ("message", "mail", 2),
+        ("session_start", "relay", 2),
+    ]
