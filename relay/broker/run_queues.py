@@ -245,8 +245,8 @@ class RunQueues:
             return
         try:
             answer = None if task.cancelled() else task.result()
-        except RelayError as error:
-            self._log(error.line)
+        except Exception as error:  # it was not begun
+            self._log(error.line if isinstance(error, RelayError) else repr(error))
             self._later(run.queue, BUSY_AFTER)
         else:
             self._committer.submit_job(partial(self._record, run, answer))
