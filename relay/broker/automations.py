@@ -27,6 +27,7 @@ from relay.core.bounded import BoundedDict
 from relay.core.dispatch import MINUTE, RELAY_CHANNEL, TICK_KIND, TIMER_CHANNEL
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
+from relay.hooks.hook_types import ASKED_KINDS
 from relay.ledger import automation_runs, evaluation_rows
 from relay.ledger.automation_runs import BLOCKING, STAGE, run_key
 from relay.ledger.store import Ledger
@@ -326,9 +327,11 @@ class _Wanting:
         if self._tick:
             if one.definition.schedule is not None:
                 return self._tick == one.row.name
-            if triggers is None or triggers.types is None or self._tick != MINUTE:
+            if self._tick != MINUTE:
                 return False
         elif folder is not None and not f"{cwd or ''}/".startswith(f"{folder.rstrip('/')}/"):
+            return False
+        if kind in ASKED_KINDS and (triggers is None or triggers.types is None):
             return False
         return any(one.definition.wants(kind, channel, way) for way in directions)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Bytes of one file, as relay.automation.definition has it.
 _SOURCE_MAX = 256 * 1024
+#: Versions that info shows, the newest first; in JSON there are more.
+_VERSIONS = 5
 _STATUS = ("active", "paused", "disabled", "deleted")
 _HEAD = ("NAME", "STATUS", "VERSION", "LAST FIRED", "BY", "RUNS FOR")
 
@@ -350,8 +352,9 @@ def _print(row: Json) -> None:
     line("", _edited_said(row))
     line("sha256", row["sha256"])
     line("created", f"{table.when(row['created_ms'])} by {row['registered_by']}")
-    since = [f", {table.when(v['created_ms'])} by {v['registered_by']}" for v in row["versions"]]
-    line("version", f"{row['version']}{''.join(since[:1]) if row['version'] > 1 else ''}")
+    for number, one in enumerate(row["versions"][:_VERSIONS]):
+        since = f"{one['version']}, {table.when(one['created_ms'])} by {one['registered_by']}"
+        line("" if number else "version", since)
     if row["next_tick_ms"] is not None:
         line("next tick", output.clock(row["next_tick_ms"], now_ms))
     if row["last_fired_ms"] is not None:

@@ -167,7 +167,7 @@ class ChannelAdapter:
     source: str
 
 
-#: The kinds of events that exist only where a route function names them.
+#: The kinds of events that exist only where a route function or an automation names them.
 ASKED_KINDS = frozenset({"output", TICK_KIND})
 
 

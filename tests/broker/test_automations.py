@@ -334,6 +334,21 @@ def test_a_tick_is_for_whose_schedule_it_is_and_the_minute_s_for_who_asks_for_it
     assert sorted(one["name"] for one in found) == ["minutely", "own"]
 
 
+def test_what_agents_say_is_only_for_who_names_that_type(home: Home) -> None:
+    """Such events would exist, and stay in the ledger, for any automation without triggers."""
+    told = "def handler(ctx): return False"
+    install(home, "every", told)
+    install(home, "hears", told, triggers={"event": {"types": ["output"]}})
+    with broker_thread(home), register(home, "Ann") as agent:
+        for kind in ("output", "notification"):
+            agent.request("event", kind=kind, body=kind)
+        found = ran(home, 2)
+    assert sorted((one["name"], one["body"]) for one in found if one["body"]) == [
+        ("every", "notification"),
+        ("hears", "output"),
+    ]
+
+
 TELLS = """
 import json
 for name in ("after_resolve_identity", "after_run_automations"):
