@@ -166,6 +166,7 @@ def test_typed_at_a_prompt_with_history_expansion(shell: str, locale: str, tmp_p
         codec_errors="replace",
         timeout=20,
     )
+    child.delaybeforesend = None
     try:
         child.expect_exact("ready> ")
         for body in HOSTILE[:16]:
