@@ -41,7 +41,7 @@ def test_what_a_line_shows(raw: bytes, shown: str) -> None:
     assert render(raw) == shown
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 4096, 65536])
+@pytest.mark.parametrize("chunk", [7, 65536])
 def test_a_burst_is_heard_whole_and_in_order(chunk: int) -> None:
     lines = [f"@relay:Bob message number {number}" for number in range(5000)]
     data = "".join(line + "\r\n" for line in lines).encode()

@@ -120,7 +120,7 @@ def test_the_same_words_below_are_said_again(back: str) -> None:
 
 
 def test_random_conversations_drawn_in_random_ways_are_heard_as_they_were_said() -> None:
-    for number in range(150):  # bench/repaint.py goes on from there
+    for number in range(50):  # bench/repaint.py goes on from there
         outcome = listen(number)
         assert not outcome.wrong, (number, outcome)
 

@@ -55,15 +55,14 @@ def test_what_a_terminal_shows_is_heard(data: bytes, lines: list[str], chunk: in
     assert hear(source(), data, chunk) == lines
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 4096, 65536])
+@pytest.mark.parametrize("chunk", [7, 4096, 65536])
 def test_a_burst_is_heard_whole_and_in_order(chunk: int) -> None:
     lines = [f"@relay:Bob message number {number}" for number in range(5000)]
     data = "".join(line + "\r\n" for line in lines).encode()
     assert hear(source(), data, chunk) == lines
 
 
-@pytest.mark.parametrize("chunk", [7, 4096, 65536])
-@pytest.mark.parametrize("cols", [20, 80, 300])
+@pytest.mark.parametrize(("cols", "chunk"), [(20, 7), (80, 65536), (300, 4096)])
 def test_a_line_of_200000_characters_is_one_line(cols: int, chunk: int) -> None:
     line = "@relay:Bob " + "word " * 40_000 + "end"
     heard = hear(source(cols, 10), line.encode() + b"\r\nnext\r\n", chunk)
@@ -116,20 +115,20 @@ def test_the_end_settles_and_closes() -> None:
 
 
 def test_of_a_flood_every_line_is_heard() -> None:
-    noise = b"".join(b"noise %d\r\n" % number for number in range(200_000))
+    noise = b"".join(b"noise %d\r\n" % number for number in range(60_000))
     heard = hear(source(), noise + b"@relay:Bob <<<\r\nbody\r\n\r\n>>>\r\n```\r\n" + noise, 65536)
     at = heard.index("@relay:Bob <<<")
     assert heard[at : at + 5] == ["@relay:Bob <<<", "body", "", ">>>", "```"]
-    assert len(heard) == 400_005
+    assert len(heard) == 120_005
 
 
 def test_of_a_flood_below_a_drawn_line_every_line_is_heard() -> None:
-    noise = b"".join(b"noise %d\r\n" % number for number in range(120_000))
+    noise = b"".join(b"noise %d\r\n" % number for number in range(10_000))
     drawn = b"one\r\ntwo\r\n\x1b[2A\x1b[Jthree\r\n"
     data = drawn + noise + b"@relay:Bob hi\r\n\r\n" + noise
     heard = hear(source(), data, 65536)
     assert heard.count("@relay:Bob hi") == 1
-    assert len(heard) == 240_005
+    assert len(heard) == 20_005
 
 
 # -- the person and relay's own typing ---------------------------------------------------------

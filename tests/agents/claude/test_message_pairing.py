@@ -31,7 +31,7 @@ def words(events: list[SourceEvent]) -> dict[str, list[str]]:
     return {stream: "\n".join(lines).strip("\n").split("\n") for stream, lines in heard.items()}
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.data())
 def test_every_message_is_heard_once(data: st.DataObject) -> None:
     saved = MessagesState()
