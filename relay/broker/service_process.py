@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
@@ -21,6 +22,11 @@ from relay.core.log import Log
 _LINE_MAX = 32 * 1024 * 1024
 #: Bytes a second that are read of what the service prints: a flood slows down only the service.
 _OUTPUT_RATE = 1024 * 1024
+#: Bytes that are masked at a time, and for how many times as long as that took nothing more is:
+#: the broker needs the processor, and in the worst case it takes 2 s for each MiB.
+_PIECE, _REST = 16 * 1024, 20
+#: Seconds in which what a service printed at last is logged; the rest is left out.
+_LAST_WORDS = 1.0
 #: Seconds in which what such a process has started is found and killed.
 _KILLING = 2.0
 
@@ -52,6 +58,7 @@ class ServiceProcess(asyncio.Protocol):
         self._finished = self._killed = False
         self._how = ""  # how the process ended, once it is reaped
         self._read_all = False
+        self._log_closed = threading.Event()
         ours, theirs = socket.socketpair()
         self._output, their_output = socket.socketpair()
         try:
@@ -149,6 +156,8 @@ class ServiceProcess(asyncio.Protocol):
         status = self._popen.wait()
         with suppress(OSError):
             self._output.shutdown(socket.SHUT_RDWR)  # a child that lives on may hold the other end
+        self._logging.join(_LAST_WORDS)
+        self._log_closed.set()
         self._logging.join()
         self._output.close()
         names = {one.value: one.name for one in signal.Signals}
@@ -168,8 +177,11 @@ class ServiceProcess(asyncio.Protocol):
     def _log_output(self, log: Log) -> None:
         from relay.directive.redact import redact
 
-        pause = threading.Event()
         with suppress(OSError):
-            while data := self._output.recv(64 * 1024):
+            while data := self._output.recv(_PIECE):
+                began = time.thread_time()
                 log.write(redact(data.decode(errors="backslashreplace").rstrip()))
-                pause.wait(len(data) / _OUTPUT_RATE)
+                spent = time.thread_time() - began
+                if self._log_closed.wait(max(len(data) / _OUTPUT_RATE, _REST * spent)):
+                    log.write("what else it printed is left out")
+                    return
