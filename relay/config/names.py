@@ -16,6 +16,10 @@ from relay.core.files import lock_open_file
 from relay.core.json_text import dumps, loads
 from relay.core.paths import Home
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 #: How many numbered names are tried for one command before giving up.
 _TRIES = 1000
 
@@ -79,25 +83,21 @@ def holder(home: Home, name: str) -> int | None:
     except OSError:
         return None
     try:
-        if not lock_open_file(fd, shared=True):
-            return _pid_in(os.read(fd, 4096))
+        if lock_open_file(fd, shared=True):
+            return None
     except OSError:
         return None
     finally:
         os.close(fd)
-    return None
+    pid = _told(home, name).get("pid")
+    return pid if type(pid) is int else 0
 
 
 def run_of(home: Home, name: str) -> str | None:
     """The id of the run that holds ``name`` now, "" when its claim says none; None: it is free."""
     if holder(home, name) is None:
         return None
-    try:
-        with open(_path(home, name), encoding="utf-8", errors="replace") as file:
-            told = loads(file.read(65536))
-    except (OSError, ValueError, RecursionError):
-        return ""  # it is being written
-    run = told.get("run_id") if isinstance(told, dict) else None
+    run = _told(home, name).get("run_id")
     return run if isinstance(run, str) else ""
 
 
@@ -108,17 +108,18 @@ def is_elsewhere(home: Home) -> bool:
         names = [name for name in os.listdir(home.names) if name.endswith(".lock")]
     except OSError:
         return False
-    for name in names:
-        if holder(home, name[:-5]) is None:
-            continue
-        try:
-            with open(os.path.join(home.names, name), encoding="utf-8", errors="replace") as file:
-                told = loads(file.read(65536))
-        except (OSError, ValueError, RecursionError):
-            continue  # it is being written
-        if isinstance(told, dict) and told.get("pids", _pids()) != _pids():
-            return True
-    return False
+    held = (name[:-5] for name in names if holder(home, name[:-5]) is not None)
+    return any(_told(home, name).get("pids", _pids()) != _pids() for name in held)
+
+
+def _told(home: Home, name: str) -> dict[str, Any]:
+    """What the claim of ``name`` says; nothing where it is of an older version, or half written."""
+    try:
+        with open(_path(home, name), encoding="utf-8", errors="replace") as file:
+            told = loads(file.read(65536))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def _pids() -> int:
@@ -164,7 +165,7 @@ def _taken(home: Home, name: str) -> NameTaken:
     pid = holder(home, name) or 0
     free = next((n for n in _numbered(name) if holder(home, n) is None), "")
     return NameTaken(
-        f"the name {name} is taken by {_who(_path(home, name), pid)}",
+        f"the name {name} is taken by {_who(_told(home, name), pid)}",
         hint=f"choose another, for example --name {free}" if free else "choose another with --name",
         details={"pid": pid, "suggestion": free},
     )
@@ -186,15 +187,10 @@ def _whereabouts() -> dict[str, object]:
     return {"terminal": terminal, "folder": folder, "since": since, "pids": _pids()}
 
 
-def _who(path: str, pid: int) -> str:
-    """The holder of a name, as the file tells; it may be of an older version, or half written."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            told = loads(file.read(65536))
-    except (OSError, ValueError, RecursionError):
-        told = None
+def _who(told: dict[str, Any], pid: int) -> str:
+    """The holder of a name, by what its claim has told."""
     who = f"process {pid}" if pid else "a running agent"
-    if not isinstance(told, dict) or told.get("pid") != pid:
+    if told.get("pid") != pid:
         return who
     for key, words in (("terminal", "on"), ("folder", "in")):
         if told.get(key) and isinstance(told[key], str):
@@ -216,9 +212,3 @@ def _numbered(base: str) -> list[str]:
 def _from_command(command: str) -> str:
     kept = "".join(c if c in NAME_CHARACTERS else "-" for c in os.path.basename(command))
     return kept.lstrip("_.-")[:NAME_MAX].rstrip(".-") or "agent"
-
-
-def _pid_in(content: bytes) -> int:
-    """The number after ``"pid":`` in what a claim wrote; 0 when there is none."""
-    digits = content.partition(b'"pid":')[2].lstrip().split(b"}")[0].split(b",")[0].strip()
-    return int(digits) if digits.isdigit() else 0
