@@ -282,12 +282,6 @@ class _Reader:
             self.said[target] = found
 
     def _tools(self, key: str, item: object) -> ToolSelection:
-        if isinstance(item, ToolSelection):
-            return item
-        if isinstance(item, str):
-            return ToolSelection(self._mode(key, item))
-        if isinstance(item, list | tuple):
-            return ToolSelection(names=self._names(key, item))
         if not isinstance(item, Mapping):
             raise self._wrong(key, item, _TOOLS_HINT)
         mode, names = ToolMode.AUTO, None
@@ -340,7 +334,7 @@ class _Reader:
             )
 
 
-_TOOLS_HINT = 'it is a mode (AUTO, ANY, NONE), a list of names, or {"mode": …, "names": […]}'
+_TOOLS_HINT = 'it is {"mode": "AUTO", "ANY" or "NONE", "names": […]}'
 #: What a rewrite of one kind is for one event: the field of HookOutput.
 _TARGETS = {
     ("input", HookEventName.BEFORE_TOOL): "input",
