@@ -63,7 +63,7 @@ class HookRunner:
 
     ``cwd`` is the agent's working directory and ``env`` its environment; programs start there and
     get what hook_environment() leaves of it. ``timeout`` in seconds is for hooks that have none of
-    their own, ``command_timeout`` for those that are programs. ``grace``: see run_command().
+    their own and are no programs. ``grace``: see run_command().
     """
 
     def __init__(
@@ -73,7 +73,6 @@ class HookRunner:
         cwd: str,
         env: Mapping[str, str],
         timeout: float = TIMEOUT_DEFAULT,
-        command_timeout: float = COMMAND_TIMEOUT,
         pool: int = POOL,
         grace: float = run_programs.GRACE,
         clock: Callable[[], float] = time.monotonic,
@@ -82,7 +81,6 @@ class HookRunner:
         self._cwd = cwd
         self._env = dict(env)
         self._timeout = timeout
-        self._command_timeout = command_timeout
         self._places = asyncio.Semaphore(pool)
         self._waiting = 0
         self._grace = grace
@@ -199,7 +197,7 @@ class HookRunner:
             given.encoded(hook.dialect),
             cwd=self._cwd,
             env=env,
-            timeout=self._limit(hook, self._command_timeout),
+            timeout=self._limit(hook, COMMAND_TIMEOUT),
             grace=self._grace,
         )
         error = ended.error

@@ -300,13 +300,17 @@ def test_a_function_that_fails_is_a_failure(registry: Registry) -> None:
     assert fine.output == HookOutput(decision=Decision.DENY, reason="no")
 
 
-def test_the_limit_of_the_runner_is_for_those_without_one(registry: Registry) -> None:
+def test_those_without_a_limit_get_the_runners_or_a_programs(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.hooks.runner.COMMAND_TIMEOUT", 2 * SHORT)
+
     async def hang() -> None:
         await asyncio.Event().wait()
 
     _hook(registry, hang)
     _hook(registry, "exec sleep 600")
-    function, program = _run(registry, timeout=SHORT, command_timeout=2 * SHORT)
+    function, program = _run(registry, timeout=SHORT)
     assert function.error == "it did not end within 0.05 s"
     assert program.error == "it did not end within 0.1 s"
 
