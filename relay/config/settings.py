@@ -168,9 +168,15 @@ def apply_dictionaries(
                 tables[name].append(value)
             else:
                 settings = with_setting(settings, name, value)
-    if is_memory_table(names.get("memory")):
+    # A handler or a module has that name, too. A text is taken for the backend's, and then refused.
+    if isinstance(memory := names.get("memory"), Mapping | str):
         with mistakes.at("memory"):
-            settings = with_memory_table(settings, names["memory"])
+            if "memory" in settings.given:
+                raise ConfigError(
+                    "memory is given twice: at the top, and in config or Relay()",
+                    hint="keep one of the two",
+                )
+            settings = with_setting(settings, "memory", memory)
     for name in tables:
         if name in names:
             tables[name].append(names[name])
@@ -198,22 +204,6 @@ def merged(farther: Settings, nearer: Settings) -> Settings:
         _FIELDS.get(name, name): getattr(nearer, _FIELDS.get(name, name)) for name in nearer.given
     }
     return replace(farther, **fields, given=farther.given | nearer.given)
-
-
-def is_memory_table(value: object) -> bool:
-    """Whether a top-level ``memory`` of a file means settings: a handler or a module has that name,
-    too. A text is taken for the backend's name, and then refused."""
-    return isinstance(value, Mapping | str)
-
-
-def with_memory_table(settings: Settings, value: object) -> Settings:
-    """``settings`` with a top-level ``memory = {…}``. Raises ConfigError."""
-    if "memory" in settings.given:
-        raise ConfigError(
-            "memory is given twice: at the top, and in config or Relay()",
-            hint="keep one of the two",
-        )
-    return with_setting(settings, "memory", value)
 
 
 def known_keys(
