@@ -112,8 +112,8 @@ class HookEventHandler:
     def dispose(self) -> None:
         """Fire no more events and take no more requests; a second time does nothing.
 
-        Requests whose hooks still run are answered with ``internal_error`` here and now, and the
-        hooks are cancelled. Events that were fired directly end as they would have.
+        The hooks of requests are cancelled, and the requests answered with ``internal_error``.
+        Events that were fired directly end as they would have.
         """
         self._disposed = True
         self.requests.dispose()

@@ -62,8 +62,8 @@ class RequestChannel:
 
     def __init__(self, engine: RequestEngine) -> None:
         self._engine = engine
-        #: The hooks that run, each with what ends the wait for them on disposal.
-        self._running: dict[asyncio.Task[Aggregated], asyncio.Future[None]] = {}
+        #: The hooks that run.
+        self._running: set[asyncio.Task[Aggregated]] = set()
         self._disposed = False
 
     async def request(self, message: object) -> Payload:
@@ -82,14 +82,9 @@ class RequestChannel:
         return {"correlation_id": identifier, **response}
 
     def dispose(self) -> None:
-        """Take no more requests; the hooks that run are cancelled, and their askers are told now.
-
-        A second time does nothing.
-        """
+        """Take no more requests; the hooks that run are cancelled, and their askers are told."""
         self._disposed = True
-        for task, stopped in list(self._running.items()):
-            if not stopped.done():
-                stopped.set_result(None)
+        for task in self._running:
             task.cancel()
 
     async def ended(self, timeout: float) -> bool:
@@ -108,23 +103,15 @@ class RequestChannel:
             raise RefusedRequest(
                 RequestCode.INTERNAL_ERROR, f"{PENDING_MAX} requests are running already"
             )
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(self._engine.execute_hooks_core(event, payload))
-        stopped: asyncio.Future[None] = loop.create_future()
-        self._running[task] = stopped
-        task.add_done_callback(self._end)
-        both: set[asyncio.Future[Any]] = {task, stopped}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if stopped.done():
-            raise _disposal()
+        task = asyncio.get_running_loop().create_task(
+            self._engine.execute_hooks_core(event, payload)
+        )
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        await asyncio.wait({task})
         if task.cancelled():
-            raise RefusedRequest(RequestCode.INTERNAL_ERROR, "the request was cancelled")
+            raise _disposal()
         return _response(task.result())
-
-    def _end(self, task: asyncio.Task[Aggregated]) -> None:
-        self._running.pop(task, None)
-        if not task.cancelled():
-            task.exception()
 
 
 def correlation_id(message: object) -> str:

@@ -113,16 +113,6 @@ def test_a_request_without_an_id_gets_a_uuid(given: dict[str, Any]) -> None:
     assert [uuid.UUID(identifier).version for identifier in ids] == [4, 4]
 
 
-def test_many_requests_get_one_response_each() -> None:
-    sent = [{**GOOD, "correlation_id": f"C{n}"} for n in range(100)]
-    responses = _responses_to(*sent)
-    assert sorted(r["correlation_id"] for r in responses) == sorted(f"C{n}" for n in range(100))
-
-
-def test_who_uses_an_id_twice_gets_two_responses() -> None:
-    assert [r["correlation_id"] for r in _responses_to(GOOD, GOOD)] == ["C1", "C1"]
-
-
 def test_an_unknown_event_is_unsupported() -> None:
     code, message = _refusal({**GOOD, "event_name": "BeforeTools"})
     assert (code, message) == ("unsupported_event", "unknown event 'BeforeTools'")
@@ -266,19 +256,6 @@ def test_only_so_many_run_at_once_and_the_rest_is_refused_at_once(
     responses = _run(scenario).responses
     assert [r["success"] for r in responses] == [False, True, True, True]
     assert [r["correlation_id"] for r in responses] == ["C2", "C0", "C1", "C3"]
-
-
-def test_the_bound_is_as_it_is_documented() -> None:
-    async def scenario(bench: Bench) -> None:
-        bench.engine.runner.gate = asyncio.Event()
-        for n in range(300):
-            bench.send({**GOOD, "correlation_id": f"C{n}"})
-        await bench.answered(44)
-        assert [r["correlation_id"] for r in bench.responses] == [f"C{n}" for n in range(256, 300)]
-        bench.engine.runner.gate.set()
-        await bench.answered(300)
-
-    assert len(_run(scenario).responses) == 300
 
 
 def test_the_end_answers_what_runs_and_starts_no_hook_afterwards() -> None:
