@@ -17,8 +17,6 @@ from tests.support import wait_until
 #: What the person types: each leaves something open, and is taken back by Ctrl-C.
 OPEN = {
     "quote": "echo 'abc\r",
-    "double quote": 'echo "abc\r',
-    "if": "if true\r",
     "continuation": "touch \\\r",
     "heredoc": "cat <<EOT\r",
     "read": "read answer\r",
