@@ -62,26 +62,19 @@ class Workers:
         self._closed = False
 
     def add(self, calls: Sequence[Work]) -> None:
-        """Have one thread begin with them. Those beyond WAITING_MAX fail at once."""
+        """Make them, each in a thread that is free. Those beyond WAITING_MAX fail at once."""
         with self._changed:
             room = WAITING_MAX - len(self._queue)
             self._queue.extend(calls[:room])
-            self._wake(1)
+            self._wake()
         for call in calls[room:]:
             call.fail(RuntimeError("too many calls wait for a thread"))
-
-    def spread(self) -> None:
-        """Give further threads to what still waits."""
-        with self._changed:
-            if self._queue:
-                self._wake(len(self._queue))
 
     def replace_one(self) -> None:
         """A thread is in a call that was given up: it ends with it, another may begin now."""
         with self._changed:
             self._alive -= 1
-            if self._queue:
-                self._wake(len(self._queue))
+            self._wake()
 
     def close(self) -> None:
         """Let threads end once they are free; calls that have not begun never do."""
@@ -90,7 +83,8 @@ class Workers:
             self._queue.clear()
             self._changed.notify_all()
 
-    def _wake(self, wanted: int) -> None:
+    def _wake(self) -> None:
+        wanted = len(self._queue)  # one that was woken and has not looked yet counts as idle
         self._changed.notify(wanted)
         for _ in range(min(wanted - self._idle, self._most - self._alive)):
             try:
@@ -149,7 +143,6 @@ class _DaemonExecutor(ThreadPoolExecutor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         call = _Blocking(lambda: fn(*args, **kwargs))
         self._workers.add([call])
-        self._workers.spread()
         return call.future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -1,10 +1,10 @@
 """Calls Python handlers: each with a time limit, off the session's event loop, and never raising.
 
-Plain functions wait in one queue. One daemon thread begins with it; what is still in it after 1 ms
-gets further threads, up to 128 at once. Async functions are tasks of one event loop in a daemon
-thread of its own. A call over its time limit is given up: an async one is cancelled, the thread of
-a plain one is left to itself and replaced. A handler with 3 calls that were given up and still
-hang is switched off for the session; with 256 such calls in all, every further one is refused.
+Plain functions run in daemon threads, up to 128 at once. Async functions are tasks of one event
+loop in a daemon thread of its own. A call over its time limit is given up: an async one is
+cancelled, the thread of a plain one is left to itself and replaced. A handler with 3 calls that
+were given up and still hang is switched off for the session; with 256 such calls in all, every
+further one is refused.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ WORKERS = 128
 CALLS_MAX = WAITING_MAX
 #: Seconds that a cancelled call may take to end, and the handlers' event loop to answer.
 GRACE = 1.0
-#: Seconds after which calls that have not begun get further threads.
-QUICK = 0.001
 #: Calls of one handler that hang before it is switched off, and of all before none is made.
 HUNG_PER_HANDLER, HUNG_MAX = 3, 256
 _TEXT_MAX = 4000
@@ -125,16 +123,13 @@ class FunctionRunner:
             self.start_in_loop(coroutines)
         if plain:
             self._workers.add(plain)
-        patience = QUICK
         while batch.left:
-            await asyncio.wait({batch.done}, timeout=patience)
-            self._workers.spread()
             now = time.monotonic()
             late = [job for job in batch.jobs if not job.over and job.due(now) <= now]
             if late:
                 await asyncio.gather(*map(self._time_out, late))
             dues = [job.due(now) for job in batch.jobs if not job.over]
-            patience = max(0.0, min(dues, default=now) - now)
+            await asyncio.wait({batch.done}, timeout=max(0.0, min(dues, default=now) - now))
 
     def start_in_loop(self, jobs: list[_Job]) -> None:
         """Make the calls, or await what they gave, in the handlers' loop. From any thread."""

@@ -18,8 +18,10 @@ from contextlib import suppress
 from relay.core.dispatch import Event
 from relay.hooks.hook_types import RouteFunction
 from relay.hooks.output_keys import HandlerError
-from relay.hooks.run_functions import HUNG_MAX, HUNG_PER_HANDLER, QUICK, WORKERS, one_line
+from relay.hooks.run_functions import HUNG_MAX, HUNG_PER_HANDLER, WORKERS, one_line
 
+#: Seconds after which functions that have not begun get further threads.
+QUICK = 0.001
 #: Functions that are called within 1 ms where they are quick.
 MANY = 32
 #: What a function returned, as it travels; raises HandlerError.

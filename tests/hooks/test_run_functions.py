@@ -465,23 +465,6 @@ def _calls(registry: Registry) -> list[Call[Result]]:
     return [Call(callee, lambda: [None] * 6, read_pattern_value) for callee in callees]
 
 
-def test_short_functions_of_an_event_share_a_thread_and_keep_their_order() -> None:
-    registry = Registry()
-    threads: set[int] = set()
-
-    def numbered(number: int) -> Callable[[], str]:
-        def handler() -> str:
-            threads.add(threading.get_ident())
-            return str(number)
-
-        return handler
-
-    _hooks(registry, *(numbered(number) for number in range(6)))
-    outcomes = _together(registry)
-    assert [one.result for one in outcomes] == [Result((str(number),)) for number in range(6)]
-    assert threading.get_ident() not in threads
-
-
 @pytest.mark.parametrize("kind", ["sync", "async", "both"])
 def test_functions_that_wait_for_each_other_run_side_by_side(kind: str) -> None:
     registry = Registry()
