@@ -10,8 +10,7 @@ import pytest
 
 from tests.e2e.wrapped import kill_session, relay, relay_json
 from tests.real_agents import recipes
-from tests.real_agents.conversation import MANY, MANY_HEARD, TOLD_BOB, told_bob
-from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Think
+from tests.real_agents.model import Fail, Gate, Say, ScriptedModel
 from tests.real_agents.people import (
     about,
     answered,
@@ -28,51 +27,6 @@ from tests.real_agents.wrapped import Wrapped, room
 from tests.support import wait_until
 
 pytestmark = pytest.mark.usefixtures("stop_broker")
-
-
-@pytest.mark.parametrize(("cols", "rows"), [(80, 24), (120, 40)])
-def test_what_it_says_is_heard_once_and_whole(
-    aider: Path, tmp_path: Path, model: ScriptedModel, bob: None, cols: int, rows: int
-) -> None:
-    model.when(
-        "MARK-ALL", Think("Hm.\n\n@relay:Bob only thought\n\nSo."), Say(told_bob("at the very end"))
-    )
-    model.when("MARK-MANY", Say(MANY, chunk=200))
-    model.when("MARK-AGAIN", Say("@relay:Bob the same words"))
-    model.when("MARK-SIZE", Say("@relay:Bob begun in one size,\n"), Gate("size"), Say("ended so"))
-    model.when("MARK-STOP", Say("@relay:Bob whole\n\n@relay:Bob never"), Gate("stop"))
-    model.when("MARK-ERROR", Fail(400))
-    with room(tmp_path, model) as agents:
-        ada = agents.start("Ada", "aider", aider, cols=cols, rows=rows)
-        ada.ask("MARK-ALL @relay:Bob typed by the person")
-        answered(ada, model, "MARK-ALL")
-        wait_bodies("Ada", expected := [*TOLD_BOB, "at the very end"])
-        ada.ask("MARK-MANY")
-        answered(ada, model, "MARK-MANY")
-        wait_bodies("Ada", expected := [*expected, *MANY_HEARD])
-        relay("send", "Ada", "MARK-QUOTE:\n@relay:Bob only quoted", "--wait=60")
-        answered(ada, model, "MARK-QUOTE")
-        for word in ("once", "twice"):
-            ada.ask(f"MARK-AGAIN {word}")
-            answered(ada, model, f"MARK-AGAIN {word}")
-        wait_bodies("Ada", expected := [*expected, "the same words", "the same words"])
-        ada.ask("MARK-SIZE")
-        ada.terminal.wait_for("@relay:Bob begun")
-        ada.terminal.resize(cols + 20, rows + 6)
-        model.open("size")
-        answered(ada, model, "MARK-SIZE")
-        wait_bodies("Ada", expected := [*expected, "begun in one size,\nended so"])
-        ada.ask("MARK-STOP")
-        ada.terminal.wait_for("@relay:Bob who")
-        wait_state("Ada", "busy")
-        ada.terminal.type("\x03")  # aider does not always say so: it may be drawing just then
-        wait_state("Ada", "idle")
-        ada.ready()
-        ada.ask("MARK-ERROR")
-        ada.terminal.wait_for("litellm.BadRequestError")
-        wait_state("Ada", "idle")
-        wait_bodies("Ada", [*expected, "whole"])
-        assert "source structured" in relay("status")
 
 
 def test_what_it_is_sent_arrives_once(aider: Path, tmp_path: Path, model: ScriptedModel) -> None:

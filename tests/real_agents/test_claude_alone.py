@@ -59,22 +59,6 @@ def say_and_run(model: ScriptedModel) -> None:
     model.when_tool(Say("\n".join(SECOND)))
 
 
-@pytest.mark.parametrize("renderer", RENDERERS)
-@pytest.mark.parametrize(("cols", "rows"), [(80, 24), (120, 40)])
-def test_every_line_is_heard_once_and_nothing_else(
-    claude: Path, tmp_path: Path, model: ScriptedModel, renderer: str, cols: int, rows: int
-) -> None:
-    say_and_run(model)
-    with ClaudeRun(recipe(claude, tmp_path, model, renderer), cols=cols, rows=rows) as run:
-        run.ready()
-        run.ask("run the demo")
-        wait_until(lambda: run.ended() == 2, what="both messages")
-        run.wait_state(AgentState.IDLE)
-        run.quit()
-        assert list(run.streams().values()) == [FIRST, SECOND]
-        assert run.proven("run the demo")
-
-
 def test_the_users_settings_and_files_stay_as_they_are(
     claude: Path, tmp_path: Path, model: ScriptedModel
 ) -> None:

@@ -54,7 +54,7 @@ def script(model: ScriptedModel, has_tools: bool) -> None:
         model.when("run the demo", Think(THOUGHT), Say(FIRST), Shell(COMMAND))
         model.when_tool(Say(SECOND))
     else:
-        model.when("run the demo", Say(f"{FIRST}\n\n{SECOND}"))
+        model.when("run the demo", Think(THOUGHT), Say(f"{FIRST}\n\n{SECOND}"))
     model.when("the long answer", Say(LONG, 40, 0.004, gate="half", at=HALF))
     model.when("look at this", Say("I have looked."))
     model.when("typed by", Say("So you did."))
@@ -111,6 +111,9 @@ def test_exactly_what_it_says_to_others_is_sent(
         wait_until(lambda: model.seen("fail now"), 60)
         rest(ann, model)
         ask(ann, "one more please")
+        heard.append("after all")
+        wait_bodies("Ann", heard)
+        ask(ann, "and one more again")
         heard.append("after all")
         wait_bodies("Ann", heard)
         wait_state("Ann", "idle")

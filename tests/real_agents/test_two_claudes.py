@@ -60,8 +60,6 @@ class Agents:
         name: str,
         *,
         renderer: str = "fullscreen",
-        cols: int = 80,
-        rows: int = 24,
         arguments: list[str] | None = None,
         **more_env: str,
     ) -> Terminal:
@@ -69,7 +67,7 @@ class Agents:
         made = recipes.claude(self._claude, self._base / name, self._model.url, options)
         env = {**made.env, **more_env, "RELAY_HOME": os.environ["RELAY_HOME"]}
         wrap = [sys.executable, "-P", "-m", "relay", "wrap", "--name", name, "--"]
-        terminal = Terminal(argv=[*wrap, *made.argv], env=env, cwd=made.cwd, cols=cols, rows=rows)
+        terminal = Terminal(argv=[*wrap, *made.argv], env=env, cwd=made.cwd)
         self._stack.enter_context(terminal)
         self.terminals[name], self.made[name] = terminal, made
         terminal.wait_for("? for shortcuts")
@@ -107,17 +105,16 @@ def all_seen(count: int) -> None:
 
 
 @pytest.mark.parametrize("renderer", RENDERERS)
-@pytest.mark.parametrize(("cols", "rows"), [(80, 24), (120, 40)])
 def test_two_claudes_talk(
-    claude: Path, tmp_path: Path, model: ScriptedModel, renderer: str, cols: int, rows: int
+    claude: Path, tmp_path: Path, model: ScriptedModel, renderer: str
 ) -> None:
     model.when("tell Bob what to do", Say(TASK))
     model.when(r"Relay message \[\w+\] from agent Bob", Say("Thank you, Bob."))
     model.when("the second of two", Say("Done.\n\n@relay:Alice all tests pass\n"), times=1)
     model.when(r"Relay message \[\w+\] from agent Alice", Say("I see."))
     with agents(claude, tmp_path, model) as both:
-        both.start("Bob", renderer=renderer, cols=cols, rows=rows)
-        alice = both.start("Alice", renderer=renderer, cols=cols, rows=rows)
+        both.start("Bob", renderer=renderer)
+        alice = both.start("Alice", renderer=renderer)
         ask(alice, "tell Bob what to do")
         all_seen(4)
         bodies = [(row["from"], row["to"], row["body"]) for row in messages()]
