@@ -101,56 +101,8 @@ LONG_HEARD = ["in the middle", "very last"]
 #: Broken off within a message.
 CUT = f"I begin.\n\n{AT} no: cut off in the mid"
 
-PARAGRAPHS = "first **paragraph**\n\n    indented `code`\n\n```\nfenced\n```\n\nlast \\@ one"
-
-
-def told_bob(last: str) -> str:
-    """A shorter one, to Bob, that ends with a message of these words; ``TOLD_BOB`` are the others.
-
-    ``not`` begins what must never be sent.
-    """
-    return f"""\
-I tell Bob now.
-
-@relay:Bob {WIDE}
-
-@relay:Bob the first of two
-@relay:Bob the second of two
-
-- @relay:Bob from a list
-
-@relay:Bob **bold** and `code` stay
-
-@relay:Bob <<<
-{PARAGRAPHS}
->>>
-
-> @relay:Bob not from a quote
-
-    @relay:Bob not from indented code
-
-\\@relay:Bob not what is escaped
-
-Not in a `@relay:Bob sentence`.
-
-```
-@relay:Bob not from a fence
-```
-
-@relay:Bob {last}"""
-
-
-TOLD_BOB = [
-    WIDE,
-    "the first of two",
-    "the second of two",
-    "from a list",
-    "**bold** and `code` stay",
-    PARAGRAPHS,
-]
 #: 200 lines to nobody, a message to Bob in their middle and one at their end.
 MANY = "\n".join(
     [*(f"Line {n} of many." for n in range(100)), "", "@relay:Bob in the middle", ""]
     + [*(f"Line {n} of more." for n in range(100)), "", "@relay:Bob after many lines"]
 )
-MANY_HEARD = ["in the middle", "after many lines"]

@@ -1,4 +1,4 @@
-"""Qwen Code under ``relay wrap``: it is heard once and whole, what it is sent arrives once."""
+"""Qwen Code's own under ``relay wrap``; what all six do is in test_hearing and test_reaching."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.e2e.wrapped import (
     relay,
     session_pid,
 )
-from tests.real_agents.conversation import MANY, MANY_HEARD, TOLD_BOB, told_bob
-from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Shell, Think
+from tests.real_agents.conversation import MANY
+from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Shell
 from tests.real_agents.people import (
     answered,
     bodies_from,
@@ -31,72 +31,23 @@ from tests.support import found, wait_until
 
 pytestmark = pytest.mark.usefixtures("stop_broker")
 
-COMMAND = "printf '@relay:Bob from a tool\\n\\n'"
 
-
-def scripted(model: ScriptedModel) -> None:
-    model.when(
-        "MARK-ALL",
-        Think("Hm.\n\n@relay:Bob only thought\n\nSo."),
-        Say(told_bob("before the tool")),
-        Shell(COMMAND),
-    )
-    model.when_tool(Say("Done.\n\n@relay:Bob at the very end"))
-    model.when("MARK-MANY", Say(MANY, chunk=200))
-    model.when("MARK-AGAIN", Say("@relay:Bob the same words"))
-    model.when("MARK-SIZE", Say("@relay:Bob begun in one size,\n"), Gate("size"), Say("ended so"))
-    model.when("MARK-STOP", Say("@relay:Bob whole\n\n@relay:Bob never"), Gate("stop"))
-    model.when("MARK-ERROR", Fail(400, "scripted @relay:Bob failure"), times=1)
-    model.when("MARK-CLEAR", Say("@relay:Bob in a new conversation"))
-
-
-def test_what_it_says_is_heard_once_and_whole(
+def test_a_new_conversation_is_heard(
     qwen: Path, tmp_path: Path, model: ScriptedModel, bob: None
 ) -> None:
-    scripted(model)
-    cols, rows = 80, 24
+    model.when("MARK-FIRST", Say("@relay:Bob in the first conversation"))
+    model.when("MARK-CLEAR", Say("@relay:Bob in a new conversation"))
     with room(tmp_path, model) as agents:
-        one = agents.start("Qwen", "qwen", qwen, Options(asks=False), cols=cols, rows=rows)
-        one.ask("MARK-ALL @relay:Bob typed by the person")
-        answered(one, model, "MARK-ALL")
-        wait_bodies("Qwen", expected := [*TOLD_BOB, "before the tool", "at the very end"])
-        one.ask("MARK-MANY")
-        answered(one, model, "MARK-MANY")
-        wait_bodies("Qwen", expected := [*expected, *MANY_HEARD])
-        relay("send", "Qwen", "MARK-QUOTE:\n@relay:Bob only quoted", "--wait=60")
-        answered(one, model, "MARK-QUOTE")
-        for word in ("once", "twice"):
-            one.ask(f"MARK-AGAIN {word}")
-            answered(one, model, f"MARK-AGAIN {word}")
-        wait_bodies("Qwen", expected := [*expected, "the same words", "the same words"])
-        one.ask("MARK-SIZE")
-        one.terminal.wait_for("begun in")
-        one.terminal.resize(cols + 20, rows + 6)
-        model.open("size")
-        answered(one, model, "MARK-SIZE")
-        wait_bodies("Qwen", expected := [*expected, "begun in one size,\nended so"])
-        one.ask("MARK-STOP")
-        one.terminal.wait_for("never")
-        wait_about("Qwen", "busy")
-        one.terminal.type("\x1b")
-        one.terminal.wait_for("Request cancelled")
-        wait_about("Qwen", "idle")
-        one.terminal.type("\x15")  # it puts the question back into the input line
-        one.ready()
-        one.ask("MARK-ERROR")
-        one.terminal.wait_for("API Error")
-        wait_about("Qwen", "idle")
-        one.ready()
-        one.ask("/compress")
-        one.terminal.wait_match(r"(?i)compress(?:ed|ion)")
-        one.ready()
+        one = agents.start("Qwen", "qwen", qwen, Options(asks=False))
+        one.ask("MARK-FIRST")
+        answered(one, model, "MARK-FIRST")
+        wait_bodies("Qwen", ["in the first conversation"])
         one.ask("/clear")
         one.terminal.wait_for("Qwen Code (v")  # its head, as at the start
         one.ready()
         one.ask("MARK-CLEAR")
         answered(one, model, "MARK-CLEAR")
-        wait_bodies("Qwen", [*expected, "whole", "in a new conversation"])
-        assert "source structured" in relay("status")
+        wait_bodies("Qwen", ["in the first conversation", "in a new conversation"])
 
 
 def test_what_it_is_sent_arrives_once(qwen: Path, tmp_path: Path, model: ScriptedModel) -> None:
