@@ -105,8 +105,7 @@ class Triggers:
         given: Json = {}
         for part in ("principal", "event"):
             keys = {key: name for where, name, key in _TRIGGERS if where == part}
-            spelled = {"channel": "channels", "type": "types"} if part == "event" else {}
-            spelled |= {"entity_id": "entity"} if part == "principal" else {}
+            spelled = {"entity_id": "entity"} if part == "principal" else {}
             table = _table(parts.get(part) or {}, f"triggers.{part}", (*keys, *spelled))
             for key, one in table.items():
                 what = f"triggers.{part}.{key}"

@@ -215,12 +215,6 @@ class AutomationPool:
         self._closed = False
         self._all_gone = asyncio.Event()
 
-    @property
-    def busy(self) -> bool:
-        """Whether something runs, or waits to."""
-        waits = bool(self._tried or self._urgent or self._others)
-        return waits or any(one.job is not None for one in self._workers)
-
     async def load(self, path: str, source: str) -> Definition:
         """The definition of the automation whose file, at ``path``, is ``source``.
 

@@ -78,7 +78,6 @@ def pooled(home: Home, use: Callable[[AutomationPool], Awaitable[T]], workers: i
             return await use(pool)
         finally:
             await pool.close()
-            assert not pool.busy
 
     return asyncio.run(run())
 
