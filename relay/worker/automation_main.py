@@ -63,7 +63,6 @@ class AutomationWorker:
         self._environment = dict(os.environ)
         threading.Thread(target=self._read, daemon=True).start()
         self._threads = _thread._count()
-        self._peak = _peak()  # Linux counts what the broker had when it started this process
 
     def serve(self) -> None:
         """Answer until a run has left something behind."""
@@ -144,7 +143,7 @@ class AutomationWorker:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
             return True  # a child that runs
-        return _thread._count() > self._threads or _peak() > self._peak + _MEMORY_LEFT
+        return _thread._count() > self._threads or _peak() > _MEMORY_LEFT
 
 
 def load(path: str, source: str) -> Loaded:
@@ -209,7 +208,12 @@ def _of(frame: types.FrameType, path: str) -> bool:
 
 
 def _peak() -> int:
-    """The most bytes of memory that this process has had."""
+    """The most bytes of memory that this process has had since it runs this program."""
+    # Not by getrusage: on Linux that counts what the broker had when it forked this process.
+    with suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -73,8 +73,11 @@ def test_what_a_pager_shows_is_not_said(which: str, folder: Path) -> None:
 
 
 def test_a_pager_that_is_wrapped_itself_says_nothing(folder: Path) -> None:
-    with wrapped(python(ECHO), name="Bob"), wrapped(["less", "page"], cwd=folder) as less:
-        wait_registered("Bob")
+    with (
+        wrapped(python(ECHO), name="Bob"),
+        wrapped(["less", "page"], name="Ann", cwd=folder) as less,
+    ):
+        wait_registered("Bob", "Ann")
         less.wait_for("row 4 of the page")
         less.type(" ")
         less.wait_for("row 15 of the page")
