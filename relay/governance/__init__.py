@@ -1,0 +1,1 @@
+"""Library: governance of a project, which lets no agent write without an intent that allows it."""
