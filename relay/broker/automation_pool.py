@@ -20,7 +20,7 @@ from typing import Any
 
 from relay.automation.definition import AutomationResult, Definition
 from relay.broker.service_process import ServiceProcess
-from relay.broker.trusted_configs import USER, TrustedConfigs
+from relay.broker.trusted_configs import WORKERS
 from relay.broker.workers import CLOSE_DEADLINE, START_LIMIT, own_environment
 from relay.core import json_text
 from relay.core.child_process import python
@@ -32,8 +32,6 @@ from relay.protocol.worker import ERROR_MAX, LOG_MAX, STATE_MAX
 
 #: What starts one.
 WORKER = python("relay.worker.automation_main")
-#: Workers at a time, where nothing else is configured.
-WORKERS = 4
 #: Workers beside them for what the person waits for: files that are loaded or tried out.
 TRIED_MAX = 2
 #: Seconds without a run after which a worker ends.
@@ -55,30 +53,6 @@ class RunAnswer:
     llm_calls: int = 0
     log: str = ""
     state: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class AutomationSettings:
-    """The person's setting ``automations``."""
-
-    agents: bool = True
-    workers: int = WORKERS
-
-
-def automation_settings(configs: TrustedConfigs) -> AutomationSettings:
-    """As it is now."""
-    own = configs.by_key(USER)
-    given = own.manifest.automations if own is not None and own.manifest is not None else None
-    return AutomationSettings(**given) if given else AutomationSettings()
-
-
-def llm_settings(configs: TrustedConfigs, folder: str | None) -> Json | None:
-    """The setting ``llm`` for automations of the project ``folder`` (None: of no project): the
-    nearest configuration's, else the person's own."""
-    for one in reversed(configs.applying(folder)):
-        if one.manifest is not None and one.manifest.llm is not None:
-            return one.manifest.llm
-    return None
 
 
 class _Job:

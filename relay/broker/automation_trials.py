@@ -112,8 +112,7 @@ class AutomationTrials:
         person = persons.with_address(self._ledger, channel, read.sender)
         metadata: dict[str, Any] = dict(given.get("metadata") or {})
         if person is not None and not own:
-            about = {"id": person.id, "name": person.name, "relationship": person.relationship}
-            metadata["person"] = about
+            metadata["person"] = person.about
         if type_ is None:
             stranger = PersonType.SYSTEM if channel == TIMER_CHANNEL else PersonType.UNKNOWN
             type_ = stranger if person is None else person.type

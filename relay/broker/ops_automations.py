@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from relay.automation.definition import SOURCE_MAX, Definition
-from relay.broker.automation_pool import automation_settings
 from relay.broker.automation_reports import AutomationReports, shown, text_of
 from relay.broker.automation_trials import AutomationTrials
 from relay.broker.automations import Automations
@@ -23,7 +22,7 @@ from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.later_answers import LaterAnswers
-from relay.broker.trusted_configs import TrustedConfigs
+from relay.broker.trusted_configs import TrustedConfigs, automation_settings
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
@@ -115,7 +114,9 @@ class AutomationOps:
             version = given.version(definition, who)
             return self._add(definition.name, AutomationStatus.ACTIVE, version, batch)
 
-        self._later.answer(request, batch, partial(self._load, given.path, given.source), store)
+        self._later.answer(
+            request, batch, partial(self._pool.load, given.path, given.source), store
+        )
         return None
 
     def _register_unseen(self, agent: str, given: _GivenFile, batch: Batch) -> Json:
@@ -195,7 +196,9 @@ class AutomationOps:
             automation_rows.add_version(self._ledger, row, version, batch.now_ms)
             return self._done(row.id, batch)
 
-        self._later.answer(request, batch, partial(self._load, given.path, given.source), store)
+        self._later.answer(
+            request, batch, partial(self._pool.load, given.path, given.source), store
+        )
 
     # -- switching
 
@@ -224,7 +227,7 @@ class AutomationOps:
             automation_rows.rename(self._ledger, row.id, definition.name)
             return self._switch(row, AutomationStatus.ACTIVE, None, batch)
 
-        self._later.answer(request, batch, partial(self._load, row.path, source), store)
+        self._later.answer(request, batch, partial(self._pool.load, row.path, source), store)
         return None
 
     def disable(self, request: ClientRequest, batch: Batch) -> Json:
@@ -289,9 +292,6 @@ class AutomationOps:
         taken = automation_rows.named(self._ledger, definition.name)
         if taken is not None and taken.id != row.id:
             raise _taken(taken)
-
-    async def _load(self, path: str, source: str) -> Definition:
-        return await self._pool.load(path, source)
 
 
 def _given(request: ClientRequest) -> _GivenFile:

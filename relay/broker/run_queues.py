@@ -19,14 +19,13 @@ from relay.automation.definition import RESULT_MAX, AutomationResult
 from relay.broker.automation_pool import (
     AutomationPool,
     RunAnswer,
-    automation_settings,
 )
 from relay.broker.automation_registry import ActiveAutomation, AutomationRegistry
 from relay.broker.batch import Batch
 from relay.broker.committer import Committer
 from relay.broker.seen_events import SeenEvent, SeenEvents
 from relay.broker.stages import Stages
-from relay.broker.trusted_configs import USER, TrustedConfigs
+from relay.broker.trusted_configs import USER, TrustedConfigs, automation_settings
 from relay.core import json_text
 from relay.core.dispatch import BrokerDispatch, dispatch_of
 from relay.core.errors import RelayError, StorageError

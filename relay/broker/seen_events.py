@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relay.automation.definition import Principal
-from relay.broker.automation_pool import llm_settings
 from relay.broker.automation_registry import ActiveAutomation
 from relay.broker.directory import Directory
-from relay.broker.trusted_configs import TrustedConfigs
+from relay.broker.trusted_configs import TrustedConfigs, llm_settings
 from relay.core.bounded import BoundedDict
 from relay.core.dispatch import RELAY_CHANNEL, Event, PersonType
 from relay.core.paths import Home

@@ -32,6 +32,8 @@ from relay.protocol.broker import Json
 USER = "user"
 #: Seconds for which what was found counts.
 FRESH = 0.05
+#: Workers of automations at a time, where nothing else is configured.
+WORKERS = 4
 #: Answers that are kept, for the folders of agents.
 _KEPT_MAX = 10_000
 
@@ -55,6 +57,14 @@ class TrustedConfig:
             and f"{self.key}/{one.get('name')}" not in disabled
             for one in self.manifest.routes
         )
+
+
+@dataclass(frozen=True, slots=True)
+class AutomationSettings:
+    """The person's setting ``automations``."""
+
+    agents: bool = True
+    workers: int = WORKERS
 
 
 class TrustedConfigs:
@@ -166,3 +176,19 @@ def _stat(path: str) -> tuple[int, ...] | None:
     except OSError:
         return None
     return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def automation_settings(configs: TrustedConfigs) -> AutomationSettings:
+    """As it is now."""
+    own = configs.by_key(USER)
+    given = own.manifest.automations if own is not None and own.manifest is not None else None
+    return AutomationSettings(**given) if given else AutomationSettings()
+
+
+def llm_settings(configs: TrustedConfigs, folder: str | None) -> Json | None:
+    """The setting ``llm`` for automations of the project ``folder`` (None: of no project): the
+    nearest configuration's, else the person's own."""
+    for one in reversed(configs.applying(folder)):
+        if one.manifest is not None and one.manifest.llm is not None:
+            return one.manifest.llm
+    return None

@@ -175,8 +175,7 @@ def event_of(ledger: Ledger, home: Home, seq: int) -> Event:
         metadata = {key: one for key, one in metadata.items() if key not in _OWN}
         person = with_address(ledger, row[8], row[2] or "")
         if person is not None:
-            about = {"id": person.id, "name": person.name, "relationship": person.relationship}
-            metadata["person"] = about
+            metadata["person"] = person.about
     if to:
         metadata["to"] = to
     files = files_of(ledger, seq) if row[8] != RELAY_CHANNEL else []

@@ -35,6 +35,11 @@ class Person:
     updated_ms: int
     addresses: tuple[Address, ...] = ()
 
+    @property
+    def about(self) -> dict[str, str | None]:
+        """What an event's ``metadata["person"]`` says of them."""
+        return {"id": self.id, "name": self.name, "relationship": self.relationship}
+
 
 def ensure(
     ledger: Ledger, channel: str, address: str, *, name: str, type_: PersonType, now_ms: int

@@ -17,12 +17,14 @@ from relay.automation.definition import AutomationResult
 from relay.broker import automation_pool
 from relay.broker.automation_pool import (
     AutomationPool,
-    AutomationSettings,
     RunAnswer,
+)
+from relay.broker.trusted_configs import (
+    AutomationSettings,
+    TrustedConfigs,
     automation_settings,
     llm_settings,
 )
-from relay.broker.trusted_configs import TrustedConfigs
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
