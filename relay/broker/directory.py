@@ -17,6 +17,9 @@ from relay.core.processes import marks_above
 from relay.ledger.schema import AgentRecord, Row
 from relay.protocol.broker import Json
 
+#: Why an agent is in its state that waits for a person's yes or no.
+_ASKS = "waits for your yes or no: relay approve"
+
 
 def token_hash(token: str) -> str:
     """What is stored of a run's token."""
@@ -39,6 +42,7 @@ class Member:
         "hops",
         "memory",
         "_memory_of",
+        "_approvals",
     )
 
     def __init__(self, record: AgentRecord) -> None:
@@ -55,6 +59,7 @@ class Member:
         #: None: its session has not said so yet, to this broker.
         self.memory: Json | None = None
         self._memory_of: str | None = None  # the run
+        self._approvals = 0
         #: The message that made this agent speak, "" after a word of the person, and its hops.
         self.cause = ""
         self.hops = record.hops
@@ -84,6 +89,10 @@ class Member:
         if notes is not None:
             self.notes = notes
 
+    def wait_for_approval(self, calls: int) -> None:
+        """This many of the agent's calls wait for the person's yes or no."""
+        self._approvals = calls
+
     def leave(self, record: AgentRecord) -> None:
         """The agent is there no more, unless it has come back meanwhile."""
         if self.client is None:
@@ -96,7 +105,7 @@ class Member:
         return {
             "name": self.name,
             "state": record.state if self.live else AgentState.GONE.value,
-            "reason": record.reason,
+            "reason": _ASKS if self._approvals else record.reason,
             "kind": record.kind,
             "pid": record.pid if self.live else None,
             "cwd": record.cwd,

@@ -212,7 +212,8 @@ def _serve(home: Home, log: Log, ledger: Ledger) -> None:
 
 def _connections_max() -> int:
     """As many connections as there are descriptors for: without one nobody can even be refused."""
-    from relay.broker.server import CONNECTIONS_MAX, DESCRIPTORS
+    from relay.broker.open_connections import CONNECTIONS_MAX
+    from relay.broker.server import DESCRIPTORS
 
     wanted = CONNECTIONS_MAX + DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -25,7 +25,9 @@ from relay.broker.identity import WrappedRuns
 from relay.broker.known_personas import Personas
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.memory_proxy import MemoryProxy
+from relay.broker.open_connections import CONNECTIONS_MAX, OpenConnections
 from relay.broker.ops_agents import GRACE, AgentOps
+from relay.broker.ops_approvals import ApprovalOps
 from relay.broker.ops_automations import AutomationOps
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.ops_dispatches import DispatchOps
@@ -50,16 +52,10 @@ from relay.core.processes import marks_above
 from relay.ledger.search_index import SearchIndex
 from relay.ledger.store import Ledger
 
-#: Connections at a time. Of more, those of no session of the person's make room: see ``has_room``.
-CONNECTIONS_MAX = 2048
-#: Seconds in which who has come or said something will go on.
-JUST_CAME = 1.0
 #: Descriptors that are not clients': the ledger's, the memory service's, the log's.
 DESCRIPTORS = 64
 #: How long the broker stays without anybody who needs it. Seconds.
 IDLE = 600.0
-#: How long a broker that stops waits for clients to take their last answers. Seconds.
-GOODBYE = 2.0
 #: Between two looks for messages that expire. Seconds.
 SWEEP_EVERY = 3600.0
 
@@ -94,15 +90,13 @@ class BrokerServer:
         self._log = log
         self._idle = idle
         self._on_stop = on_stop
-        self._connections_max = connections_max
         self._needed = time.monotonic()
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
-        self._connections: set[ClientConnection] = set()
-        self._left = asyncio.Event()  # the last connection has closed
         self._timers: list[asyncio.TimerHandle] = []
         around = tuple(marks_above(os.getpid()))
         directory = self._directory = Directory(WrappedRuns(around))
+        self._connections = OpenConnections(directory, connections_max, log=log)
         committer = self._committer = Committer(
             ledger, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
         )
@@ -211,6 +205,7 @@ class BrokerServer:
         self._persons = PersonOps(ledger, directory, self._engine)
         self._turns = TurnOps(ledger, directory, self._deliveries, self._engine)
         self._hooks = SessionRequests(directory)
+        self._approvals = ApprovalOps(directory, windows)
         self._memory = MemoryProxy(home, directory, log=log)
         self._status = StatusOps(
             home,
@@ -246,6 +241,7 @@ class BrokerServer:
             **self._hook_log.handlers(),
             **self._routes.handlers(),
             **self._hooks.handlers(),
+            **self._approvals.handlers(),
             **self._automation_ops.handlers(),
             **self._memory.handlers(),
         }
@@ -271,8 +267,7 @@ class BrokerServer:
         finally:
             self._on_stop()
             server.close()
-            for connection in self._connections:
-                connection.stop_reading()
+            self._connections.stop_reading()
             self._channels.close()
             self._clock.close()
             await self._answers.close()
@@ -284,25 +279,14 @@ class BrokerServer:
             await self._workers.close()
             await self._engine.close()
             await self._memory.close()
-            await self._close_connections()
+            await self._connections.close()
             for timer in self._timers:
                 timer.cancel()
             self._agents.forget_graces()
             self._deliveries.forget_waits()
             self._hooks.forget_all()
+            self._approvals.forget_all()
             await server.wait_closed()
-
-    async def _close_connections(self) -> None:
-        """Give what is being written a moment, then cut it off."""
-        self._left.clear()
-        for connection in list(self._connections):
-            connection.close()
-        if self._connections:
-            try:
-                await asyncio.wait_for(self._left.wait(), GOODBYE)
-            except TimeoutError:
-                for connection in list(self._connections):
-                    connection.abort()
 
     def _automation_changed(self, id_: str) -> None:
         self._automations.changed(id_)
@@ -354,22 +338,7 @@ class BrokerServer:
 
     def has_room(self) -> bool:
         """Whether one more connection may come; one that has been silent for long may go for it."""
-        if len(self._connections) < self._connections_max:
-            return True
-        # Sessions that the person started stay: an agent could register any number, as can what is
-        # inside it. Who waits for nothing goes before who does.
-        others = [one for one in self._connections if not self._stays(one)]
-        if not others:
-            return False
-        now = self._loop.time()
-        oldest = min(others, key=lambda c: (c.waits or now - c.heard_at < JUST_CAME, c.heard_at))
-        self._log("too many connections: the one that was silent longest is closed")
-        oldest.abort()
-        self._connections.discard(oldest)
-        return True
-
-    def _stays(self, client: ClientConnection) -> bool:
-        return self._directory.member_of(client) is not None and self._directory.is_outside(client)
+        return self._connections.has_room()
 
     def connected(self, client: ClientConnection) -> None:
         """A client of our own user is there."""
@@ -380,11 +349,10 @@ class BrokerServer:
         """A connection closed."""
         self._needed = time.monotonic()
         self._connections.discard(client)
-        if not self._connections:
-            self._left.set()
         self._windows.unfollow(client)
         self._deliveries.gone(client)
         self._hooks.gone(client)
+        self._approvals.gone(client)
         if not self.stopping:
             self._agents.lost(client)
 

@@ -18,8 +18,9 @@ from relay.broker.async_client import AsyncClient
 from relay.broker.client import BrokerClient, connect
 from relay.broker.loop_guard import LoopGuard
 from relay.broker.main import listen
+from relay.broker.open_connections import CONNECTIONS_MAX
 from relay.broker.ops_agents import GRACE
-from relay.broker.server import CONNECTIONS_MAX, IDLE, BrokerServer, wall_ms
+from relay.broker.server import IDLE, BrokerServer, wall_ms
 from relay.core.errors import RelayError
 from relay.core.files import is_locked, take_lock, unlink_if_there
 from relay.core.ids import new_ulid

@@ -1,0 +1,230 @@
+"""The ops of approvals: tool calls of agents that wait for the person's yes or no.
+
+A session asks (``approval_ask``), and is answered when the person has decided (``approve``) or the
+time is up: exactly once. Nothing of it is stored but the notice to the person. After a kill of the
+broker the session asks again: a word of the person's that did not reach it is lost, and never a
+yes that nobody said.
+
+What an id asks for never changes: else the person's yes to one thing could become one to another.
+For the same reason agents do not see what others ask for, and nothing is approved by a name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
+from relay.broker.delivery_window import DeliveryWindows
+from relay.broker.directory import Directory, Member
+from relay.core.bounded import BoundedDict
+from relay.core.errors import NotFound, RelayError, UsageError
+from relay.core.ids import derived_ulid
+from relay.directive.redact import redact
+from relay.protocol.broker import Json, encode
+
+#: Calls that wait: of one agent, and in all. A further one is refused at once.
+PER_AGENT_MAX = 32
+PENDING_MAX = 256
+#: Seconds that a call may wait, whatever it asks for: an agent's own hook waits no longer.
+SECONDS_MAX = 590.0
+#: Characters of what is asked for. A longer one is refused: nobody would look at it.
+WHAT_MAX = 8000
+#: Characters of each other text, of the person's note, and of what the notice says of the call.
+TEXT_MAX, NOTE_MAX, NOTICE_MAX = 500, 2000, 200
+#: Ids that are remembered with what was asked and decided.
+REMEMBERED_MAX = 256
+#: The thread in which the person is told.
+THREAD = "approvals"
+_TEXTS = ("tool", "what", "why", "intent", "root", "cwd")
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """One call that waits."""
+
+    shown: Json  # what the person is shown; the same for the same id
+    asker: Client
+    n: int  # the number that the asker gave it
+    member: Member
+    timer: asyncio.TimerHandle | None = None
+
+
+class ApprovalOps:
+    """Keeps the calls that wait, and tells the person of them."""
+
+    def __init__(self, directory: Directory, windows: DeliveryWindows) -> None:
+        self._directory = directory
+        self._windows = windows
+        self._waiting: dict[str, _Waiting] = {}
+        #: By id what was asked, and what was decided: an answer may not have reached its session.
+        self._known: BoundedDict[str, tuple[Json, Json | None]] = BoundedDict(REMEMBERED_MAX)
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "approval_ask": self.ask,
+            "approval_withdraw": self.withdraw,
+            "approvals": self.approvals,
+            "approve": self.approve,
+        }
+
+    # -- for sessions
+
+    def ask(self, request: ClientRequest, batch: Batch) -> Json | None:
+        """A session asks for its agent's call; it is answered later."""
+        member = self._directory.member_of(request.client)
+        if member is None:
+            raise RelayError("only an agent's session asks for its approvals", code="forbidden")
+        shown = _shown(request.fields, member.name, batch.now_ms)
+        id_ = shown["id"]
+        asked, decided = self._known.get(id_, (None, None))
+        if asked is not None and asked != shown:
+            raise UsageError(f"{id_} was asked for something else", code="forbidden")
+        if decided is not None:
+            return decided
+        before = self._waiting.get(id_)
+        theirs = [one for one in self._waiting.values() if one.member is member]
+        if before is None and (len(theirs) >= PER_AGENT_MAX or len(self._waiting) >= PENDING_MAX):
+            raise RelayError(
+                f"{len(theirs)} calls of {member.name} wait for the person already", code="busy"
+            )
+        request.client.defer()
+        if before is not None:
+            self._forget(before)
+        waiting = _Waiting(shown, request.client, request.n, member)
+        self._waiting[id_] = waiting
+        self._known[id_] = (shown, None)
+        left = max(0.0, (shown["until_ms"] - batch.now_ms) / 1000)
+        waiting.timer = asyncio.get_running_loop().call_later(left, self._late, waiting)
+        self._count(member)
+        batch.on_failure.append(partial(self._forget, waiting))
+        if not theirs:
+            self._tell(waiting, batch)
+        return None
+
+    def withdraw(self, request: ClientRequest, batch: Batch) -> Json:
+        """The agent has given the call up."""
+        waiting = self._waiting.get(str(request.fields.get("id")))
+        if waiting is None or waiting.asker is not request.client:
+            return {"withdrawn": False}
+        self._end(waiting, _answer(False, note="it was given up"))
+        return {"withdrawn": True}
+
+    def gone(self, client: Client) -> None:
+        """A connection closed: its session asks again if it comes back."""
+        for waiting in list(self._waiting.values()):
+            if waiting.asker is client:
+                self._forget(waiting)
+
+    def forget_all(self) -> None:
+        """The broker stops: sessions ask the next one."""
+        for waiting in list(self._waiting.values()):
+            self._forget(waiting)
+
+    # -- for the person
+
+    def approvals(self, request: ClientRequest, batch: Batch) -> Json:
+        """What waits for the person, the oldest first."""
+        self._directory.check_person(request, "see what waits for approval")
+        return {"rows": [one.shown for one in self._waiting.values()]}
+
+    def approve(self, request: ClientRequest, batch: Batch) -> Json:
+        """The person says yes, or no: to all that are named, or to none."""
+        who = self._directory.check_person(request, "approve what an agent does")
+        which, note = request.fields.get("which"), request.fields.get("note") or ""
+        if not isinstance(which, list) or not which:
+            raise UsageError("which is a list of ids", hint="see them with: relay approve")
+        if not isinstance(note, str) or len(note) > NOTE_MAX:
+            raise UsageError(f"the note is a text of at most {NOTE_MAX} characters")
+        chosen = {id(one): one for one in map(self._meant, which)}.values()
+        answer = _answer(not request.fields.get("refuse"), by=who, note=note)
+        for waiting in chosen:
+            batch.after.append(partial(self._end, waiting, answer))
+        return {"rows": [waiting.shown for waiting in chosen]}
+
+    def _meant(self, part: Any) -> _Waiting:
+        upper = str(part).upper()
+        ends = [one for key, one in self._waiting.items() if key.endswith(upper)]
+        found = ends if len(upper) >= 4 else []
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UsageError(f"{len(found)} calls that wait have ids that end in {upper}")
+        raise NotFound(
+            f"no call waits for approval under the id {str(part)[:100]}",
+            hint="what waits: relay approve; held messages: relay held",
+        )
+
+    # -- what ends it
+
+    def _late(self, waiting: _Waiting) -> None:
+        seconds = (waiting.shown["until_ms"] - waiting.shown["asked_ms"]) / 1000
+        self._end(waiting, _answer(False, note=f"nobody said yes within {seconds:g} s"))
+
+    def _end(self, waiting: _Waiting, answer: Json) -> None:
+        id_ = waiting.shown["id"]
+        if self._waiting.get(id_) is waiting:
+            self._forget(waiting)
+            self._known[id_] = (waiting.shown, answer)
+            waiting.asker.send(encode({"n": waiting.n, "ok": True, **answer}))
+
+    def _forget(self, waiting: _Waiting) -> None:
+        id_ = waiting.shown["id"]
+        if self._waiting.get(id_) is not waiting:
+            return
+        del self._waiting[id_]
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        waiting.asker.undefer()
+        self._count(waiting.member)
+
+    def _count(self, member: Member) -> None:
+        member.wait_for_approval(sum(one.member is member for one in self._waiting.values()))
+
+    def _tell(self, waiting: _Waiting, batch: Batch) -> None:
+        """Tell the person, without what would let them decide unseen."""
+        shown = waiting.shown
+        what = " ".join(redact(shown["what"]).split())
+        if len(what) > NOTICE_MAX:
+            what = what[: NOTICE_MAX - 1] + "…"
+        text = (
+            f"{shown['agent']} waits for your yes or no: {shown['tool']}: {what}\n"
+            "See all of it, and decide, with: relay approve"
+        )
+        notice = Accepted.notice(self._directory.owner, text, THREAD, batch.now_ms)
+        # The same after a kill of the broker, which then stores it once.
+        id_ = derived_ulid(shown["asked_ms"], THREAD, shown["id"])
+        self._windows.collect(replace(notice, id=id_, given=True), batch)
+
+
+def _answer(granted: bool, *, by: str = "", note: str = "") -> Json:
+    return {"granted": granted, "by": by, "note": note}
+
+
+def _shown(fields: Json, agent: str, now_ms: int) -> Json:
+    """What a session asks for, checked. Raises UsageError."""
+    id_: Any = fields.get("id")
+    seconds: Any = fields.get("seconds")
+    asked_ms: Any = fields.get("asked_ms")
+    if not isinstance(id_, str) or len(id_) != 26 or not id_.isalnum() or id_ != id_.upper():
+        raise UsageError("an approval has the id that its session gives it, a ULID")
+    if type(seconds) not in (int, float) or not 0 < seconds <= SECONDS_MAX:
+        raise UsageError(f"an approval may wait for at most {SECONDS_MAX:g} seconds")
+    if type(asked_ms) is not int or not 0 <= asked_ms <= now_ms + 1000:
+        raise UsageError("an approval says when it was asked for")
+    texts = {name: fields.get(name) or "" for name in _TEXTS}
+    if not all(isinstance(one, str) for one in texts.values()):
+        raise UsageError("what an approval says of its call is text")
+    what = texts["what"]
+    if len(what) > WHAT_MAX:
+        raise UsageError(
+            f"it has {len(what)} characters, which nobody would read before they say yes",
+            hint=f"at most {WHAT_MAX}: in smaller steps",
+            code="too_large",
+        )
+    cut = {name: text[:TEXT_MAX] for name, text in texts.items()} | {"what": what}
+    until_ms = asked_ms + int(seconds * 1000)
+    return {"id": id_, "agent": agent, **cut, "asked_ms": asked_ms, "until_ms": until_ms}
