@@ -1,9 +1,9 @@
 """The ops of hooks: ask an agent's session, and store and find the runs of hooks.
 
-``ask`` carries a request of one kind ("hooks" today) to a session. It is answered when the session
-answers, when its time is up or when the session goes away: exactly once. What comes later is
-dropped. Nothing of it is stored, and a broker that stops forgets it: what is asked for does things,
-so nobody may ask again in the asker's name.
+``ask`` carries a request of one kind ("hooks", "governance") to a session. It is answered when the
+session answers, when its time is up or when the session goes away: exactly once. What comes later
+is dropped. Nothing of it is stored, and a broker that stops forgets it: what is asked for does
+things, so nobody may ask again in the asker's name.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ DEPTH_MAX = 120
 RECORDS_MAX = 200
 TEXT_MAX = 8000
 ROWS_MAX = 1000
+#: Kinds that an agent may ask its own session for.
+OWN = frozenset({"governance"})
+#: What only the person may do, as it is worded to an agent.
+_WHAT = {"hooks": "have hooks run in a session", "governance": "choose another agent's intent"}
 _TEXTS = ("event", "hook", "kind", "source", "correlation_id", "decision")
 _LONG_TEXTS = ("stdout", "stderr", "error")
 
@@ -87,19 +91,32 @@ class SessionRequests:
     def ask(self, request: ClientRequest, batch: Batch) -> None:
         """Push a request to the session of ``agent``; it is answered later.
 
-        Not for agents: what a hook says of an input that an agent made up comes from relay.
+        Not for agents: what a hook says of an input that an agent made up comes from relay. But
+        of OWN kinds an agent asks its own session, and no other one.
         """
-        self._directory.check_person(request, "have hooks run in a session")
-        seconds = _seconds(request.fields.get("timeout"))
-        member, session = self._asked(request.fields.get("agent"))
         kind, asked = request.fields.get("kind"), request.fields.get("request")
         if not isinstance(kind, str):
             raise UsageError("a request to a session names its kind")
+        name, by = request.fields.get("agent"), "person"
+        own = self._directory.speaker(request) if kind in OWN else None
+        if own is not None and name in (None, own.name):
+            name, by = own.name, "agent"
+        else:
+            self._directory.check_person(request, _WHAT.get(kind, _WHAT["hooks"]))
+        seconds = _seconds(request.fields.get("timeout"))
+        member, session = self._asked(name)
         if too_deep(asked, DEPTH_MAX):
             raise UsageError(f"the request is nested more than {DEPTH_MAX} deep")
         id_ = new_ulid(batch.now_ms)
         push = encode(
-            {"push": "ask", "id": id_, "kind": kind, "request": asked, "timeout": seconds}
+            {
+                "push": "ask",
+                "id": id_,
+                "kind": kind,
+                "by": by,
+                "request": asked,
+                "timeout": seconds,
+            }
         )
         self._check_room(member, session, len(push))
         request.client.defer()

@@ -155,8 +155,8 @@ class _DryActions:
             self._note(memory=memory["text"])
         return future
 
-    def memory_command(self, action: str, text: str) -> None:
-        self._note(memory=text, action=action)
+    def command(self, namespace: str, action: str, text: str) -> None:
+        self._note(**{namespace: text}, action=action)
 
     def _note(self, **what: str) -> tuple[str, Future[Any]]:
         self.asked.append(what)

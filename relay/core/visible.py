@@ -12,7 +12,7 @@ _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164
 _SELECTORS = (range(0xFE00, 0xFE0E), range(0xE0100, 0xE01F0))
 #: Characters of the longest namespace that a pattern can have.
 _NAMESPACE_MAX = 64
-_OWN = ("relay", "memory", "broadcast")
+_OWN = ("relay", "memory", "intent", "broadcast")
 
 
 def visible(text: str) -> str:

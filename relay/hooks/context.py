@@ -224,6 +224,10 @@ class Context:
             raise UsageError(f"a notification needs a topic, not {topic!r}")
         return Receipt(*self._actions.notify(topic.strip(), checked_body(text)))
 
+    def intent(self, action: str, text: str) -> None:
+        """Do what ``@intent:action text`` does, and tell the agent what came of it."""
+        self._actions.command("intent", action, text)
+
     def __getattr__(self, name: str) -> Any:
         # Only called for what is not there: the camelCase names of the design document.
         snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -24,8 +24,9 @@ class MemoryActions(Protocol):
         """Ask the broker's op ``memory_<op>``; the future ends with its answer or a RelayError."""
         ...
 
-    def memory_command(self, action: str, text: str) -> None:
-        """Do what ``@memory:action text`` does, and tell the agent what came of it."""
+    def command(self, namespace: str, action: str, text: str) -> None:
+        """Do what ``@namespace:action text`` of relay's own does, and tell the agent what came of
+        it."""
         ...
 
 
@@ -96,7 +97,7 @@ class ContextMemory:
 
     def command(self, action: str, text: str) -> None:
         """Do what ``@memory:action text`` does, and tell the agent what came of it."""
-        self._actions.memory_command(action, text)
+        self._actions.command("memory", action, text)
 
     def _ask(self, op: str, **fields: Any) -> Future[dict[str, Any]]:
         return self._actions.memory(op, fields)

@@ -86,7 +86,9 @@ Ops (``?`` marks what may be left out):
               ``no_session``, ``session_gone``, ``timeout`` or ``busy``, or with the session's own
               error. The kind ``hooks`` runs the hooks of an event: its request is
               {correlation_id?, event_name, input}, its response an aggregated_record of
-              relay.hooks.hook_log with the event and the correlation id.
+              relay.hooks.hook_log with the event and the correlation id. Not for agents, but
+              each may ask its own session (``agent`` is left out then) for the kind
+              ``governance``, whose requests relay.governance.session_addon describes.
 ``answer``    id, response or error (the fields of one) -> taken. Only from the session that was
               asked.
 ``approval_ask`` id, tool, what, why, intent, root, cwd, asked_ms, seconds -> granted, by, note.
@@ -174,8 +176,8 @@ Pushes:
               are out at once; ``submitted`` and the final states make room. A session that
               reconnects gets again what is not final.
 ``receipt``   id, to, state, reason: a delivery of the session's own message changed.
-``ask``       id, kind, request, timeout: somebody asks the session; it answers once, with
-              ``answer``, within ``timeout`` seconds.
+``ask``       id, kind, by ("person", or "agent": its own), request, timeout: somebody asks the
+              session; it answers once, with ``answer``, within ``timeout`` seconds.
 ``inbox``     something came into the inbox that this connection follows: ask again. Sent once
               until the next ``inbox`` request.
 """

@@ -135,17 +135,17 @@ class SessionActions:
         """Whether a handler has searched or listed them."""
         return self._looked
 
-    def memory_command(self, action: str, text: str) -> None:
-        """Do what ``@memory:action text`` does, and tell the agent what came of it."""
-        self._command(AddOnCommand(new_ulid(self._now_ms()), action, text))
+    def command(self, namespace: str, action: str, text: str) -> None:
+        """Do what ``@namespace:action text`` does, and tell the agent what came of it."""
+        self._command(namespace, AddOnCommand(new_ulid(self._now_ms()), action, text))
 
     def answer(self, identifier: str, text: str) -> None:
         """Tell the agent what came of the command with this id, once however often it is asked."""
         if self._admits():
             self._tell(text, identifier[:10] + derived_ulid(0, identifier, "memory")[10:])
 
-    def _command(self, command: AddOnCommand) -> None:
-        self._call(lambda: self._events.post(AddOnRequested("memory", command)), Future())
+    def _command(self, namespace: str, command: AddOnCommand) -> None:
+        self._call(lambda: self._events.post(AddOnRequested(namespace, command)), Future())
 
     def for_match(self, heard: Detection) -> MatchActions:
         """The same for the handlers of one match: what they send first is that match."""
@@ -211,13 +211,14 @@ class MatchActions(SessionActions):
             fields["mode"] = mode.value
         return self._post(fields | ({"thread": thread} if thread else {}))
 
-    def memory_command(self, action: str, text: str) -> None:
+    def command(self, namespace: str, action: str, text: str) -> None:
         match = self._heard.found
-        if self._commanded or not isinstance(match, Match) or (action, text) != _said(match):
-            super().memory_command(action, text)
+        said = isinstance(match, Match) and (match.namespace, *_said(match))
+        if self._commanded or not isinstance(match, Match) or (namespace, action, text) != said:
+            super().command(namespace, action, text)
             return
         self._commanded = True
-        self._command(AddOnCommand(self._heard.id, action, text, dict(match.attributes)))
+        self._command(namespace, AddOnCommand(self._heard.id, action, text, dict(match.attributes)))
 
 
 def _said(match: Match) -> tuple[str, str]:

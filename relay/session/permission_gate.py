@@ -130,7 +130,7 @@ class PermissionGate:
 
     def refuses_words(self, namespace: str, target: str) -> str:
         """Why a line for somebody else (``@relay:Bob …``) is not acted on; "" where it is."""
-        own = {"relay": "message", "memory": "memory"}
+        own = {"relay": "message", "memory": "memory", "intent": "tools"}
         name = own.get(namespace, f"@{namespace}:{target}")
         return next(filter(None, (refusal(one, name) for one in self.in_force)), "")
 

@@ -1,14 +1,14 @@
 """Answers what other processes ask of this session through the broker, each request once.
 
 Apart from hook_setup, as more kinds of requests (approvals, the console) come in here, and tested
-by itself. Today they ask for its hooks. The broker watches over their time: when it is up, the
-asker has been told, and nothing is sent.
+by itself. They ask for its hooks, or what an add-on of the session answers. The broker watches over
+their time: when it is up, the asker has been told, and nothing is sent.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from relay.core.errors import RelayError, UsageError, error_fields
@@ -26,13 +26,23 @@ SERVED_MAX = 256
 SENDING = 10.0
 
 Json = dict[str, Any]
+#: Answers a request; whether the person asks, else it is this very agent. Raises RelayError.
+AddOnAnswer = Callable[[Mapping[str, Any], bool], Awaitable[Json]]
 
 
 class RemoteRequests:
     """Takes the broker's ``ask`` pushes (see relay.protocol.broker)."""
 
-    def __init__(self, hooks: RequestChannel, broker: Broker, queue: EventQueue) -> None:
+    def __init__(
+        self,
+        hooks: RequestChannel,
+        broker: Broker,
+        queue: EventQueue,
+        add_ons: Mapping[str, AddOnAnswer] | None = None,
+    ) -> None:
+        """``add_ons`` answer the requests of their kinds."""
         self._hooks = hooks
+        self._add_ons = add_ons or {}
         self._broker = broker
         self._tasks = Tasks(queue)
         self._closed = False
@@ -51,7 +61,7 @@ class RemoteRequests:
     async def _serve(self, push: Mapping[str, Any]) -> None:
         try:
             async with asyncio.timeout(float(push["timeout"])):
-                answer: Json = {"response": await self._answer(push["kind"], push["request"])}
+                answer: Json = {"response": await self._answer(push)}
         except TimeoutError:
             return
         except RelayError as error:
@@ -67,7 +77,12 @@ class RemoteRequests:
     async def _send(self, id_: str, answer: Json) -> None:
         await self._broker.request("answer", deadline=SENDING, id=id_, **answer)
 
-    async def _answer(self, kind: object, request: object) -> Json:
+    async def _answer(self, push: Mapping[str, Any]) -> Json:
+        kind, request = push["kind"], push["request"]
+        if (answer := self._add_ons.get(str(kind))) is not None:
+            if not isinstance(request, Mapping):
+                raise UsageError("the request is no object")
+            return await answer(request, push.get("by") == "person")
         if kind != "hooks":
             raise UsageError(f"this session answers no requests of the kind {kind!r}")
         response = await self._hooks.request(request)

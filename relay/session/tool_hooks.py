@@ -2,7 +2,8 @@
 
 An agent's hook asks by HTTP and, where it is a gate, waits for the answer. What it sends is read,
 and what it is answered is written, by a codec of that agent's (relay.agents.hook_codec); between
-them stands the engine. Whatever goes wrong here, a gate that a hook guards stays shut.
+them stands the engine, and before it, in a governed project, its governance. Whatever goes wrong
+here, a gate that a hook guards stays shut.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from relay.agents.hook_codec import AgentHookCall, HookCodec
+from relay.agents.hook_codec import AgentHookCall, HookCodec, rewritten
 from relay.directive.redact import redact
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
@@ -69,10 +70,24 @@ class NoHooks:
 Gate = Callable[[AgentHookCall], str]
 
 
+class Governance(Protocol):
+    """What a project's intents allow; see relay.governance.session_addon. None of it raises."""
+
+    async def before(self, call: AgentHookCall, seconds: float) -> str:
+        """Why the call is refused, as its model is to read it; "": it is not. Known in time."""
+        ...
+
+    async def after(self, call: AgentHookCall) -> None:
+        """The call is over: write down what it changed."""
+        ...
+
+
 class ToolHookEndpoint:
     """Answers the hook requests of one agent; ``steering`` adds messages to the answers.
 
-    ``gate`` says what the running turn may use: what it refuses is refused, whatever hooks say.
+    ``gate`` says what the running turn may use, ``governance`` what the project allows: what either
+    refuses is refused, in its words alone, and no hook is asked. Of what a hook rewrites the
+    project is asked again.
     """
 
     def __init__(
@@ -82,10 +97,12 @@ class ToolHookEndpoint:
         events: EventQueue,
         steering: Steering | None = None,
         gate: Gate | None = None,
+        governance: Governance | None = None,
         *,
         deadline: float = DEADLINE,
     ) -> None:
         self._gate = gate
+        self._governance = governance
         self._codec = codec
         self._engine = engine
         self._events = events
@@ -103,12 +120,12 @@ class ToolHookEndpoint:
                 return {}
             if call.event in _PHASES:
                 self._events.post(ReportEvent("tool_call", *_tool_call(call)))
-            gate = self._gate if call.event is HookEventName.BEFORE_TOOL else None
-            if gate is not None and (why := gate(call)):
+            end = asyncio.get_running_loop().time() + self._deadline
+            if call.event in _PHASES and (why := await self._refused(call, end)):
                 return self._codec.answer(call, _denied(why))
             asked = self._engine.has(call.event)
             if call.waits:
-                return await self._answered(call, asked)
+                return await self._answered(call, asked, end)
             if asked:
                 self._events.post(HooksObserved(call.event, call.fields))
             return {}
@@ -118,9 +135,28 @@ class ToolHookEndpoint:
             self._note(why)
             return self._shut(call, why)
 
-    async def _answered(self, call: AgentHookCall, asked: bool) -> dict[str, Any]:
+    async def _refused(self, call: AgentHookCall, end: float) -> str:
+        """Why the tool may not run, by what comes before all hooks; "" where it may, or has."""
+        if call.event is HookEventName.AFTER_TOOL:
+            if self._governance is not None:
+                await self._governance.after(call)
+            return ""
+        return (self._gate and self._gate(call)) or await self._governed(call, end)
+
+    async def _governed(self, call: AgentHookCall, end: float) -> str:
+        if self._governance is None:
+            return ""
+        return await self._governance.before(call, end - asyncio.get_running_loop().time())
+
+    async def _answered(self, call: AgentHookCall, asked: bool, end: float) -> dict[str, Any]:
         """What the hooks say, where there are any, and what goes with it."""
-        result = await self._decide(call) if asked else Aggregated()
+        result = await self._decide(call, end) if asked else Aggregated()
+        if call.event is HookEventName.BEFORE_TOOL and not result.blocked:
+            changed = rewritten(call, result)
+            if changed is not None:
+                again = replace(call, fields={**call.fields, "tool_input": changed})
+                if why := await self._governed(again, end):
+                    return self._codec.answer(call, _denied(why))
         attachment = await self._attachment(call, result)
         if attachment is None:
             return self._codec.answer(call, result) if asked else {}
@@ -152,13 +188,13 @@ class ToolHookEndpoint:
             call.fields.setdefault("prompt", self._prompt)
         return call
 
-    async def _decide(self, call: AgentHookCall) -> Aggregated:
-        """What the hooks say, in time, and with a failure of the engine's own as a failed hook."""
+    async def _decide(self, call: AgentHookCall, end: float) -> Aggregated:
+        """What the hooks say until ``end``; a failure of the engine's own is a failed hook."""
         if self._open >= OPEN_MAX:
             return self._failed(call, f"{OPEN_MAX} other calls wait for their hooks")
         self._open += 1
         try:
-            async with asyncio.timeout(self._deadline):
+            async with asyncio.timeout_at(end):
                 result = await self._engine.fire(call.event, call.fields)
         except TimeoutError:
             return self._failed(call, f"its hooks did not end within {self._deadline:g} s")

@@ -90,7 +90,7 @@ def test_a_request_gets_the_response_of_the_session_and_nothing_is_stored(home: 
     async def scenario(bench: Bench) -> None:
         asked = bench.ask(timeout=20)
         [push] = await bench.pushed()
-        asked_for = {"kind": "hooks", "request": REQUEST, "timeout": 20.0}
+        asked_for = {"kind": "hooks", "by": "person", "request": REQUEST, "timeout": 20.0}
         assert push == {"push": "ask", "id": push["id"], **asked_for}
         assert await bench.answer(push, response(reason="no"))
         assert (await asked)["response"] == response(reason="no")
@@ -131,6 +131,22 @@ def test_an_agent_has_no_hooks_run_by_asking(home: Home) -> None:
             refused = await error_of(bench.ask(auth={"run": "run-1", "token": token}))
             assert refused.code == "forbidden" and "only the person" in refused.message
         assert bench.ann.pushes == []
+
+    play(home, scenario)
+
+
+def test_an_agent_asks_its_own_session_for_its_intent_and_no_other_one(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        asks = {"kind": "governance", "auth": {"run": "run-1", "token": "secret"}}
+        asked = bench.ask(agent=None, **asks)
+        [push] = await bench.pushed()
+        assert (push["by"], push["kind"]) == ("agent", "governance")
+        assert await bench.answer(push, {"text": "done"})
+        assert (await asked)["response"] == {"text": "done"}
+        refused = await error_of(bench.ask(agent="Bob", **asks))
+        assert refused.code == "forbidden" and "another agent's intent" in refused.message
+        nobody = await error_of(bench.ask(agent=None, kind="governance"))
+        assert isinstance(nobody, UsageError)
 
     play(home, scenario)
 

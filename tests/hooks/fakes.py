@@ -47,8 +47,8 @@ class FakeActions:
             future.set_exception(self.refusal)
         return future
 
-    def memory_command(self, action: str, text: str) -> None:
-        self.done.append(("command", action, text))
+    def command(self, namespace: str, action: str, text: str) -> None:
+        self.done.append(("command", namespace, action, text))
 
     def _did(self, *what: object) -> tuple[str, Future[Any]]:
         self.done.append(what)

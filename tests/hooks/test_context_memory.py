@@ -84,4 +84,4 @@ def test_mistakes_are_explained() -> None:
 def test_a_handler_can_do_what_the_pattern_does() -> None:
     actions = acting()
     context(actions).memory.command("save", "x")
-    assert actions.done == [("command", "save", "x")]
+    assert actions.done == [("command", "memory", "save", "x")]

@@ -158,9 +158,9 @@ def test_what_is_said_to_memory_keeps_its_id_and_its_options_once() -> None:
         desk = Desk()
         match = Match("memory", "save", "tea", {"scope": "user"}, False, "@memory:save tea")
         actions = desk.actions.for_match(Detection(HEARD.id, match))
-        actions.memory_command("save", "something else")
-        actions.memory_command("save", "tea")
-        actions.memory_command("save", "tea")
+        actions.command("memory", "save", "something else")
+        actions.command("memory", "save", "tea")
+        actions.command("memory", "save", "tea")
         commands = [event.command for event in desk.taken(AddOnRequested)]
         assert commands[1] == AddOnCommand(HEARD.id, "save", "tea", {"scope": "user"})
         assert len({command.id for command in commands}) == 3

@@ -24,7 +24,7 @@ from relay.session.hook_server import Reply
 from relay.session.session_commands import PersonNote, ReportEvent
 from relay.session.session_events import EventQueue, HooksObserved, InjectRequested, SessionEvent
 from relay.session.steering import HookAttachment, Steering
-from relay.session.tool_hooks import DEADLINE, TOLD_TEXT_MAX, ToolHookEndpoint
+from relay.session.tool_hooks import DEADLINE, TOLD_TEXT_MAX, Governance, ToolHookEndpoint
 
 TOOL = {"kind": "tool", "tool_name": "Bash", "tool_input": {"command": "ls", "timeout": 5}}
 DONE = {"kind": "done", "tool_name": "Bash", "tool_input": {}}
@@ -99,6 +99,10 @@ class Bench:
         self.engine, self.words = Engine(), Words()
         self.events = EventQueue()
         self.gate = ToolHookEndpoint(self.words, self.engine, self.events, deadline=deadline)
+
+    def governed(self, project: Governance) -> ToolHookEndpoint:
+        """The same in a governed project."""
+        return ToolHookEndpoint(self.words, self.engine, self.events, governance=project)
 
     def posted(self) -> list[SessionEvent]:
         """What the session was told since the last look."""
@@ -350,3 +354,51 @@ def test_an_agents_event_may_hold_anything() -> None:
     call = AgentHookCall(HookEventName.BEFORE_TOOL, {"tool_input": None})
     assert rewritten(call, Aggregated()) is None
     assert rewritten(call, Aggregated(input={"a": 1})) == {"a": 1}
+
+
+class Project:
+    """A governed project: refuses what it is told to, and keeps what it was asked."""
+
+    def __init__(self, *refused: str) -> None:
+        self.refused = refused
+        self.asked: list[object] = []
+        self.over: list[object] = []
+
+    async def before(self, call: AgentHookCall, seconds: float) -> str:
+        command = call.fields["tool_input"]["command"]
+        self.asked.append(command)
+        return '{"type": "HOOK_BLOCKED"}' if command in self.refused else ""
+
+    async def after(self, call: AgentHookCall) -> None:
+        self.over.append(call.fields["tool_name"])
+
+
+def test_what_the_project_refuses_is_refused_in_its_words_alone_and_no_hook_is_asked() -> None:
+    async def test(bench: Bench) -> None:
+        gate = bench.governed(Project("ls"))
+        bench.engine.result = Aggregated(decision=Decision.DENY, reason="mine", context="more")
+        assert await gate.answer(dict(TOOL)) == {"deny": '{"type": "HOOK_BLOCKED"}'}
+        assert bench.engine.fired == []
+
+    run(test)
+
+
+def test_what_a_hook_rewrites_the_project_is_asked_about_again() -> None:
+    async def test(bench: Bench) -> None:
+        project = Project("rm x")
+        gate = bench.governed(project)
+        bench.engine.result = Aggregated(input={"command": "rm x"}, context="more")
+        assert await gate.answer(dict(TOOL)) == {"deny": '{"type": "HOOK_BLOCKED"}'}
+        assert project.asked == ["ls", "rm x"]
+
+    run(test)
+
+
+def test_the_project_is_told_of_a_call_that_is_over() -> None:
+    async def test(bench: Bench) -> None:
+        project = Project()
+        bench.engine.events = set()
+        assert await bench.governed(project).answer(dict(DONE)) == {}
+        assert (project.asked, project.over) == ([], ["Bash"])
+
+    run(test)
