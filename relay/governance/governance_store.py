@@ -1,0 +1,246 @@
+"""What governance knows of runs, in ``RELAY_HOME/governance.db``: where agents' sessions meet.
+
+Selections, baselines, leases, projects whose governance is off, and the end of each trace. Nothing
+of it is in a project, so no repository brings it along. Calls wait for the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from relay.core import processes
+from relay.core.paths import Home
+from relay.core.sqlite import Schema, connect, transaction
+
+#: Baselines that are kept of a run; the oldest is forgotten, and its file has to be read again.
+BASELINES_MAX = 10_000
+#: Runs whose baselines and selections are kept; those of the oldest are forgotten.
+RUNS_MAX = 500
+#: What a baseline says of a file that was not there.
+ABSENT = ""
+
+SCHEMA = Schema(
+    title="the state of governance {path}",
+    noun="a file of governance",
+    application_id=0x726B6776,  # "rkgv"
+    migrations=(
+        (
+            "CREATE TABLE selections (run TEXT PRIMARY KEY, root TEXT NOT NULL,"
+            " agent TEXT NOT NULL, intent TEXT NOT NULL, at_ms INTEGER NOT NULL)",
+            "CREATE TABLE baselines (seq INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL,"
+            " path TEXT NOT NULL, hash TEXT NOT NULL, UNIQUE (run, path))",
+            "CREATE TABLE leases (root TEXT NOT NULL, path TEXT NOT NULL, run TEXT NOT NULL,"
+            " agent TEXT NOT NULL, pid INTEGER NOT NULL, start TEXT NOT NULL,"
+            " intent TEXT NOT NULL, since_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL,"
+            " PRIMARY KEY (root, path)) WITHOUT ROWID",
+            "CREATE INDEX leases_run ON leases (run)",
+            "CREATE TABLE switches (root TEXT PRIMARY KEY, reason TEXT NOT NULL,"
+            " by TEXT NOT NULL, at_ms INTEGER NOT NULL)",
+            "CREATE TABLE heads (root TEXT PRIMARY KEY, size INTEGER NOT NULL, hash TEXT NOT NULL)",
+        ),
+    ),
+    # A kill of relay loses nothing; a power failure ends the runs that this is about anyway.
+    pragmas=("synchronous=NORMAL",),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The intent that an agent works on."""
+
+    run: str
+    root: str
+    agent: str
+    intent: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who alone may change a file, since when, and until when at most."""
+
+    root: str
+    path: str
+    run: str
+    agent: str
+    pid: int
+    #: Of the process, so that a later one of its number is not taken for it.
+    start: str
+    intent: str
+    since_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """That a person has turned governance off for a project."""
+
+    reason: str
+    by: str
+    at_ms: int
+
+
+class GovernanceStore:
+    """The state of governance. From any thread; raises StorageError."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, path: str, alive: Callable[[int, str], bool]
+    ) -> None:
+        self._db = connection
+        self._path = path
+        self._alive = alive
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, home: Home) -> GovernanceStore:
+        """Open it, making it where it is missing. Raises StorageError."""
+        path = os.path.join(home.root, "governance.db")
+        return cls(connect(path, SCHEMA), path, runs_still)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()
+
+    # -- selections
+
+    def select(self, chosen: Selection) -> None:
+        """Note what an agent works on from now on."""
+        with self._lock, SCHEMA.errors(self._path), transaction(self._db):
+            self._db.execute(
+                "INSERT OR REPLACE INTO selections VALUES (?,?,?,?,?)",
+                (chosen.run, chosen.root, chosen.agent, chosen.intent, chosen.at_ms),
+            )
+            self._forget_old_runs()
+
+    def unselect(self, run: str) -> None:
+        """Forget what it works on."""
+        with self._lock, SCHEMA.errors(self._path):
+            self._db.execute("DELETE FROM selections WHERE run=?", (run,))
+
+    def selection(self, run: str) -> Selection | None:
+        """What it works on."""
+        with self._lock, SCHEMA.errors(self._path):
+            row = self._db.execute("SELECT * FROM selections WHERE run=?", (run,)).fetchone()
+        return Selection(*row) if row else None
+
+    def selections(self, root: str) -> list[Selection]:
+        """What was selected in a project, the oldest first; also by runs that have ended."""
+        query = "SELECT * FROM selections WHERE root=? ORDER BY at_ms"
+        with self._lock, SCHEMA.errors(self._path):
+            return [Selection(*row) for row in self._db.execute(query, (root,))]
+
+    def _forget_old_runs(self) -> None:
+        old = self._db.execute(
+            "SELECT run FROM selections ORDER BY at_ms DESC LIMIT -1 OFFSET ?", (RUNS_MAX,)
+        ).fetchall()
+        for table in ("selections", "baselines") if old else ():
+            self._db.executemany(f"DELETE FROM {table} WHERE run=?", old)
+
+    # -- baselines
+
+    def note(self, run: str, hashes: Mapping[str, str]) -> None:
+        """Note the hashes of files as the run has just read or written them."""
+        if not hashes:
+            return
+        rows = [(run, path, hash_) for path, hash_ in hashes.items()]
+        with self._lock, SCHEMA.errors(self._path), transaction(self._db):
+            self._db.executemany(
+                "INSERT OR REPLACE INTO baselines (run, path, hash) VALUES (?,?,?)", rows
+            )
+            self._db.execute(
+                "DELETE FROM baselines WHERE run=? AND seq <= (SELECT seq FROM baselines"
+                " WHERE run=? ORDER BY seq DESC LIMIT 1 OFFSET ?)",
+                (run, run, BASELINES_MAX),
+            )
+
+    def baselines(self, run: str, paths: Iterable[str]) -> dict[str, str]:
+        """The hashes of those of ``paths`` that the run has read."""
+        found = {}
+        with self._lock, SCHEMA.errors(self._path):
+            for path in paths:
+                query = "SELECT hash FROM baselines WHERE run=? AND path=?"
+                row = self._db.execute(query, (run, path)).fetchone()
+                if row:
+                    found[path] = row[0]
+        return found
+
+    # -- leases
+
+    def take(self, wanted: Sequence[Lease], now_ms: int) -> list[Lease]:
+        """Take all of ``wanted`` or none; returns those of others that are in the way.
+
+        One's own last longer by it. Those of the dead, and those that are over, are taken over.
+        """
+        with self._lock, SCHEMA.errors(self._path), transaction(self._db):
+            others = []
+            for lease in wanted:
+                row = self._db.execute(
+                    "SELECT * FROM leases WHERE root=? AND path=? AND run<>? AND until_ms>?",
+                    (lease.root, lease.path, lease.run, now_ms),
+                ).fetchone()
+                if row and self._alive(row[4], row[5]):
+                    others.append(Lease(*row))
+            if others:
+                return others
+            for lease in wanted:
+                self._db.execute(
+                    "INSERT INTO leases VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT (root, path) DO"
+                    " UPDATE SET since_ms=iif(run=excluded.run, since_ms, excluded.since_ms),"
+                    " run=excluded.run, agent=excluded.agent, pid=excluded.pid,"
+                    " start=excluded.start, intent=excluded.intent, until_ms=excluded.until_ms",
+                    tuple(getattr(lease, name) for name in Lease.__slots__),
+                )
+            return []
+
+    def release(self, run: str, paths: Iterable[str] | None = None) -> None:
+        """Give back the leases of a run: all, or those of ``paths``."""
+        with self._lock, SCHEMA.errors(self._path), transaction(self._db):
+            if paths is None:
+                self._db.execute("DELETE FROM leases WHERE run=?", (run,))
+            else:
+                rows = [(run, path) for path in paths]
+                self._db.executemany("DELETE FROM leases WHERE run=? AND path=?", rows)
+
+    def leases(self, root: str, now_ms: int) -> list[Lease]:
+        """The leases that hold in a project now."""
+        query = "SELECT * FROM leases WHERE root=? AND until_ms>? ORDER BY path"
+        with self._lock, SCHEMA.errors(self._path):
+            found = [Lease(*row) for row in self._db.execute(query, (root, now_ms))]
+        return [lease for lease in found if self._alive(lease.pid, lease.start)]
+
+    # -- governance turned off
+
+    def switch_off(self, root: str, reason: str, by: str, now_ms: int) -> None:
+        """Note that a person has turned governance off for a project."""
+        with self._lock, SCHEMA.errors(self._path):
+            row = (root, reason, by, now_ms)
+            self._db.execute("INSERT OR REPLACE INTO switches VALUES (?,?,?,?)", row)
+
+    def switch_on(self, root: str) -> None:
+        """And on again."""
+        with self._lock, SCHEMA.errors(self._path):
+            self._db.execute("DELETE FROM switches WHERE root=?", (root,))
+
+    def switch(self, root: str) -> Switch | None:
+        """That it is off; None where it is on."""
+        query = "SELECT reason, by, at_ms FROM switches WHERE root=?"
+        with self._lock, SCHEMA.errors(self._path):
+            row = self._db.execute(query, (root,)).fetchone()
+        return Switch(*row) if row else None
+
+
+def runs_still(pid: int, start: str) -> bool:
+    """Whether the process ``pid`` that began at ``start`` is still there."""
+    found = processes.read_process(pid)
+    return found is not None and found.start == start
+
+
+def start_of(pid: int) -> str:
+    """When the process began, as the kernel tells it; "" where it has ended."""
+    found = processes.read_process(pid)
+    return "" if found is None else found.start

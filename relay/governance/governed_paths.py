@@ -1,0 +1,93 @@
+"""Which folder is governed, and where a path that an agent names really is.
+
+A file of its own because ``relay wrap`` asks before it starts the agent: only ``os`` and ``stat``
+are imported at the top.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+#: The folder that makes a project a governed one (relay.governance.intents has it, too, but reads
+#: more).
+FOLDER = ".orchestration"
+#: Folders that agents write in by no tool, wherever in the project they are.
+PROTECTED_FOLDERS = (FOLDER, ".git")
+#: Files, by the ends of their paths, that could turn an agent's hooks off.
+PROTECTED_FILES = (
+    ".claude/settings.json",
+    ".claude/settings.local.json",
+    ".codex/config.toml",
+    ".codex/hooks.json",
+    ".gemini/settings.json",
+    ".qwen/settings.json",
+    "opencode.json",
+    "opencode.jsonc",
+)
+_SHARED = ("/", "/tmp", "/var/tmp", "/private/tmp", "/private/var/tmp")
+
+
+def governed_root(cwd: str, home: str | None = None) -> str:
+    """The outermost folder at or above ``cwd`` that has our own ``.orchestration``; "" for none.
+
+    The home folder and what is above it do not count, nor do folders that everybody shares.
+    """
+    folder = os.path.realpath(cwd)
+    home = os.path.realpath(os.path.expanduser("~") if home is None else home)
+    found = ""
+    while folder not in _SHARED and not is_below(home, folder):
+        if is_governed(folder):
+            found = folder
+        folder = os.path.dirname(folder)
+    return found
+
+
+def is_governed(root: str) -> bool:
+    """Whether ``root`` has a folder ``.orchestration`` of this user's that is no link."""
+    try:
+        status = os.lstat(os.path.join(root, FOLDER))
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether ``path`` is ``folder`` or below it. Both absolute and normal."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def folds_case(root: str) -> bool:
+    """Whether the file system of a governed ``root`` takes two cases of a name for one."""
+    try:
+        other = os.lstat(os.path.join(root, FOLDER.upper()))
+        return os.path.samestat(other, os.lstat(os.path.join(root, FOLDER)))
+    except OSError:
+        return False
+
+
+def real_places(path: str, cwd: str) -> tuple[str, ...]:
+    """Where ``path`` is: the name itself in its real folder and, for a link, what it leads to.
+
+    Parents that do not exist yet are taken as named. Raises ValueError for what is no path.
+    """
+    if not path or "\0" in path:
+        raise ValueError("it is no path")
+    if path == "~" or path.startswith("~/"):
+        path = os.path.expanduser(path)
+    whole = os.path.join(cwd, path)
+    # As the kernel goes, not as the text reads: `link/..` is the folder above what it leads to.
+    folder, name = os.path.split(whole.rstrip("/") or "/")
+    if name in ("", ".", ".."):
+        return (os.path.realpath(whole),)
+    named = os.path.join(os.path.realpath(folder), name)
+    real = os.path.realpath(named)
+    return (named,) if real == named else (named, real)
+
+
+def protected(relative: str) -> bool:
+    """Whether no agent writes there, whatever its intent. Case never makes a difference."""
+    folded = relative.casefold()
+    if not set(folded.split("/")).isdisjoint(PROTECTED_FOLDERS):
+        return True
+    return any(f"/{folded}".endswith(f"/{one}") for one in PROTECTED_FILES)

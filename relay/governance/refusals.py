@@ -1,0 +1,146 @@
+"""Why a call is refused, as one JSON object that a model can act on. Pure.
+
+A file of its own because agents' hooks, a user's own tools and the log all word a refusal with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from relay.core.errors import NotFound, RelayError
+from relay.core.visible import visible
+from relay.governance.intents import Intent, Status
+
+#: What ``type`` says of every refusal.
+TYPE = "HOOK_BLOCKED"
+#: Characters of the error and of one step; the rest is cut.
+ERROR_MAX, STEP_MAX = 2000, 500
+#: Intents, globs or files that one text lists.
+LISTED_MAX = 10
+READING = "Reading needs no intent: go on reading meanwhile."
+
+
+class Reason(StrEnum):
+    """Why a call is refused; models and programs tell refusals apart by it."""
+
+    INTENT_REQUIRED = "INTENT_REQUIRED"
+    INTENT_INACTIVE = "INTENT_INACTIVE"  # it vanished, or is no longer in progress
+    INTENTS_INVALID = "INTENTS_INVALID"
+    SCOPE_VIOLATION = "SCOPE_VIOLATION"
+    STALE_FILE = "STALE_FILE"  # changed since it was read, or never read
+    FILE_LEASED = "FILE_LEASED"
+    HUMAN_REJECTED = "HUMAN_REJECTED"  # a person said no, or nobody said yes in time
+    UNKNOWN_CHANGE = "UNKNOWN_CHANGE"
+    PROTECTED_FILE = "PROTECTED_FILE"
+    ENGINE_FAILED = "ENGINE_FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One call that does not happen: why, and what its model can do about it."""
+
+    reason: Reason
+    error: str
+    recovery: tuple[str, ...] = ()
+
+    def text(self, tool: str) -> str:
+        """The whole of what the model reads: one JSON object on one line."""
+        return json.dumps(
+            {
+                "error": _cut(self.error, ERROR_MAX),
+                "type": TYPE,
+                "tool": _cut(tool, STEP_MAX),
+                "reason": self.reason.value,
+                "recovery": [_cut(step, STEP_MAX) for step in self.recovery],
+            }
+        )
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 6] + " [cut]"
+
+
+# -- the words of each reason
+
+
+def intent_required(intents: Mapping[str, Intent]) -> Refusal:
+    """Nothing was selected yet."""
+    return Refusal(
+        Reason.INTENT_REQUIRED,
+        "No intent is selected: this project lets nobody write without one.",
+        _how_to_select(intents),
+    )
+
+
+def intent_inactive(id_: str, intents: Mapping[str, Intent]) -> Refusal:
+    """What was selected allows nothing any more."""
+    intent = intents.get(id_)
+    now = f"is {intent.status}, no longer IN_PROGRESS" if intent else "is no longer in the file"
+    return Refusal(
+        Reason.INTENT_INACTIVE,
+        f'The selected intent "{visible(id_)}" {now}.',
+        ("Tell the person if its work is not done.", *_how_to_select(intents)),
+    )
+
+
+def intents_invalid(why: str) -> Refusal:
+    """The file of intents cannot be used."""
+    return Refusal(
+        Reason.INTENTS_INVALID,
+        f"Nobody can write while the intents of this project cannot be read: {visible(why)}",
+        ("Tell the person what is wrong.", "See all of it: relay intent check", READING),
+    )
+
+
+def engine_failed(error: Exception) -> Refusal:
+    """relay itself could not decide."""
+    return Refusal(
+        Reason.ENGINE_FAILED,
+        f"relay could not check this call: {type(error).__name__}: {visible(str(error))}",
+        (
+            "Try once more.",
+            "If it fails again, tell the person: relay govern shows what is wrong, and"
+            ' relay govern off --reason "..." turns governance off (the person only).',
+            READING,
+        ),
+    )
+
+
+def no_such_intent(id_: str, intents: Mapping[str, Intent]) -> RelayError:
+    """For a selection of what is not there."""
+    return NotFound(f'Intent ID "{visible(id_)}" not found', hint=_valid(intents))
+
+
+def not_selectable(intent: Intent, intents: Mapping[str, Intent]) -> RelayError:
+    """For a selection of what is done or blocked."""
+    return RelayError(
+        f'Intent "{visible(intent.id)}" is {intent.status}, so nobody can work on it',
+        hint=f"only the person opens it again; {_valid(intents)}",
+        code="not_selectable",
+    )
+
+
+def _selectable(intents: Mapping[str, Intent]) -> list[Intent]:
+    return [one for one in intents.values() if one.status in (Status.IN_PROGRESS, Status.PENDING)]
+
+
+def _valid(intents: Mapping[str, Intent]) -> str:
+    ids = [visible(one.id) for one in _selectable(intents)]
+    more = f" and {len(ids) - LISTED_MAX} more" if len(ids) > LISTED_MAX else ""
+    return f"Valid IDs: {', '.join(ids[:LISTED_MAX])}{more}" if ids else "there is none to select"
+
+
+def _how_to_select(intents: Mapping[str, Intent]) -> tuple[str, ...]:
+    can = _selectable(intents)
+    if not can:
+        return ("There is no intent to select: ask the person to add one.", READING)
+    listed = [f"{visible(one.id)} ({visible(one.name)[:80]})" for one in can[:LISTED_MAX]]
+    more = [f"and {len(can) - LISTED_MAX} more: relay intent list"] * (len(can) > LISTED_MAX)
+    return (
+        f"Choose the intent that your task belongs to: {'; '.join(listed + more)}",
+        f"Select it in your shell: relay intent select {visible(can[0].id)}",
+        "Then call the tool again.",
+    )
