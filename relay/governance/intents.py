@@ -1,12 +1,21 @@
 """What people write in ``.orchestration/active_intents.yaml``: intents, and how strictly to govern.
 
-Pure. A file of its own because the gate, the verbs and the log page all use what stands in it.
+Pure. A file of its own because the gate, the verbs and the log page all use what stands in it. The
+file may come with a repository: nothing in it is more than text, and all of it is bounded.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from typing import Any, TypeVar
+
+from relay.core.errors import NotFound
+from relay.core.suggest import did_you_mean, nearest
+from relay.governance.scope import glob_mistake
+from relay.governance.yaml_tree import PARTS_MAX, IntentsError, Mistake, YamlNode, read_tree
 
 #: The folder of a governed project, and the files in it.
 FOLDER = ".orchestration"
@@ -16,6 +25,11 @@ MAP_FILE = "intent_map.md"
 LESSONS_FILE = "CLAUDE.md"
 #: Bytes of the file; a larger one is refused.
 FILE_MAX = 1024 * 1024
+#: Characters of a name, and of a constraint or a criterion; how many of these an intent can have.
+NAME_MAX, TEXT_MAX, TEXTS_MAX = 200, 2000, 100
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_T = TypeVar("_T", bound=StrEnum)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Status(StrEnum):
@@ -77,3 +91,209 @@ class IntentDocument:
 
     intents: dict[str, Intent] = field(default_factory=dict)
     settings: GovernanceSettings = field(default_factory=GovernanceSettings)
+
+
+# -- reading
+
+
+def parse(text: str) -> IntentDocument:
+    """Read the file. Raises IntentsError with all mistakes."""
+    return _Form(*read_tree(text)).document()
+
+
+def with_status(text: str, intent_id: str, status: Status) -> str:
+    """The file with another status of one intent; nothing else in it changes.
+
+    Raises IntentsError where the file is wrong, NotFound where it has no such intent.
+    """
+    tree, mistakes = read_tree(text)
+    document = _Form(tree, mistakes).document()
+    check_id(document, intent_id)
+    for node in tree.get("active_intents").items if tree else ():
+        if node.get("id").value == intent_id:
+            old = node.get("status")
+            break
+    changed = f"{text[: old.start]}{old.quote}{status}{old.quote}{text[old.end :]}"
+    meant = {**document.intents}
+    meant[intent_id] = replace(meant[intent_id], status=status)
+    if parse(changed).intents != meant:  # then nothing is written
+        raise IntentsError([Mistake(old.line, f"the status cannot be changed to {status}")])
+    return changed
+
+
+def check_id(document: IntentDocument, intent_id: str) -> Intent:
+    """The intent of this id. Raises NotFound, which says what there is."""
+    found = document.intents.get(intent_id)
+    if found is None:
+        ids = list(document.intents)
+        valid = ", ".join(ids[:50]) + (" …" if len(ids) > 50 else "")
+        raise NotFound(
+            f"intent {intent_id[:64]!r} is not in {FOLDER}/{INTENTS_FILE}; valid ids: "
+            + (valid or "none, the file has no intents"),
+            hint=did_you_mean(intent_id[:64], ids) if ids else "",
+        )
+    return found
+
+
+class _Form:
+    """Makes intents and settings of a document, and notes every mistake on the way."""
+
+    def __init__(self, root: YamlNode | None, mistakes: list[Mistake]) -> None:
+        self._root = root
+        self._mistakes = [*mistakes]
+
+    def document(self) -> IntentDocument:
+        intents: dict[str, Intent] = {}
+        settings = GovernanceSettings()
+        if self._root is not None:
+            found = self._mapping(self._root, ("active_intents", "governance"), ())
+            if "active_intents" in found:
+                intents = self._intents(found["active_intents"])
+            if "governance" in found and not found["governance"].is_null:
+                settings = self._settings(found["governance"])
+        if self._mistakes:
+            raise IntentsError(self._mistakes)
+        return IntentDocument(intents, settings)
+
+    def _intents(self, node: YamlNode) -> dict[str, Intent]:
+        made: dict[str, Intent] = {}
+        for one in self._list(node, "active_intents"):
+            intent = self._intent(one)
+            if intent.id in made:
+                first = made[intent.id].line
+                self._wrong(one, f"there is an intent {intent.id!r} already, in line {first}")
+            elif intent.id:
+                made[intent.id] = intent
+        return made
+
+    def _intent(self, node: YamlNode) -> Intent:
+        needed = ("id", "name", "status", "owned_scope")
+        found = self._mapping(node, (*needed, "constraints", "acceptance_criteria"), needed)
+        intent_id, name = self._short(found, "id"), self._short(found, "name")
+        if intent_id and not _ID.fullmatch(intent_id):
+            said = "an id is made of letters, digits, '.', '_' and '-', at most 64"
+            self._wrong(found["id"], f"{intent_id[:64]!r} is no id: {said}")
+        status = Status.PENDING
+        if "status" in found:
+            status = self._choice(found["status"], Status, "status") or status
+        globs = self._texts(found, "owned_scope", PARTS_MAX, glob_mistake)
+        constraints = self._texts(found, "constraints", TEXTS_MAX)
+        criteria = self._texts(found, "acceptance_criteria", TEXTS_MAX)
+        return Intent(intent_id, name, status, globs, constraints, criteria, node.line)
+
+    def _settings(self, node: YamlNode) -> GovernanceSettings:
+        defaults = GovernanceSettings()
+        names = tuple(one.name for one in fields(GovernanceSettings))
+        values: dict[str, Any] = {}
+        found = self._mapping(node, names, ())
+        for name, value in found.items():
+            default = getattr(defaults, name)
+            if isinstance(default, Unknown):
+                values[name] = self._choice(value, Unknown, name) or default
+            elif isinstance(default, bool):
+                if not value.plain or value.value.lower() not in ("true", "false"):
+                    self._wrong(value, f"{name}: true or false is meant here")
+                values[name] = value.value.lower() == "true"
+            elif isinstance(default, float):
+                values[name] = self._seconds(value, name, *_SECONDS[name])
+            else:
+                values[name] = self._texts(found, name, TEXTS_MAX)
+        return replace(defaults, **values)
+
+    def _seconds(self, node: YamlNode, name: str, least: float, most: float) -> float:
+        number = node.value.replace(".", "", 1)
+        fits = node.kind == "text" and number.isascii() and number.isdigit() and len(number) < 12
+        if not fits or not least <= float(node.value) <= most:
+            self._wrong(node, f"{name}: seconds are meant here, from {least:g} to {most:g}")
+            return least
+        return float(node.value)
+
+    def _choice(self, node: YamlNode, kind: type[_T], name: str) -> _T | None:
+        one_line = node.kind == "text" and (node.plain or node.quote)
+        if one_line and node.value in set(kind):
+            return kind(node.value)
+        shown = f"{node.value[:40]!r}" if node.kind == "text" else "this"
+        known = [str(one) for one in kind]
+        near = nearest(node.value[:40], known)
+        hint = f" (did you mean {near}?)" if near else ""
+        self._wrong(node, f"{name}: {shown} is none of {', '.join(known)}{hint}")
+        return None
+
+    def _short(self, found: dict[str, YamlNode], name: str) -> str:
+        """A text of one line; "" where it is wrong, or missing."""
+        if name not in found:
+            return ""
+        text = self._text(found[name], name, NAME_MAX)
+        if "\n" in text.strip("\n"):
+            self._wrong(found[name], f"{name}: one line is meant here")
+        return text.strip("\n")
+
+    def _texts(
+        self,
+        found: dict[str, YamlNode],
+        name: str,
+        most: int,
+        mistake: Callable[[str], str] = lambda _: "",
+    ) -> tuple[str, ...]:
+        if name not in found:
+            return ()
+        nodes = self._list(found[name], name)
+        if len(nodes) > most:
+            self._wrong(nodes[most], f"{name}: there are more than {most}")
+        texts = [(node, self._text(node, name, TEXT_MAX)) for node in nodes[:most]]
+        for node, text in texts:
+            if text and (said := mistake(text)):
+                self._wrong(node, f"{name}: {said}")
+        return tuple(text for _, text in texts)
+
+    def _text(self, node: YamlNode, name: str, most: int) -> str:
+        if node.kind != "text":
+            said = f"{name}: text is meant here"
+            if node.kind == "map" and node.pairs:
+                said += "; one with ': ' in it stands in quotes"
+            elif node.kind == "list":
+                said += "; one that begins with '[' stands in quotes"
+            self._wrong(node, said)
+        elif node.is_null or not node.value.strip():
+            self._wrong(node, f"{name}: text is missing here")
+        elif len(node.value) > most:
+            self._wrong(node, f"{name}: there are more than {most} characters")
+        elif _CONTROL.search(node.value):
+            self._wrong(node, f"{name}: there is a control character")
+        else:
+            return node.value
+        return ""
+
+    def _list(self, node: YamlNode, name: str) -> list[YamlNode]:
+        if node.kind == "list":
+            return node.items
+        if not node.is_null:
+            self._wrong(node, f"{name}: a list is meant here, a line with '- ' for each")
+        return []
+
+    def _mapping(
+        self, node: YamlNode, known: tuple[str, ...], needed: tuple[str, ...]
+    ) -> dict[str, YamlNode]:
+        if node.kind != "map":
+            self._wrong(node, f"names with values are meant here: {', '.join(known)}")
+            return {}
+        found: dict[str, YamlNode] = {}
+        for key, value in node.pairs:
+            name = key.value
+            if key.kind != "text" or name not in known:
+                hint = did_you_mean(name[:40], known)
+                self._wrong(key, f"there is no {name[:40]!r} here ({hint})")
+            elif name in found:
+                self._wrong(key, f"{name!r} is here twice, first in line {found[name].line}")
+            else:
+                found[name] = value
+        if missing := [name for name in needed if name not in found]:
+            self._wrong(node, f"{', '.join(missing)} missing")
+        return found
+
+    def _wrong(self, node: YamlNode, text: str) -> None:
+        self._mistakes.append(Mistake(node.line, text))
+
+
+#: The least and the most of each setting in seconds. An agent's own hook waits for 590 at most.
+_SECONDS = {"approve_seconds": (1.0, 580.0), "lease_seconds": (1.0, 86_400.0)}
