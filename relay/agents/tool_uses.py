@@ -1,12 +1,17 @@
 """What a call of an agent's tool does to files: one table per agent. Pure.
 
 A file of its own beside ``tool_names``: that one says what tools are called, this one which fields
-of a call name paths.
+of a call name paths. The tables are those of the pinned versions (tests/real_agents/install.py).
+What is not certain is told as blind, never guessed: a tool that stands in no table may change
+anything.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shlex
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -43,3 +48,266 @@ class ToolUse:
     def changed(self) -> tuple[str, ...]:
         """Every path that is made, changed, moved or deleted."""
         return (*self.writes, *self.deletes, *(path for move in self.moves for path in move))
+
+
+#: Bytes of a text that is read as a patch; a longer one is told as blind.
+PATCH_MAX = 4 * 1024 * 1024
+#: Files of one patch, and calls in one batch; what has more is told as blind.
+PARTS_MAX = 1000
+#: Why a call is blind.
+NOT_KNOWN = "relay does not know what this tool changes"
+NO_PATCH = "the patch cannot be read"
+NO_PATH = "the call names no path"
+
+_Params = Mapping[str, object]
+_Reader = Callable[[_Params], ToolUse]
+
+
+def tool_use(agent_kind: str, tool: str, params: object) -> ToolUse:
+    """What the call of ``tool`` by an agent of this kind does. ``params`` are the model's: hostile.
+
+    Never raises. ``blind`` may be set beside paths that are known.
+    """
+    reader = TABLES.get(agent_kind, {}).get(tool)
+    if reader is None:
+        return ToolUse(UseKind.UNKNOWN, blind=NOT_KNOWN)
+    if not isinstance(params, Mapping):
+        return ToolUse(UseKind.UNKNOWN, blind="the call has no parameters")
+    return reader(params)
+
+
+def patch_use(text: str) -> ToolUse:
+    """What a patch in the form of Codex's apply_patch adds, changes, moves and deletes.
+
+    Agents read patches leniently (blanks, wrappings), so each line that could be a header counts as
+    one, and a header that is not known makes the patch blind.
+    """
+    writes: list[str] = []
+    deletes: list[str] = []
+    moves: list[tuple[str, str]] = []
+    if len(text) > PATCH_MAX:
+        return ToolUse(UseKind.UNKNOWN, blind="the patch is too large")
+    last, blind = "", ""
+    for line in text.split("\n"):
+        if line.startswith(("+", "-")) or not (header := line.strip()).startswith("***"):
+            continue
+        word, _, path = (part.strip() for part in header.removeprefix("***").partition(":"))
+        match word.lower():
+            case "add file" if path:
+                writes += spellings(path)
+            case "update file" if path:
+                last = path
+                writes += spellings(path)
+            case "delete file" if path:
+                deletes += spellings(path)
+            case "move to" if last and path:
+                moves += [(last, to) for to in spellings(path)]
+            case "begin patch" | "end patch" | "end of file" if not path:
+                pass
+            case _:
+                blind = NO_PATCH
+    count = len(writes) + len(deletes) + len(moves)
+    if not count or count > PARTS_MAX or "\0" in text:
+        blind = NO_PATCH
+    return ToolUse(UseKind.WRITE, (), tuple(writes), tuple(deletes), tuple(moves), blind=blind)
+
+
+def spellings(path: object) -> tuple[str, ...]:
+    """The path as the model gave it, and as agents may read it: without blanks, in form NFC."""
+    if not isinstance(path, str) or not path.strip() or "\0" in path:
+        return ()
+    bare = path.strip()
+    return tuple(dict.fromkeys((path, bare, unicodedata.normalize("NFC", bare))))
+
+
+def _paths(params: _Params, names: str) -> tuple[str, ...]:
+    """The paths in the fields ``names``; a field may be a list."""
+    found: list[str] = []
+    for name in names.split():
+        value = params.get(name)
+        for one in value[: PARTS_MAX + 1] if isinstance(value, list) else (value,):
+            found += spellings(one)
+    return tuple(found)
+
+
+def _reads(*names: str) -> _Reader:
+    """A tool that reads what these fields name; without one it reads where the agent works."""
+    return lambda params: ToolUse(UseKind.READ, reads=_paths(params, " ".join(names)))
+
+
+def _writes(name: str) -> _Reader:
+    """A tool that makes or changes the one file that this field names."""
+
+    def read(params: _Params) -> ToolUse:
+        writes = _paths(params, name)
+        return ToolUse(UseKind.WRITE, writes=writes, blind="" if writes else NO_PATH)
+
+    return read
+
+
+def _shell(command: str = "command", cwd: str = "") -> _Reader:
+    """A shell, with its fields for the line and for the folder to work in."""
+
+    def read(params: _Params) -> ToolUse:
+        given, folder = params.get(command), params.get(cwd, "") if cwd else ""
+        if isinstance(given, list) and given and all(isinstance(one, str) for one in given):
+            given = shlex.join(given)
+        if not isinstance(given, str) or not isinstance(folder, str | None):
+            return ToolUse(UseKind.EXECUTE, blind="the call has no command")
+        return ToolUse(UseKind.EXECUTE, command=given, cwd=folder or "")
+
+    return read
+
+
+def _patch(name: str) -> _Reader:
+    def read(params: _Params) -> ToolUse:
+        given = params.get(name)
+        if not isinstance(given, str):
+            return ToolUse(UseKind.WRITE, blind=NO_PATCH)
+        return patch_use(given)
+
+    return read
+
+
+def _other(*unless: str) -> _Reader:
+    """A tool that touches no file, unless one of these fields is set: then it may change any."""
+
+    def read(params: _Params) -> ToolUse:
+        if any(params.get(name) for name in unless):
+            return ToolUse(UseKind.UNKNOWN, blind=NOT_KNOWN)
+        return ToolUse(UseKind.OTHER)
+
+    return read
+
+
+def _each(readers: Mapping[str, _Reader], names: str) -> dict[str, _Reader]:
+    """A table of its rows and of ``names``, which touch no file."""
+    return {**dict.fromkeys(names.split(), _other()), **readers}
+
+
+def _monitor(params: _Params) -> ToolUse:
+    return _shell()(params) if params.get("command") else ToolUse(UseKind.OTHER)
+
+
+#: What the tools of each kind of agent do, by their names. Agents of agents are hooked themselves.
+TABLES: dict[str, dict[str, _Reader]] = {
+    "claude": _each(
+        {
+            **dict.fromkeys(("Write", "Edit", "MultiEdit"), _writes("file_path")),
+            "NotebookEdit": _writes("notebook_path"),
+            "Read": _reads("file_path"),
+            "NotebookRead": _reads("notebook_path"),
+            **dict.fromkeys(("Glob", "Grep", "LS"), _reads("path")),
+            "LSP": _reads("filePath"),
+            "Bash": _shell(),
+            "Monitor": _monitor,
+            **dict.fromkeys(("Agent", "Task"), _other("isolation")),
+            "CronCreate": _other("durable"),
+        },
+        "BashOutput KillShell KillBash TaskOutput TaskStop TodoWrite TodoRead TaskCreate TaskGet"
+        " TaskUpdate TaskList WebFetch WebSearch AskUserQuestion EnterPlanMode ExitPlanMode Skill"
+        " ToolSearch SendMessage ListAgents CronList CronDelete ScheduleWakeup ReportFindings"
+        " DeferredToolPlaceholder ListMcpResources ListMcpResourcesTool ReadMcpResource"
+        " ReadMcpResourceTool ReadMcpResourceDir RefreshMcpTools PushNotification"
+        " ReadNotifications StructuredOutput",
+    ),
+    "codex": _each(
+        {
+            **dict.fromkeys(
+                ("Bash", "shell", "shell_command", "local_shell"), _shell(cwd="workdir")
+            ),
+            **dict.fromkeys(("exec_command", "unified_exec"), _shell("cmd", "workdir")),
+            "apply_patch": _patch("command"),
+            "view_image": _reads("path"),
+            "read_file": _reads("file_path"),
+            "list_dir": _reads("dir_path"),
+            "grep_files": _reads("path"),
+        },
+        "update_plan request_user_input web_search tool_search spawn_agent send_input wait_agent"
+        " resume_agent close_agent list_agents exec get_goal create_goal update_goal"
+        " list_mcp_resources list_mcp_resource_templates read_mcp_resource",
+    ),
+    "gemini": _each(
+        {
+            **dict.fromkeys(("write_file", "replace"), _writes("file_path")),
+            "read_file": _reads("file_path"),
+            "read_many_files": _reads(),
+            **dict.fromkeys(("glob", "grep_search", "search_file_content"), _reads("dir_path")),
+            "list_directory": _reads("dir_path"),
+            "run_shell_command": _shell(cwd="dir_path"),
+        },
+        "google_web_search web_fetch write_todos ask_user activate_skill get_internal_docs"
+        " enter_plan_mode exit_plan_mode update_topic complete_task invoke_agent"
+        " list_mcp_resources read_mcp_resource list_background_processes read_background_output"
+        " tracker_create_task tracker_update_task tracker_get_task tracker_list_tasks"
+        " tracker_add_dependency tracker_visualize",
+    ),
+    "qwen": _each(
+        {
+            **dict.fromkeys(("write_file", "edit"), _writes("file_path")),
+            "notebook_edit": _writes("notebook_path"),
+            **dict.fromkeys(("read_file", "zoom_image", "display_image"), _reads("file_path")),
+            **dict.fromkeys(("glob", "grep_search", "list_directory"), _reads("path")),
+            "agent": _other("isolation"),
+            "lsp": _reads("filePath"),
+            "run_shell_command": _shell(cwd="directory"),
+            "monitor": _shell(cwd="directory"),
+        },
+        "todo_write web_fetch web_search skill exit_plan_mode enter_plan_mode"
+        " ask_user_question cron_list cron_delete loop_wakeup list_agents task_stop task_create"
+        " task_update task_list send_message structured_output tool_call tool_search"
+        " read_mcp_resource report_findings get_goal update_goal propose_goal",
+    ),
+    "opencode": _each(
+        {
+            **dict.fromkeys(("write", "edit"), _writes("filePath")),
+            "apply_patch": _patch("patchText"),
+            "patch": _patch("patchText"),
+            "read": _reads("filePath"),
+            **dict.fromkeys(("glob", "grep", "list"), _reads("path")),
+            "lsp": _reads("filePath"),
+            "bash": _shell(cwd="workdir"),
+        },
+        "todowrite todoread webfetch websearch task skill question plan_exit plan_enter invalid",
+    ),
+}
+
+
+def _multi_edit(params: _Params) -> ToolUse:
+    """Edits of several files in one call of opencode's; each may name its own."""
+    edits = params.get("edits")
+    files = [one for one in edits if isinstance(one, Mapping)] if isinstance(edits, list) else []
+    writes = _paths(params, "filePath")
+    for one in files[: PARTS_MAX + 1]:
+        writes += _paths(one, "filePath")
+    blind = "" if writes and len(files) <= PARTS_MAX else NO_PATH
+    return ToolUse(UseKind.WRITE, writes=tuple(dict.fromkeys(writes)), blind=blind)
+
+
+def _batch(params: _Params) -> ToolUse:
+    """Calls in one call of opencode's: what all of them do; blind where one is, or runs a shell."""
+    calls = params.get("tool_calls")
+    whole = ToolUse(UseKind.WRITE)
+    if not isinstance(calls, list) or not 0 < len(calls) <= PARTS_MAX:
+        return replace(whole, kind=UseKind.UNKNOWN, blind=NOT_KNOWN)
+    for call in calls:
+        given = call if isinstance(call, Mapping) else {}
+        name = str(given.get("tool"))
+        if name == "batch" or name not in TABLES["opencode"]:
+            use = ToolUse(UseKind.UNKNOWN, blind=NOT_KNOWN)
+        else:
+            use = tool_use("opencode", name, given.get("parameters"))
+        if use.kind is UseKind.EXECUTE:
+            use = replace(use, blind="a command in a batch is not read; call it alone")
+        whole = replace(
+            whole,
+            reads=whole.reads + use.reads,
+            writes=whole.writes + use.writes,
+            deletes=whole.deletes + use.deletes,
+            moves=whole.moves + use.moves,
+            blind=whole.blind or use.blind,
+        )
+    return whole if whole.changed or whole.blind else replace(whole, kind=UseKind.READ)
+
+
+TABLES["opencode"] |= {"multiedit": _multi_edit, "batch": _batch}

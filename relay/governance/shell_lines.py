@@ -1,0 +1,399 @@
+"""A shell's line, taken apart into the simple commands that it may run. Pure.
+
+It reads what bash and zsh read in the same way, and gives up (:class:`UnreadableLine`) on the rest:
+functions, ``case``, arrays and whatever else could mean something that is not seen here. A file of
+its own because it knows the shell's grammar only, and nothing of what commands do.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+#: Characters of a line, and of the deepest nesting of commands in commands; the rest is unreadable.
+LINE_MAX, DEPTH_MAX = 256 * 1024, 12
+#: What ends a word.
+_ENDS = " \t\n;&|<>()"
+#: What may stand between ``${`` and ``}``: nothing that assigns, indirects or is evaluated again.
+_EXPANSION = re.compile(r"#?(?:\w+|[?#@*$!-])(?:(?::?[-+?]|%%?|##?)[\w ./,:@%+=*-]*)?")
+#: No names: their values would be evaluated, and may have commands in them.
+_ARITHMETIC = re.compile(r"[ \d+*/%<>!-]*")
+_PARAMETER = re.compile(r"\w+|[?#@*$!-]")
+_OPERATOR = re.compile(r"\d*(<<<|<<-?|<>|<&|<|&>>?|>>|>\||>&|>)")
+_NUMBERED = re.compile(r"\d+[<>]|&>")
+_NAME = re.compile(r"\w+")
+#: Words that stand before a command, and are none.
+_BEFORE = {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "time"}
+_AFTER = {"fi", "done", "}"}
+#: What a word becomes in which a part is known only when it is run.
+ANY = "\ufffc"
+
+
+class UnreadableLine(ValueError):
+    """The line cannot be taken apart; the text says at what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word. ``text`` has :data:`ANY` for what is only known when it is run."""
+
+    text: str
+    #: Unquoted ``* ? [ {`` stand in it, so it may be other words, and several.
+    glob: bool = False
+    #: A part of it is only known when it is run; where that was unquoted, it may be many words.
+    dynamic: bool = False
+    #: It stands at least partly in quotes, so it is no keyword.
+    quoted: bool = False
+    #: It begins with a ``~`` that is the home folder.
+    home: bool = False
+
+    @property
+    def literal(self) -> bool:
+        """Whether it is exactly ``text``."""
+        return not (self.glob or self.dynamic)
+
+
+@dataclass(slots=True)
+class Simple:
+    """One simple command, with what is redirected."""
+
+    words: list[Word] = field(default_factory=list)
+    assignments: list[tuple[str, Word]] = field(default_factory=list)
+    #: What is written by ``>`` and its kin, and read by ``<``.
+    writes: list[Word] = field(default_factory=list)
+    reads: list[Word] = field(default_factory=list)
+    #: What ``<<`` and ``<<<`` give it to read; None without.
+    input: str | None = None
+    #: What stood before it: "" (the first), ``;``, ``&``, ``&&``, ``||``, ``|``, ``(`` or ``)``.
+    after: str = ""
+    #: How deep in subshells it stands; 0 for the shell that the line is given to.
+    depth: int = 0
+    #: It stands in a loop or behind a condition.
+    in_block: bool = False
+
+    @property
+    def empty(self) -> bool:
+        return not (self.words or self.assignments or self.writes or self.reads)
+
+
+def commands_of(line: str) -> list[Simple]:
+    """Every simple command of ``line``, also those in substitutions and subshells, in its order."""
+    if len(line) > LINE_MAX:
+        raise UnreadableLine("it is too long")
+    if "\0" in line:
+        raise UnreadableLine("a character that no shell takes")
+    found: list[Simple] = []
+    _Reader(line, found, 0).read_list("")
+    return found
+
+
+class _Reader:
+    """Reads one text. ``found`` is filled with the commands of this and of all that are in it."""
+
+    def __init__(self, text: str, found: list[Simple], depth: int) -> None:
+        if depth > DEPTH_MAX:
+            raise UnreadableLine("commands in commands too deep")
+        self._text = text
+        self._at = 0
+        self._found = found
+        self._depth = depth
+        self._block = 0
+        self._pending: list[tuple[Simple, str, bool, bool]] = []
+
+    def read_list(self, until: str) -> None:
+        """Read commands up to ``until``, which is "" or ``)``."""
+        after = "" if self._depth == 0 else "("
+        current = self._new(after)
+        while True:
+            self._skip_blanks()
+            char = self._peek()
+            if char == "":
+                if until or self._pending or self._block:
+                    raise UnreadableLine("something that is not closed")
+                self._finish(current)
+                return
+            if char == until:
+                if self._pending or self._block:
+                    raise UnreadableLine("something that is not closed")
+                self._at += 1
+                self._finish(current)
+                return
+            if char == "#":
+                self._at = self._end_of_line()
+            elif char in "\n;&|" and not self._text.startswith("&>", self._at):
+                current = self._next(current)
+            elif char == "(":
+                current = self._subshell(current)
+            elif char in "<>" or _NUMBERED.match(self._text, self._at):
+                self._redirection(current)
+            elif char == ")":
+                raise UnreadableLine("a parenthesis too much")
+            else:
+                self._word_of(current)
+
+    def _new(self, after: str) -> Simple:
+        return Simple(after=after, depth=self._depth, in_block=self._block > 0)
+
+    def _finish(self, current: Simple) -> None:
+        if not current.empty:
+            self._found.append(current)
+
+    def _next(self, current: Simple) -> Simple:
+        """End ``current`` at an operator, and begin the next one."""
+        for operator in ("&&", "||", "|&", ";;", ";&", "\n", ";", "&", "|"):
+            if self._text.startswith(operator, self._at):
+                break
+        if operator in (";;", ";&"):
+            raise UnreadableLine("case")
+        self._at += len(operator)
+        if operator == "&" and self._peek() in ("|", "!"):
+            raise UnreadableLine("&" + self._peek())
+        self._finish(current)
+        if operator == "\n":
+            self._bodies()
+        return self._new({"\n": ";", "|&": "|"}.get(operator, operator))
+
+    def _subshell(self, current: Simple) -> Simple:
+        if not current.empty or self._text.startswith("((", self._at):
+            raise UnreadableLine("a parenthesis in a command")
+        self._at += 1
+        self._inner(")")
+        self._skip_blanks()
+        self._nothing_behind("a parenthesis")
+        return self._new(")")
+
+    def _nothing_behind(self, what: str) -> None:
+        self._skip_blanks()
+        if self._peek() not in ("", *"\n;&|)<>") and not _NUMBERED.match(self._text, self._at):
+            raise UnreadableLine(f"something behind {what}")
+
+    def _inner(self, until: str) -> None:
+        """Read the commands of a subshell or a substitution that begins here."""
+        if self._pending:
+            raise UnreadableLine("a here-document before a substitution")
+        reader = _Reader(self._text, self._found, self._depth + 1)
+        reader._at = self._at  # the same text, further on
+        reader.read_list(until)
+        self._at = reader._at
+
+    def _word_of(self, current: Simple) -> None:
+        word = self._word()
+        plain = word.literal and not word.quoted
+        if not current.words and not current.assignments:
+            if plain and word.text in _BEFORE:
+                self._block += word.text in ("if", "while", "until", "{")
+                current.in_block = current.in_block or self._block > 0
+                return
+            if plain and word.text in _AFTER:
+                self._block -= 1
+                if self._block < 0:
+                    raise UnreadableLine(f"{word.text} without its beginning")
+                self._nothing_behind(word.text)
+                return
+            if plain and word.text == "for":
+                self._for()
+                return
+            if plain and word.text in ("case", "select", "function", "coproc", "repeat", "foreach"):
+                raise UnreadableLine(word.text)
+        if not current.words:
+            name, equals, _ = word.text.partition("=")
+            if equals and _NAME.fullmatch(name.removesuffix("+")):
+                current.assignments.append((name.removesuffix("+"), word))
+                return
+        if self._peek() == "(":
+            raise UnreadableLine("a parenthesis in a word")
+        current.words.append(word)
+
+    def _for(self) -> None:
+        """Skip ``NAME in WORDS`` up to the separator; what is substituted in it is read."""
+        self._skip_blanks()
+        if not _NAME.fullmatch(self._word().text):
+            raise UnreadableLine("for")
+        self._skip_blanks()
+        if self._peek() not in ";\n":
+            if self._word().text != "in":
+                raise UnreadableLine("for")
+            while self._skip_blanks() and self._peek() not in ("", ";", "\n"):
+                if self._peek() in _ENDS:
+                    raise UnreadableLine("for")
+                self._word()
+        self._block += 1
+
+    def _word(self) -> Word:
+        text: list[str] = []
+        glob = dynamic = quoted = home = False
+        begin = self._at
+        while (char := self._peek()) and char not in _ENDS:
+            first = self._at == begin
+            self._at += 1
+            if char == "'":
+                end = self._text.find("'", self._at)
+                if end < 0:
+                    raise UnreadableLine("a quote that is not closed")
+                text.append(self._text[self._at : end])
+                self._at, quoted = end + 1, True
+            elif char == '"':
+                dynamic |= self._double_quoted(text)
+                quoted = True
+            elif char == "\\":
+                if not (escaped := self._peek()):
+                    raise UnreadableLine("a backslash at the end")
+                self._at += 1
+                if escaped != "\n":
+                    text.append(escaped)
+                    quoted = True
+            elif char in "$`":
+                dynamic |= self._expansion(char, text, in_quotes=False)
+            else:
+                home |= first and char == "~"
+                # The last ones are globs, or the place of a command, in zsh.
+                glob |= char in "*?[{^#" or (first and char == "=")
+                text.append(char)
+        if self._peek() == "(":
+            raise UnreadableLine("a parenthesis in a word")
+        if self._pending and "\n" in self._text[begin : self._at]:
+            raise UnreadableLine("a here-document before a line that goes on")
+        word = "".join(text)
+        if word in ("[", "[[", "{"):
+            glob = False
+        dynamic |= home and word != "~" and not word.startswith("~/")
+        return Word(word, glob, dynamic, quoted, home)
+
+    def _double_quoted(self, text: list[str]) -> bool:
+        dynamic = False
+        while char := self._peek():
+            self._at += 1
+            if char == '"':
+                return dynamic
+            if char == "\\" and self._peek() in ("$", "`", '"', "\\", "\n"):
+                text.append(self._peek().strip("\n"))
+                self._at += 1
+            elif char in "$`":
+                dynamic |= self._expansion(char, text, in_quotes=True)
+            else:
+                text.append(char)
+        raise UnreadableLine("a quote that is not closed")
+
+    def _expansion(self, char: str, text: list[str], *, in_quotes: bool) -> bool:
+        """Read what ``$`` or a backtick begins; whether it is more than the character itself."""
+        rest = self._text
+        if char == "`":
+            end = rest.find("`", self._at)
+            inside = rest[self._at : end]
+            if end < 0 or "\\" in inside:
+                raise UnreadableLine("backticks")
+            _Reader(inside, self._found, self._depth + 1).read_list("")
+            self._at = end + 1
+        elif rest.startswith("((", self._at):
+            end = rest.find("))", self._at)
+            if end < 0 or not _ARITHMETIC.fullmatch(rest[self._at + 2 : end]):
+                raise UnreadableLine("arithmetic")
+            self._at = end + 2
+        elif rest.startswith("(", self._at):
+            self._at += 1
+            self._inner(")")
+        elif rest.startswith("{", self._at):
+            end = rest.find("}", self._at)
+            if end < 0 or not _EXPANSION.fullmatch(rest[self._at + 1 : end]):
+                raise UnreadableLine("${…}")
+            self._at = end + 1
+        elif rest.startswith(("'", '"'), self._at) and not in_quotes:
+            raise UnreadableLine("$ before a quote")
+        elif rest.startswith("[", self._at):
+            raise UnreadableLine("$[")
+        elif name := _PARAMETER.match(rest, self._at):
+            self._at = name.end()
+            if self._peek() == "[":
+                raise UnreadableLine("an index")
+        elif self._peek() in ("", " ", "\t", "\n") or (in_quotes and self._peek() in '"|)/'):
+            text.append(char)
+            return False
+        else:
+            raise UnreadableLine("$" + self._peek())
+        text.append(ANY)
+        return True
+
+    def _redirection(self, current: Simple) -> None:
+        match = _OPERATOR.match(self._text, self._at)
+        assert match is not None
+        operator = match[1]
+        self._at = match.end()
+        if operator in ("<", ">") and self._peek() == "(":
+            self._at += 1
+            self._inner(")")
+            current.words.append(Word(ANY, dynamic=True))
+            return
+        if self._peek() in ("!", "|", "&", "(", "<", ">"):
+            raise UnreadableLine(operator + self._peek())
+        self._skip_blanks()
+        before = self._at
+        word = self._word()
+        if self._at == before:
+            raise UnreadableLine("a redirection to nothing")
+        if operator in ("<<", "<<-"):
+            if not word.literal:
+                raise UnreadableLine("the end of a here-document")
+            self._pending.append((current, word.text, word.quoted, operator == "<<-"))
+            current.input = ""
+        elif operator == "<<<":
+            current.input = word.text
+        elif operator == "<":
+            current.reads.append(word)
+        elif operator == "<&" or (operator == ">&" and re.fullmatch(r"\d+-?|-", word.text)):
+            if not re.fullmatch(r"\d+-?|-", word.text):
+                raise UnreadableLine(operator)
+        else:
+            current.writes.append(word)
+
+    def _bodies(self) -> None:
+        """Read the here-documents that were announced on the line that has just ended."""
+        for simple, end, quoted, tabs in self._pending:
+            lines: list[str] = []
+            while True:
+                if self._at >= len(self._text):
+                    raise UnreadableLine("a here-document that is not closed")
+                stop = self._end_of_line()
+                line = self._text[self._at : stop]
+                self._at = stop + 1
+                line = line.lstrip("\t") if tabs else line
+                if line == end:
+                    break
+                # Some shells end it here, too, or read on behind the backslash.
+                if line.strip().startswith(end or ")") or (not quoted and line.endswith("\\")):
+                    raise UnreadableLine("the end of a here-document")
+                lines.append(line)
+            body = "\n".join(lines)
+            simple.input = body if quoted else self._expanded(body)
+        self._pending = []
+        self._at = min(self._at, len(self._text))
+
+    def _expanded(self, body: str) -> str:
+        """A here-document's text, in which the shell runs substitutions."""
+        reader = _Reader(body, self._found, self._depth + 1)
+        text: list[str] = []
+        while char := reader._peek():
+            reader._at += 1
+            if char == "\\" and reader._peek() in ("$", "`", "\\"):
+                text.append(reader._peek())
+                reader._at += 1
+            elif char in "$`":
+                reader._expansion(char, text, in_quotes=True)
+            else:
+                text.append(char)
+        return "".join(text)
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _skip_blanks(self) -> bool:
+        while True:
+            if self._peek() in (" ", "\t") and self._peek():
+                self._at += 1
+            elif self._text.startswith("\\\n", self._at):
+                self._at += 2
+            else:
+                return True
+
+    def _end_of_line(self) -> int:
+        end = self._text.find("\n", self._at)
+        return len(self._text) if end < 0 else end
