@@ -21,7 +21,7 @@ LINES_MAX = 2 * 1024 * 1024
 #: the last difference is one range, because telling them apart would take seconds.
 _PAIRS_MAX = 4_000_000
 #: Bytes of a file whose syntax tree is looked at.
-_SYNTAX_MAX = 512 * 1024
+_SYNTAX_MAX = 256 * 1024
 _CONFIG_ENDINGS = frozenset(
     (".cfg", ".conf", ".config", ".env", ".gradle", ".hcl", ".ini", ".json", ".json5", ".jsonc")
     + (".lock", ".plist", ".properties", ".tf", ".toml", ".xml", ".yaml", ".yml")
@@ -132,7 +132,7 @@ def _line_ranges(old: bytes, new: bytes) -> tuple[tuple[LineRange, ...], tuple[L
     if len(was_middle) * len(now_middle) > _PAIRS_MAX:
         hunks = [(0, len(was_middle), 0, len(now_middle))]
     else:
-        matcher = difflib.SequenceMatcher(None, was_middle, now_middle, autojunk=False)
+        matcher = difflib.SequenceMatcher(None, was_middle, now_middle)
         hunks = [found[1:] for found in matcher.get_opcodes() if found[0] != "equal"]
     ranges = [
         _range(now, start + first, start + last) for _, _, first, last in hunks if last > first
