@@ -10,6 +10,7 @@ import sys
 import time
 
 from relay.core.errors import RelayError, UsageError
+from relay.governance.governed_paths import governed_root
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,13 +32,14 @@ class Choices:
     """What the caller that wraps ``command`` wants of the run; None where it is left to relay.
 
     With ``session_factory`` the session is a copy of this process with that configuration, of
-    which ``known`` tells. ``exclusive``: this process exits afterwards.
+    which ``known`` tells. ``exclusive``: this process exits afterwards. ``ungoverned``: no intent
+    limits the agent in a governed project, which only the person may want.
     """
 
     __slots__ = (
         *("command", "name", "task", "config", "primer", "record", "record_input", "overwrite"),
         *("title", "takes"),
-        *("session_factory", "known", "exclusive"),
+        *("session_factory", "known", "exclusive", "ungoverned"),
     )
 
     def __init__(
@@ -56,6 +58,7 @@ class Choices:
         session_factory: Callable[[], LoadedConfig] | None = None,
         known: Known | None = None,
         exclusive: bool = False,
+        ungoverned: bool = False,
     ) -> None:
         self.command = command
         self.name = name
@@ -70,6 +73,7 @@ class Choices:
         self.session_factory = session_factory
         self.known = known
         self.exclusive = exclusive
+        self.ungoverned = ungoverned
 
 
 class CannotRun(RelayError):
@@ -87,12 +91,13 @@ def run(choices: Choices) -> int:
 
     Death by signal n is -n, as subprocess has it. Raises RelayError before anything starts. Where
     relay has no place for its files (a full disk, a folder that cannot be written) the command
-    runs without relay, which is said: no trouble of relay's keeps an agent from starting.
+    runs without relay, which is said: no trouble of relay's keeps an agent from starting, except in
+    a governed project.
     """
     try:
         return _run(choices)
     except RelayError as error:
-        if error.code != "state_dir":
+        if error.code != "state_dir" or governed_root(_cwd()):
             raise
         return _run_without(choices, error)
 
@@ -128,9 +133,15 @@ def _run(choices: Choices) -> int:
     find_program(command[0], os.environ.get("PATH"))
     if config is not None and not os.path.isfile(config):
         raise UsageError(f"no such configuration file: {config}", hint="make one with: relay init")
+    cwd = _cwd()
+    governed = governed_root(cwd)
     started_ms = time.time_ns() // 1_000_000
     run_id = new_ulid(started_ms)
     home = Home.from_env()
+    if governed and choices.ungoverned:
+        from relay.broker.client import check_person
+
+        check_person(home, "start an agent that no intent limits")
     for path in home.create():
         print(f"relay: others could write to {path}: it is closed to them now", file=sys.stderr)
     claim = names.claim(home, choices.name, command[0], run_id)
@@ -140,14 +151,16 @@ def _run(choices: Choices) -> int:
             _say_not_applied(home, config)
         if choices.exclusive:
             signals.raise_endings()
-        listeners, about = _introduction(home, choices, claim.name, run_id)
+        listeners, about = _introduction(home, choices, claim.name, run_id, governed)
         sockets = [fd for fd in (listeners.unix, listeners.tcp) if fd is not None]
         facts: dict[str, object] = {
             "run_id": run_id,
             "name": claim.name,
             "command": command,
-            "cwd": _cwd(),
+            "cwd": cwd,
             "started_ms": started_ms,
+            "governed": governed,
+            "ungoverned": bool(governed) and choices.ungoverned,
         }
         return _run_with(home, choices, about, listeners, facts)
     except BaseException:
@@ -185,13 +198,19 @@ def find_program(command: str, path: str | None) -> str:
     raise CannotRun(f"command not found: {command}", 127, hint)
 
 
-def _introduction(home: Home, choices: Choices, name: str, run_id: str) -> tuple[Listeners, Run]:
+def _introduction(
+    home: Home, choices: Choices, name: str, run_id: str, governed: str
+) -> tuple[Listeners, Run]:
     """The sockets of this run, and what a planner is told of it."""
     from relay.agents import launch
     from relay.core.ids import RUN_TOKEN
     from relay.pump.spawn import Listeners
 
     known = _known(home, choices)
+    if governed and not choices.ungoverned:
+        from relay.governance.governed_start import with_governance
+
+        known = with_governance(known)
     listeners = Listeners(
         home.session_socket(run_id), launch.wants_tcp(choices.command, known.hooks)
     )
@@ -219,6 +238,10 @@ def _run_with(
     from relay.pump import run as terminal
 
     plan = launch.plan(choices.command, dict(os.environ), about)
+    if facts["governed"] and not choices.ungoverned:
+        from relay.governance.governed_start import check_start
+
+        check_start(str(facts["governed"]), choices.command[0], plan.profile, plan.data)
     program = _program(home, about, plan, choices.config)
     session = _session(home, choices, about, plan, facts, listeners)
     recording = None

@@ -36,6 +36,8 @@ Options:
   --type HOW      how messages are typed: "line" (one line and Enter, whenever
                   COMMAND rests) or "paste"; default: as its terminal shows
   --no-primer     do not tell the agent how to talk to others
+  --ungoverned    in a governed project: let it write without an intent, which
+                  is written to the trace
   --help          show this help
 
 COMMAND runs in a terminal of its own with the same keys, output, signals and
@@ -102,6 +104,7 @@ def wrap(options: Options) -> int:
         title=options.title,
         takes=options.type,
         exclusive=True,
+        ungoverned=options.ungoverned,
     )
     return run(choices)
 
@@ -110,7 +113,7 @@ def _declared() -> Parser:
     parser = Parser("relay wrap", stops=True)
     for name in ("--name", "--task", "--config", "--record", "--type"):
         parser.add_argument(name)
-    for name in ("--no-primer", "--record-input", "--overwrite", "--title"):
+    for name in ("--no-primer", "--record-input", "--overwrite", "--title", "--ungoverned"):
         parser.add_argument(name, action="store_true")
     parser.add_argument("command", nargs="*")
     parser.set_defaults(run=wrap)

@@ -1,0 +1,58 @@
+"""What a start in a governed project needs: hooks in the agent, or a person who does without them.
+
+Read before the agent starts, so little is imported. Wrapped runs and headless turns both begin so.
+"""
+
+from __future__ import annotations
+
+import os
+
+from relay.agents.launch import TOOL_EVENTS
+from relay.config.manifest import Known
+from relay.core.errors import RelayError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+#: The namespace of the directives by which an agent selects its intent.
+NAMESPACE = "intent"
+
+
+class NotGoverned(RelayError):
+    """The program cannot be governed, and the project demands it."""
+
+    code = "not_governed"
+
+
+def with_governance(known: Known) -> Known:
+    """What is known of a configuration, and what governance adds: its hooks and its namespace."""
+    own, *others = known.namespaces
+    namespaces = dict.fromkeys((own, NAMESPACE, *others))
+    return Known(tuple(namespaces), tuple(dict.fromkeys((*known.hooks, *TOOL_EVENTS))))
+
+
+def why_not(kind: str, data: Mapping[str, Any]) -> str:
+    """Why the tool calls of a program do not reach the gate; "" where they do.
+
+    ``kind`` and ``data`` are the profile and the data of its launch plan.
+    """
+    if all(event in data.get("gates", ()) for event in TOOL_EVENTS):
+        return ""
+    if data.get("ungated"):
+        return str(data["ungated"])
+    if kind == "command":  # ``codex exec``, ``claude mcp``
+        return "what is no conversation in this terminal gets no hooks"
+    return f"{kind or 'it'} has no hooks by which its writes could be refused"
+
+
+def check_start(root: str, program: str, kind: str, data: Mapping[str, Any]) -> None:
+    """Raises NotGoverned for a program that would work in the project ``root`` ungoverned."""
+    if why := why_not(kind, data):
+        raise NotGoverned(
+            f"{os.path.basename(program)} is not started, because {root} is governed and it"
+            f" cannot be: {why}",
+            hint="mend that or start another agent; where you want it to write freely, add"
+            " --ungoverned after relay wrap, which is written to the trace",
+        )
