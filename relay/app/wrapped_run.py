@@ -11,6 +11,7 @@ import time
 
 from relay.core.errors import RelayError, UsageError
 from relay.governance.governed_paths import governed_root
+from relay.pump.agent_process import CannotRun, find_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,16 +75,6 @@ class Choices:
         self.known = known
         self.exclusive = exclusive
         self.ungoverned = ungoverned
-
-
-class CannotRun(RelayError):
-    """COMMAND cannot be started; the statuses are the shell's."""
-
-    code = "cannot_run"
-
-    def __init__(self, message: str, status: int, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.exit_status = status
 
 
 def run(choices: Choices) -> int:
@@ -175,27 +166,6 @@ def _run(choices: Choices) -> int:
 def exit_status(status: int) -> int:
     """What a shell makes of a status that is -n for signal n: 128 + n."""
     return 128 - status if status < 0 else status
-
-
-def find_program(command: str, path: str | None) -> str:
-    """The file that ``command`` names, looked for as execvp(3) does. Raises CannotRun."""
-    if "/" in command:
-        candidates = [command]
-    else:
-        folders = (os.defpath if path is None else path).split(os.pathsep)
-        candidates = [os.path.join(folder or ".", command) for folder in folders]
-    refused = ""
-    for candidate in candidates:
-        if os.path.isfile(candidate):
-            if os.access(candidate, os.X_OK):
-                return candidate
-            refused = refused or candidate
-        elif "/" in command and os.path.isdir(candidate):
-            raise CannotRun(f"{command} is a directory", 126, "give a program to run")
-    if refused:
-        raise CannotRun(f"{refused} is not executable", 126, f"make it so with: chmod +x {refused}")
-    hint = "check the spelling" if "/" in command else "check the spelling, or install it (PATH)"
-    raise CannotRun(f"command not found: {command}", 127, hint)
 
 
 def _introduction(

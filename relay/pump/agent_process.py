@@ -11,6 +11,7 @@ import os
 import select
 
 from relay.core import descriptors
+from relay.core.errors import RelayError
 from relay.pump import monitor, tty
 
 Event = tuple[bytes, int]
@@ -136,3 +137,34 @@ def _control_terminal(slave: int) -> None:
     import termios
 
     fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+
+class CannotRun(RelayError):
+    """COMMAND cannot be started; the statuses are the shell's."""
+
+    code = "cannot_run"
+
+    def __init__(self, message: str, status: int, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.exit_status = status
+
+
+def find_program(command: str, path: str | None) -> str:
+    """The file that ``command`` names, looked for as execvp(3) does. Raises CannotRun."""
+    if "/" in command:
+        candidates = [command]
+    else:
+        folders = (os.defpath if path is None else path).split(os.pathsep)
+        candidates = [os.path.join(folder or ".", command) for folder in folders]
+    refused = ""
+    for candidate in candidates:
+        if os.path.isfile(candidate):
+            if os.access(candidate, os.X_OK):
+                return candidate
+            refused = refused or candidate
+        elif "/" in command and os.path.isdir(candidate):
+            raise CannotRun(f"{command} is a directory", 126, "give a program to run")
+    if refused:
+        raise CannotRun(f"{refused} is not executable", 126, f"make it so with: chmod +x {refused}")
+    hint = "check the spelling" if "/" in command else "check the spelling, or install it (PATH)"
+    raise CannotRun(f"command not found: {command}", 127, hint)

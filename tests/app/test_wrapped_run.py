@@ -16,6 +16,7 @@ from relay.agents.launch import Launch, Run
 from relay.app import wrapped_run
 from relay.config import names
 from relay.core.paths import Home
+from relay.pump.agent_process import CannotRun
 from tests.pump.outer import DRIVER, Fake, stop_sessions
 
 
@@ -88,7 +89,7 @@ def test_a_run_that_does_not_begin_leaves_nothing_behind(
 
     monkeypatch.setattr(launch, "plan", planned)
     before = set(os.listdir("/dev/fd"))
-    with pytest.raises(wrapped_run.CannotRun):
+    with pytest.raises(CannotRun):
         wrapped_run.run(wrapped_run.Choices([str(qwen)], name="Ann"))
     assert set(os.listdir("/dev/fd")) == before
     home = Home(str(isolated_home))
