@@ -41,8 +41,10 @@ other words before the @.
 """
 
 _BUILT_IN = {
+    "intent": "This project is governed: before you change a file, select an intent with a line "
+    "@intent:select ID (or `relay intent select ID`); `relay intent list` shows them.",
     "memory": "In the same way @memory:save TEXT keeps a fact for later sessions of this project, "
-    "@memory:search WORDS finds it, @memory:forget ID removes it."
+    "@memory:search WORDS finds it, @memory:forget ID removes it.",
 }
 
 

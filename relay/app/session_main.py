@@ -26,6 +26,7 @@ from relay.config.settings import Settings
 from relay.core.errors import RelayError
 from relay.core.log import Log, LogStream
 from relay.core.paths import Home
+from relay.governance.governance_addon import register_intents
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import BUILTIN, Registry
 from relay.memory.session_addon import register_memory
@@ -122,7 +123,9 @@ async def serve(start: Start) -> None:
         if await _gone(pump):
             home.remove_run(start.args["run_id"])
         return
-    config = await _configuration(start, home)
+    config = await _configuration(start, home, guarded=bool(hello.facts.get("guarded", True)))
+    if hello.facts.get("governed"):
+        register_intents(config.registry)
     problems = [*config.not_applied, *config.hook_problems[:HOOK_PROBLEMS_MAX]]
     parts = SessionParts(start, hello, checkpoint, config, problems, link, queue, home)
     driver = parts.driver
@@ -153,12 +156,12 @@ async def _gone(parent: int) -> bool:
     return True
 
 
-async def _configuration(start: Start, home: Home) -> LoadedConfig:
+async def _configuration(start: Start, home: Home, *, guarded: bool = True) -> LoadedConfig:
     """The user's handlers with relay's own, and what is wrong with the configuration if anything.
 
     A configuration that cannot be used costs its handlers and, because it may have chosen where
-    they are, the memories, never the agent or the messages. Where
-    the agent was started with gates for it, they stay shut: what it guards nobody knows now.
+    they are, the memories, never the agent or the messages. Where the agent was started with gates
+    for it (``guarded``), they stay shut: what it guards nobody knows now.
     """
     config = start.config
     if config is None:
@@ -179,7 +182,8 @@ async def _configuration(start: Start, home: Home) -> LoadedConfig:
     else:
         config = await asyncio.to_thread(with_hook_files, config, start.args["cwd"], home)
     launch = start.args.get("launch") or {}
-    if HookEventName.BEFORE_TOOL.value in launch.get("gates", ()) and config.unguarded:
+    gates = launch.get("gates", ()) if guarded else ()
+    if HookEventName.BEFORE_TOOL.value in gates and config.unguarded:
         _stay_shut(config.registry, config.unguarded)
         if config.unguarded not in config.not_applied:
             config = replace(config, not_applied=(*config.not_applied, config.unguarded))

@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 import os
 import socket
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from relay.agents.base import AgentAdapter, AgentStart
-from relay.agents.context_door import door_of
 from relay.agents.interpreters import has_terminal, pager_in_front
 from relay.agents.known_agents import (
     answers_once,
@@ -23,18 +21,17 @@ from relay.agents.known_agents import (
     ungated,
     untold,
 )
+from relay.app.session_add_ons import AddOnMaker, now_ms
 from relay.app.session_broker import RegisteredBroker
 from relay.config.load import LoadedConfig
 from relay.core.agent_names import owner_name
 from relay.core.environment import original, takes_utf8
 from relay.core.ids import new_ulid
-from relay.core.json_text import named
 from relay.core.paths import Home
 from relay.core.plain import encodable
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName
 from relay.hooks.run_functions import FunctionRunner
-from relay.memory.session_addon import MemoryAddOn, Recall, about
 from relay.memory.session_store import MemoryGate, chosen
 from relay.protocol.nested_wrap import NestedOutput
 from relay.screen.line_source import make_source
@@ -62,7 +59,6 @@ from relay.session.session_events import (
     HookReported,
     PumpCheckpoint,
     PumpHello,
-    SourcesRead,
 )
 from relay.session.sources import SourceSelector
 from relay.session.steering import Steering
@@ -73,7 +69,7 @@ from relay.session.typing_channel import TypingChannel
 from relay.session.typing_policy import Guards
 
 if TYPE_CHECKING:
-    from relay.memory.last_words import LastWords
+    pass
 
 #: When a hook's answer takes longer, the agent's records are read meanwhile. Seconds.
 _HELD_UP = 0.05
@@ -287,24 +283,14 @@ class SessionParts:
         reports = BrokerReports(broker, queue, tasks, run_id=run.run_id, **run_facts)
         deliveries = self._make_deliveries(reports)
         loop = asyncio.get_running_loop()
-        actions = SessionActions(loop, queue, broker, run, _now_ms)
-        known = (about(run.task, run.cwd), run.run_id, run.project)
-        recall = Recall(*known, lambda: actions.looked_for_memories)
-        memories = MemoryAddOn(
-            broker.request,
-            actions.answer,
-            self._note,
-            tasks.spawn,
-            changed=lambda: queue.post(SourcesRead()),
-            last_words=self._last_words(config, broker),
-            door=door_of(self._launch),
-            recall=recall if config.settings.memory.inject_on_start else None,
-        )
-        memories.restore(self._checkpoint.state.get("memory", []))
+        actions = SessionActions(loop, queue, broker, run, now_ms)
+        maker = AddOnMaker(run, broker, actions, tasks, queue, self._launch, self._checkpoint.state)
+        memories = maker.memory(config)
+        governance = maker.governance(self._home, self._kind, self._hello)
         kept: dict[str, Checkpointed] = {"memory": memories, "prompt": self._prompt}
         if self._adapter is not None:
             kept["native"] = self._adapter
-        kept |= {"turns": self._turns, "gate": self._turns.gate}
+        kept |= {"turns": self._turns, "gate": self._turns.gate, "governance": governance}
         session = Session(
             run,
             self._registry,
@@ -313,8 +299,8 @@ class SessionParts:
             self._adapter,
             kept,
             self._turns,
-            new_id=lambda: new_ulid(_now_ms()),
-            now_ms=_now_ms,
+            new_id=lambda: new_ulid(now_ms()),
+            now_ms=now_ms,
         )
         identity = Identity(run.name, run.name, run.run_id, run.cwd, run.env, run.task)
         context = Context(identity, actions, session.output, session.messages)
@@ -327,12 +313,14 @@ class SessionParts:
             queue,
             tasks,
             env=run.env,
+            add_ons={"governance": governance.ask},
         )
         steering = None
         if self._adapter is not None and (injection := self._adapter.injection) is not None:
             steering = Steering(deliveries, injection, reports, tasks, self._clock)
         codec, gate = make_hook_codec(self._kind), self._turns.gate.refuses
-        self._gate = ToolHookEndpoint(codec, hooks.engine, queue, steering, gate) if codec else None
+        given = (hooks.engine, queue, steering, gate, governance)
+        self._gate = ToolHookEndpoint(codec, *given) if codec else None
         services = Services(
             pump=self._link,
             broker=broker,
@@ -344,7 +332,7 @@ class SessionParts:
             actions=actions,
             identity=identity,
             hooks=hooks,
-            add_ons={"memory": memories},
+            add_ons={"memory": memories, "intent": governance},
             tasks=tasks,
         )
         return SessionDriver(queue, session, services, self._clock)
@@ -370,7 +358,7 @@ class SessionParts:
         steers = adapter is not None and (adapter.steers or adapter.injection is not None)
         gate = gate_of_run(self._kind, self._launch, self._checkpoint.state)
         told = (channels.at_prompt, self._guards.quiet_for, gate)
-        turns = self._turns = TurnReports(self._sources, _now_ms, *told)
+        turns = self._turns = TurnReports(self._sources, now_ms, *told)
         turns.restore(self._checkpoint.state.get("turns"), self._clock())
         return DeliveryQueue(
             channels,
@@ -382,19 +370,5 @@ class SessionParts:
             settling=turns.settling,
         )
 
-    def _last_words(self, config: LoadedConfig, broker: Broker) -> LastWords | None:
-        llm = config.settings.memory.llm
-        if not config.settings.memory.auto_save or llm is None:
-            return None
-        from relay.memory.last_words import LastWords  # nothing of it is imported without
-
-        return LastWords(
-            llm, self._run.env, broker.request, self._note, project=named(self._run.project) or None
-        )
-
     def _note(self, text: str) -> None:
         self._queue.post(PersonNote(text))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

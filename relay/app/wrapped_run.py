@@ -142,7 +142,12 @@ def _run(choices: Choices) -> int:
             _say_not_applied(home, config)
         if choices.exclusive:
             signals.raise_endings()
-        listeners, about = _introduction(home, choices, claim.name, run_id, governed)
+        known = own = _known(home, choices)
+        if governed and not choices.ungoverned:
+            from relay.governance.governed_start import with_governance
+
+            known = with_governance(own)
+        listeners, about = _introduction(home, choices, claim.name, run_id, known)
         sockets = [fd for fd in (listeners.unix, listeners.tcp) if fd is not None]
         facts: dict[str, object] = {
             "run_id": run_id,
@@ -152,6 +157,7 @@ def _run(choices: Choices) -> int:
             "started_ms": started_ms,
             "governed": governed,
             "ungoverned": bool(governed) and choices.ungoverned,
+            "guarded": "BeforeTool" in own.hooks,
         }
         return _run_with(home, choices, about, listeners, facts)
     except BaseException:
@@ -169,18 +175,13 @@ def exit_status(status: int) -> int:
 
 
 def _introduction(
-    home: Home, choices: Choices, name: str, run_id: str, governed: str
+    home: Home, choices: Choices, name: str, run_id: str, known: Known
 ) -> tuple[Listeners, Run]:
     """The sockets of this run, and what a planner is told of it."""
     from relay.agents import launch
     from relay.core.ids import RUN_TOKEN
     from relay.pump.spawn import Listeners
 
-    known = _known(home, choices)
-    if governed and not choices.ungoverned:
-        from relay.governance.governed_start import with_governance
-
-        known = with_governance(known)
     listeners = Listeners(
         home.session_socket(run_id), launch.wants_tcp(choices.command, known.hooks)
     )

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from relay.core.message import AgentState
+
 
 @dataclass(frozen=True)
 class AddOnCommand:
@@ -32,6 +34,9 @@ class AddOn(Protocol):
 
     def said(self, texts: list[str]) -> None:
         """The agent said these lines."""
+
+    def state_changed(self, state: AgentState) -> None:
+        """The agent does something else now."""
 
     def agent_gone(self) -> None:
         """Nobody can be told anything any more."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from relay.config.memory_settings import MemorySettings
 from relay.core.errors import BrokerUnavailable, RelayError, Timeout
 from relay.core.json_text import named
+from relay.core.message import AgentState
 from relay.core.suggest import did_you_mean
 from relay.hooks.add_ons import AddOnCommand
 from relay.hooks.context import Context
@@ -162,6 +163,9 @@ class MemoryAddOn:
         """The agent said these lines: auto_save may want them."""
         if self._last_words is not None:
             self._last_words.said(texts)
+
+    def state_changed(self, state: AgentState) -> None:
+        """Memories have nothing to do with turns."""
 
     async def end(self) -> None:
         """Hand over what auto_save has kept."""

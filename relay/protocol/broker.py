@@ -88,7 +88,7 @@ Ops (``?`` marks what may be left out):
               {correlation_id?, event_name, input}, its response an aggregated_record of
               relay.hooks.hook_log with the event and the correlation id. Not for agents, but
               each may ask its own session (``agent`` is left out then) for the kind
-              ``governance``, whose requests relay.governance.session_addon describes.
+              ``governance``, whose requests relay.governance.governance_addon describes.
 ``answer``    id, response or error (the fields of one) -> taken. Only from the session that was
               asked.
 ``approval_ask`` id, tool, what, why, intent, root, cwd, asked_ms, seconds -> granted, by, note.

@@ -219,6 +219,8 @@ class SessionDriver:
             case commands.TurnChanged():
                 if services.steering is not None:
                     services.steering.state_changed(command.state)
+                for add_on in services.add_ons.values():
+                    add_on.state_changed(command.state)
             case commands.CheckSteered():
                 if services.steering is not None:
                     self._report_seen(services.steering.landed())

@@ -1,0 +1,362 @@
+"""Governance as one wrapped agent has it: asked around its tool calls, told of intents.
+
+It knows from the agent's start, or from the next call on, that the project is governed; the root
+that it has found then stays for the run. ``@intent:select``, ``learn``, ``list`` and ``status`` are
+done in the order in which they were said, and answered by a message.
+
+The same comes from outside as requests of the kind "governance" (the broker's op ``ask``): {"do":
+"select", "id"}, {"do": "learn", "text"}, {"do": "list"}, {"do": "status"}, and {"do": "set_status",
+"id", "status"}: what is selected is done, or blocked. Each is answered with {"text", "intent"}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from relay.agents.hook_codec import AgentHookCall, text_of
+from relay.agents.tool_uses import UseKind, tool_use
+from relay.core.errors import RelayError, UsageError, only_the_person
+from relay.core.message import AgentState
+from relay.core.suggest import did_you_mean
+from relay.core.visible import visible
+from relay.governance import refusals
+from relay.governance.gate import Gate, GateCall
+from relay.governance.governed_paths import governed_root
+from relay.governance.governed_start import NAMESPACE
+from relay.governance.intent_context import intent_context, reminder, rules
+from relay.governance.intents import Status
+from relay.governance.intents_file import IntentsFile
+from relay.governance.trace import Trace
+from relay.governance.trace_records import TraceEntry, TraceKind
+from relay.hooks.add_ons import AddOnCommand
+from relay.hooks.context import Context
+from relay.hooks.registry import BUILTIN, Registry
+
+if TYPE_CHECKING:
+    from relay.agents.context_door import ContextDoor
+
+ACTIONS = ("select", "learn", "list", "status")
+#: Commands that wait; beyond it the agent is told.
+PENDING_MAX = 100
+UNGOVERNED = "ungoverned"
+
+
+def register_intents(registry: Registry) -> None:
+    """Add the handlers of intents; what the user's configuration overrides does not run."""
+    for action in ACTIONS:
+        registry.add_pattern(NAMESPACE, action, intent, source=BUILTIN)
+
+
+def intent(target: str, message: str, ctx: Context) -> None:
+    """``@intent:select INT-001``, and so on for the other ACTIONS."""
+    ctx.intent(target, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Governed:
+    """A governed project, as one agent's session works with it."""
+
+    root: str
+    gate: Gate
+    intents: IntentsFile
+    trace: Trace
+    close: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class GovernedAgent:
+    """The agent, and what is known of its start."""
+
+    name: str
+    run: str
+    kind: str
+    cwd: str
+    person: str
+    #: The governed folder at its start; "": there was none.
+    root: str = ""
+    #: The person wants it to write without an intent.
+    ungoverned: bool = False
+    #: Why its tool calls do not come here; "" where they do.
+    ungated: str = ""
+
+
+@dataclass(slots=True)
+class GovernanceCheckpoint:
+    """The part of the checkpoint."""
+
+    root: str = ""
+    pending: list[dict[str, Any]] = field(default_factory=list)
+
+
+class GovernanceAddOn:
+    """Governs one agent.
+
+    ``open_project(root)`` opens what the gate needs, and may raise RelayError. ``answer(id, text)``
+    tells the agent what came of a command, once; ``note(text)`` is for the person. ``changed()`` is
+    called when ``state()`` has become less.
+    """
+
+    def __init__(
+        self,
+        agent: GovernedAgent,
+        open_project: Callable[[str], Governed],
+        answer: Callable[[str, str], object],
+        note: Callable[[str], None],
+        spawn: Callable[[Awaitable[None]], None],
+        *,
+        changed: Callable[[], None] = lambda: None,
+        door: ContextDoor | None = None,
+    ) -> None:
+        self._agent = agent
+        self._open = open_project
+        self._answer = answer
+        self._note = note
+        self._spawn = spawn
+        self._changed = changed
+        self._door = door
+        self._root = agent.root
+        self._project: Governed | None = None
+        self._noted = False
+        self._works = True  # what an earlier session has left ends with the first rest
+        self._gone = False
+        self._pending: OrderedDict[str, AddOnCommand] = OrderedDict()
+        self._order = asyncio.Lock()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    # -- around the agent's tool calls
+
+    async def before(self, call: AgentHookCall, seconds: float) -> str:
+        """Why the call is refused, as one JSON object; "" where it is not. Never raises."""
+        tool = text_of(call.fields, "tool_name")
+        use = UseKind.UNKNOWN
+        try:
+            project = self._now()
+            if project is None:
+                return ""
+            asked = self._gate_call(call)
+            use = asked.use.kind
+            async with asyncio.timeout(seconds):
+                refusal = await project.gate.before(asked)
+        except Exception as error:
+            traceback.print_exc()  # into the log of this run
+            refusal = None if use in (UseKind.READ, UseKind.OTHER) else _failed(error)
+        return "" if refusal is None else refusal.text(tool)
+
+    async def after(self, call: AgentHookCall) -> None:
+        """Have it written down what the call did, whether or not the agent waits. Never raises."""
+        if self._project is not None:
+            told = asyncio.ensure_future(self._project.gate.after(self._gate_call(call)))
+            try:
+                await asyncio.shield(told)
+            except Exception:
+                traceback.print_exc()
+
+    def _gate_call(self, call: AgentHookCall) -> GateCall:
+        tool = text_of(call.fields, "tool_name")
+        use = tool_use(self._agent.kind, tool, call.fields.get("tool_input"))
+        id_ = text_of(call.fields, "tool_use_id")
+        return GateCall(tool, use, id_, text_of(call.native, "cwd"))
+
+    # -- what the session tells
+
+    def begin(self) -> None:
+        """Tell the agent the rules; write down that nobody governs it."""
+        self._spawn(self._begin())
+
+    def take(self, command: AddOnCommand) -> None:
+        """Do it, after those that came before it."""
+        if command.id in self._pending:
+            return  # heard again while it waits
+        if len(self._pending) >= PENDING_MAX:
+            self._answer(command.id, _refused(command, "too many earlier ones still wait"))
+            return
+        self._pending[command.id] = command
+        self._idle.clear()
+        self._spawn(self._work(command))
+
+    def said(self, texts: list[str]) -> None:
+        """The agent does something: look whether its project is governed by now."""
+        if self._project is None:
+            self._now()
+
+    def state_changed(self, state: AgentState) -> None:
+        """Where its turn is over, what it took for the turn is given back."""
+        if state is AgentState.BUSY:
+            self._works = True
+        elif state is AgentState.IDLE and self._works and self._project is not None:
+            self._works = False
+            self._spawn(self._turn_over(self._project))
+
+    def agent_gone(self) -> None:
+        """Nobody is told any more what comes of a command."""
+        self._gone = True
+
+    async def settle(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` until nothing is pending."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def end(self) -> None:
+        """Forget the run in the project."""
+        if self._project is not None:
+            try:
+                await self._project.gate.ended()
+            finally:
+                self._project.close()
+
+    def state(self) -> dict[str, Any]:
+        """For the checkpoint."""
+        pending = [asdict(command) for command in self._pending.values()]
+        return asdict(GovernanceCheckpoint(self._root, pending))
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where an earlier session of this run was."""
+        saved = GovernanceCheckpoint(**state)
+        self._root = self._root or saved.root
+        for fields in saved.pending:
+            self.take(AddOnCommand(**fields))
+
+    # -- what others ask
+
+    async def ask(self, request: Mapping[str, Any], person: bool) -> dict[str, Any]:
+        """Answer a request of the kind "governance". Raises RelayError."""
+        do, given = str(request.get("do")), request.get("id") or request.get("text") or ""
+        if not isinstance(given, str) or len(given) > refusals.ERROR_MAX:
+            raise UsageError("the id, or the text, is none")
+        async with self._order:
+            if do == "set_status":
+                text = await self._set_status(given, str(request.get("status")))
+            else:
+                text = await self._do(do, given, self._agent.person if person else "")
+            project = self._now()
+            chosen = None if project is None else await asyncio.to_thread(project.gate.selected)
+        return {"text": text, "intent": chosen.id if chosen else ""}
+
+    # -- inside
+
+    def _now(self) -> Governed | None:
+        """The project, where it is governed by now. Raises RelayError where it cannot be opened."""
+        if self._project is not None or self._agent.ungoverned:
+            return self._project
+        begun = bool(self._root)
+        self._root = self._root or governed_root(self._agent.cwd)
+        if not self._root:
+            return None
+        if self._agent.ungated:
+            if not self._noted:
+                self._noted = True
+                self._note(
+                    f"{UNGOVERNED}: {self._root} is governed, and this agent's writes are not"
+                    f" checked ({self._agent.ungated}); end it and start it again"
+                )
+            return None
+        self._project = self._open(self._root)
+        if not begun:
+            self._tell(rules((), words=False))
+        return self._project
+
+    async def _begin(self) -> None:
+        if self._agent.ungoverned and self._root:
+            project = self._open(self._root)
+            told = self._entry({"event": UNGOVERNED, "by": self._agent.person})
+            try:
+                await asyncio.to_thread(project.trace.append, told)
+            finally:
+                project.close()
+            self._note(f"{UNGOVERNED}: you let it write without an intent (--ungoverned)")
+            return
+        project_now = self._now()
+        if project_now is not None:
+            self._tell(await asyncio.to_thread(_rules, project_now))
+
+    async def _work(self, command: AddOnCommand) -> None:
+        try:
+            async with self._order:
+                told = await self._do(command.action, command.text.strip(), "")
+        except RelayError as error:
+            told = _refused(command, error.line)
+        finally:
+            self._pending.pop(command.id, None)
+            if not self._pending:
+                self._idle.set()
+            self._changed()
+        if not self._gone:
+            self._answer(command.id, told)
+
+    async def _do(self, action: str, text: str, person: str) -> str:
+        if action not in ACTIONS:
+            raise UsageError(f"there is no {action!r}", hint=did_you_mean(action, ACTIONS))
+        project = self._opened()
+        if action == "select":
+            return intent_context(await project.gate.select(text, person))
+        if action == "learn":
+            raise UsageError("learning comes later")
+        if action == "list":
+            return await asyncio.to_thread(_rules, project)
+        chosen = await asyncio.to_thread(project.gate.selected)
+        return reminder(chosen) if chosen else "No intent is selected."
+
+    async def _set_status(self, id_: str, status: str) -> str:
+        """The agent's own intent is done, or blocked; all else the person says."""
+        project = self._opened()
+        chosen = await asyncio.to_thread(project.gate.selected)
+        if chosen is None or chosen.id != id_ or status not in (Status.COMPLETE, Status.BLOCKED):
+            raise only_the_person(
+                "change the status of an intent, but for the selected one to COMPLETE or BLOCKED",
+                self._agent.name,
+            )
+        only_from = (Status.IN_PROGRESS,)
+        changed = await asyncio.to_thread(
+            project.intents.set_status, id_, Status(status), only_from
+        )
+        entry = self._entry(
+            {"event": "status", "intent": id_, "from": chosen.status, "to": status}, id_
+        )
+        await asyncio.to_thread(project.trace.append, entry)
+        return f"{visible(id_)} is {changed.status} now: nobody writes for it any more."
+
+    def _opened(self) -> Governed:
+        project = self._now()
+        if project is None:
+            why = "was started with --ungoverned" if self._agent.ungoverned else "is not governed"
+            raise RelayError(f"{self._agent.name} {why}", code="not_governed")
+        return project
+
+    def _entry(self, metadata: dict[str, object], intent_id: str = "") -> TraceEntry:
+        agent = self._agent
+        return TraceEntry(TraceKind.GOVERNANCE, agent.name, agent.run, intent_id, metadata=metadata)
+
+    async def _turn_over(self, project: Governed) -> None:
+        await project.gate.turn_ended()
+        chosen = await asyncio.to_thread(project.gate.selected)
+        if chosen is not None and self._door is not None and self._door.tells_once:
+            self._door.give(reminder(chosen))
+
+    def _tell(self, text: str) -> None:
+        if self._door is not None:
+            self._door.give(text)
+
+
+def _rules(project: Governed) -> str:
+    try:
+        return rules(project.intents.read().intents.values())
+    except RelayError as error:
+        return f"{rules(())}\nThey cannot be read now: {error.message}"
+
+
+def _failed(error: Exception) -> refusals.Refusal:
+    return refusals.engine_failed(error)
+
+
+def _refused(command: AddOnCommand, why: str) -> str:
+    return f"not done: @{NAMESPACE}:{command.action}: {why}"

@@ -1,0 +1,75 @@
+"""A governed project, by the real program: refused, an intent selected, written, in the trace."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.hooked import hooked_agent
+from tests.e2e.wrapped import Wrapped, relay_json, wrapped
+from tests.support import wait_until
+
+INTENTS = """\
+active_intents:
+  - id: INT-001
+    name: "Docs & <src>"
+    status: PENDING
+    owned_scope: ["src/**"]
+"""
+
+
+def governed(tmp_path: Path) -> Path:
+    """A governed project with one intent."""
+    folder = tmp_path / "project"
+    (folder / ".orchestration").mkdir(parents=True)
+    (folder / ".orchestration" / "active_intents.yaml").write_text(INTENTS)
+    (folder / "src").mkdir()
+    return folder
+
+
+class Agent:
+    """The small agent, and what came of its turns."""
+
+    def __init__(self, program: Wrapped) -> None:
+        self._program = program
+        self._turns = 0
+        program.wait_for("READY")
+
+    def does(self, **what: Any) -> str:
+        """What it shows in one more turn."""
+        before = len(self._program.output)
+        self._turns += 1
+        self._program.type(json.dumps(what) + "\n")
+        self._program.wait_for(rf"DONE {self._turns}\b")
+        shown = self._program.output[before:]
+        found = re.search(r"(?:REFUSED|RESULT) (.*?)\r?\nDONE", shown, re.S)
+        return found[1] if found else ""
+
+    def writes(self, path: Path, text: str = "x = 1\n") -> str:
+        """``written``, or the reason why not."""
+        return self.does(tool="Write", input={"file_path": str(path), "content": text})
+
+
+def reason(answer: str) -> str:
+    refused = json.loads(answer.replace("\r\n", ""))
+    assert refused["type"] == "HOOK_BLOCKED" and refused["recovery"]
+    return str(refused["reason"])
+
+
+def trace(project: Path) -> list[dict[str, Any]]:
+    lines = (project / ".orchestration" / "agent_trace.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_an_agent_is_refused_selects_an_intent_writes_and_the_trace_tells(tmp_path: Path) -> None:
+    project = governed(tmp_path)
+    with wrapped([hooked_agent(tmp_path)], name="Bob", cwd=project, size=(24, 2000)) as program:
+        agent = Agent(program)
+        assert reason(agent.writes(project / "src" / "a.py")) == "INTENT_REQUIRED"
+        assert not (project / "src" / "a.py").exists()
+        agent.does(say="@intent:select INT-001\n")
+        told = "<name>Docs &amp; &lt;src&gt;</name>"
+        wait_until(lambda: any(told in row["body"] for row in relay_json("history")))
+        assert agent.writes(project / "src" / "a.py") == "written"
