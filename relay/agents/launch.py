@@ -104,6 +104,8 @@ PLANNERS = {
 
 #: Seconds that an agent waits for the answer of a gate: what those with hooks do by themselves.
 GATE_TIMEOUT = 600
+#: What Claude Code runs of a skill's text by itself (``!`command` ``), asking no gate.
+SKILL_SHELL = "skill_shell"
 #: Those whose hooks report to the loopback port, or get messages there.
 HOOKED = frozenset({"claude", "codex", "qwen"})
 #: Those whose hooks use it only where the configuration has hooks for the events below.

@@ -15,7 +15,16 @@ from relay.agents.base import AgentStart
 from relay.agents.claude.launch import OLDEST, PACKAGE, REPORTED
 from relay.agents.installed import version_of
 from relay.agents.known_agents import answers_once, make_adapter
-from relay.agents.launch import MODULES, PLANNERS, Launch, Run, plan, takes_primer, wants_tcp
+from relay.agents.launch import (
+    MODULES,
+    PLANNERS,
+    SKILL_SHELL,
+    Launch,
+    Run,
+    plan,
+    takes_primer,
+    wants_tcp,
+)
 from relay.agents.profile import ProfileError, parse_profile
 
 VERSION = ".".join(map(str, OLDEST))
@@ -91,6 +100,14 @@ def test_one_that_answers_once_is_told_nothing_and_its_gates_stay(
     assert set(hooks) == {"MessageDisplay", "PreToolUse", *REPORTED}
     assert "context" not in json.dumps(hooks["UserPromptSubmit"])
     assert "Alice" not in launch.argv[2]
+
+
+def test_where_commands_of_skills_are_to_be_left_out_its_settings_say_so(claude: str) -> None:
+    run = Run(name="Alice", run_id="R", token=TOKEN, port=4321, without=(SKILL_SHELL,))
+    off = {"disableSkillShellExecution": True}
+    told = settings(plan([claude, "--settings", '{"model": "x"}'], {}, run))
+    assert told.items() >= {**off, "model": "x"}.items()
+    assert not settings(make([claude])).keys() & off.keys()
 
 
 @pytest.mark.parametrize("agent", sorted(PLANNERS))

@@ -46,7 +46,9 @@ def read(body: dict[str, Any], path: str) -> Asked:
         elif kind.removesuffix("_output") in CALLS:
             turns.append(Turn(False, [result_block(plain(item.get("output")))]))
     sandboxed = SANDBOXED in "".join(plain(turn.blocks) for turn in turns)
-    offered = [_offered(tool, sandboxed) for tool in body.get("tools") or []]
+    # Newer models are offered their tools in the conversation, by namespaces.
+    tools = [*(body.get("tools") or []), *(t for item in items for t in _tools_of(item))]
+    offered = [_offered(tool, sandboxed) for tool in tools]
     model, stream = str(body.get("model")), bool(body.get("stream"))
     return Asked("\n".join(system), turns, offered, model, stream)
 
@@ -93,6 +95,13 @@ def frame(event: dict[str, Any]) -> str:
 
 def failure(status: int, message: str) -> dict[str, Any]:
     return {"error": {"type": "server_error", "message": message, "code": str(status)}}
+
+
+def _tools_of(item: dict[str, Any]) -> list[dict[str, Any]]:
+    if item.get("type") not in ("additional_tools", "namespace"):
+        return []
+    tools = item.get("tools") or []
+    return [*tools, *(inner for tool in tools for inner in _tools_of(tool))]
 
 
 def _offered(tool: dict[str, Any], sandboxed: bool) -> ToolSpec:

@@ -16,6 +16,7 @@ from relay.agents.hook_scripts import giver, reporter
 from relay.agents.installed import version_of, word_set
 from relay.agents.launch import (
     GATE_TIMEOUT,
+    SKILL_SHELL,
     Launch,
     Run,
     context_file,
@@ -63,6 +64,8 @@ ARGUMENT_MAX = 120_000
 #: A larger settings file is not read. In bytes.
 SETTINGS_MAX = 1024 * 1024
 _HOOKS_OFF = "disableAllHooks"
+#: Commands in a skill's own text, which run without a question to any hook.
+_NO_SKILL_SHELL = "disableSkillShellExecution"
 _MANAGED = "/etc/claude-code/managed-settings.json"
 #: Where in the environment the command stands for a hook that is to be short.
 _SCRIPT = "RELAY_REPORT"
@@ -102,6 +105,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             off = _why_no_gates(theirs, env, run)
             data |= planned_hooks(run, off, off)
             ours = hooks(run, told="headless" not in data)
+            if SKILL_SHELL in run.without:
+                theirs[_NO_SKILL_SHELL] = True
             settings = json.dumps(_merged(theirs, ours), separators=(",", ":"))
             if len(settings) > ARGUMENT_MAX:
                 raise ValueError("they are too long for a command line")
