@@ -1,7 +1,8 @@
 """The verbs ``help`` and ``completions``: what can be typed, said to a person or to a shell.
 
 A shell's script is made from the declarations of the verbs themselves, so that it offers what the
-parser takes. Names of agents and automations it asks for as they are needed; that starts nothing.
+parser takes. Names of agents, automations and intents it asks for as they are needed; that
+starts nothing.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ SHELLS = ("bash", "zsh", "fish")
 _NAMED = {
     **dict.fromkeys(("TO", "NAME", "AGENT", "ID|NAME"), "names"),
     **dict.fromkeys(("AUTOMATION", "AUTOMATION|FILE"), "automations"),
+    "INTENT": "intents",
 }
-_ASKED = ("names", "automations")
+_ASKED = ("names", "automations", "intents")
 
 
 def add(verbs: Parser) -> None:
@@ -79,6 +81,10 @@ def completions_verb(options: Any) -> int:
 
 
 def _names(asked: str) -> list[str]:
+    if asked == "intents":
+        from relay.cli.intent_verbs import intents_here
+
+        return list(intents_here())
     op, rows = ("agents", "agents") if asked == "names" else ("automations", "rows")
     try:
         with connect(Home.from_env(), start=False) as client:

@@ -41,3 +41,45 @@ hooks = {
     "on_session_start": on_session_start,
 }
 '''
+
+#: ``.orchestration/active_intents.yaml``, for ``relay init --governed``.
+INTENTS_TEMPLATE = """\
+# What is to be done in this project, and in which files. As long as this folder is here, no agent
+# that relay wraps writes in the project before it has selected one of these intents.
+#
+# Change it when you like: it holds from the next tool call on. Mistakes block all writes, and
+# `relay intent check` tells them. relay changes nothing in here but a status.
+
+active_intents:
+  - id: INT-001
+    name: Say here in a line what is to be done
+    # PENDING, IN_PROGRESS, COMPLETE or BLOCKED. An agent writes for one in progress only, and
+    # begins a pending one by selecting it. What is complete or blocked you alone open again.
+    status: PENDING
+    # Files as seen from the project's folder. ** is any number of folders, * anything in one name.
+    # With ! (and in quotes) come exceptions; they always win.
+    owned_scope:
+      - src/**
+      - tests/**
+      - "!src/**/secrets*"
+    # What the agent is told with the intent.
+    constraints:
+      - Add no dependencies
+    acceptance_criteria:
+      - All tests pass
+
+# How strict relay is; what is left out is as it stands here.
+#
+# governance:
+#   unknown: approve           # commands of which nobody can tell what they change: approve (a
+#                              # person is asked), refuse, or allow (an intent is enough)
+#   read_commands: []          # commands that only read, as globs: "terraform plan*"
+#   run_commands: []           # ... that build or test: an intent is enough
+#   approve_commands: []       # ... that always need your yes: "make deploy*"
+#   read_tools: []             # the same for tools that relay does not know, such as MCP servers'
+#   run_tools: []
+#   approve_tools: []
+#   approve_seconds: 300       # how long an agent waits for your yes
+#   lease_seconds: 600         # how long a file is one agent's after its last write there
+#   select_every_turn: false   # true: an agent selects anew in every turn
+"""

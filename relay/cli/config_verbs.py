@@ -1,4 +1,4 @@
-"""``relay init``, ``relay trust`` and ``relay config show|check``.
+"""``relay trust`` and ``relay config show|check``.
 
 A file that is not trusted is never run: of it only its hash and its syntax are known.
 """
@@ -12,7 +12,6 @@ from typing import Any
 
 from relay.broker.client import check_person, connect
 from relay.cli import output
-from relay.cli.config_template import TEMPLATE
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
 from relay.config import pinned_programs
@@ -46,8 +45,7 @@ from relay.config.trust import (
     user_config,
 )
 from relay.config.trust_store import set_aside_notice
-from relay.core.errors import ConfigError, NotFound, RelayError, UsageError
-from relay.core.files import write_atomically
+from relay.core.errors import ConfigError, NotFound, UsageError
 from relay.core.paths import Home
 from relay.core.processes import own_place
 from relay.directive.escape import clean
@@ -61,11 +59,6 @@ _UNTOLD = "what it registers is not known: relay config check runs it and says m
 
 def add(verbs: Parser) -> None:
     """Declare the verbs."""
-    init = verb(verbs, "init")
-    init.add_argument("--force", action="store_true", help="replace the file that is there")
-    init.add_argument("--json", action="store_true", help="print JSON")
-    init.set_defaults(run=run_init)
-
     said = "Let a configuration or hook file run, as it is now. A changed one asks again."
     parser = verb(verbs, "trust", description=said)
     parser.add_argument(
@@ -86,34 +79,6 @@ def add(verbs: Parser) -> None:
         kind.add_argument("path", nargs="?", metavar="PATH", help="default: what applies here")
         kind.add_argument("--json", action="store_true", help="print JSON")
         kind.set_defaults(run=function)
-
-
-def run_init(args: Options) -> int:
-    """Create the file; an existing one is only replaced with --force."""
-    path = os.path.join(os.getcwd(), CONFIG_NAME)
-    try:
-        if args.force:
-            write_atomically(path, TEMPLATE, mode=0o644)
-        else:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                file.write(TEMPLATE)
-    except FileExistsError:
-        raise RelayError(
-            f"{path} is already there", hint="edit it, or replace it with: relay init --force"
-        ) from None
-    except OSError as error:
-        raise RelayError(
-            f"cannot write {path}: {error.strerror}", hint="check the folder's permissions"
-        ) from None
-    next_steps = ["relay trust", "relay wrap --name Alice -- claude"]
-    if args.json:
-        output.as_json({"path": path, "next": next_steps})
-    else:
-        output.data(path)
-        output.note(f"Edit it. It runs only once you have said so: {next_steps[0]}")
-        output.note(f"Then start an agent with it: {next_steps[1]}")
-    return 0
 
 
 # -- trust

@@ -52,7 +52,7 @@ class IntentsFile:
         return self._document(data)
 
     def set_status(
-        self, intent_id: str, status: Status, only_from: tuple[Status, ...] = tuple(Status)
+        self, id: str, status: Status, only_from: tuple[Status, ...] = tuple(Status)
     ) -> Intent:
         """Write another status of an intent into the file, and return it as it is then.
 
@@ -63,23 +63,23 @@ class IntentsFile:
         try:
             _wait_for_lock(folder)
             data, mode = _read(folder)
-            intent = check_id(self._document(data), intent_id)
+            intent = check_id(self._document(data), id)
             if intent.status == status:
                 return intent
             if intent.status not in only_from:
                 raise RelayError(
-                    f"intent {intent_id} is {intent.status}, so it does not become {status}",
+                    f"intent {id} is {intent.status}, so it does not become {status}",
                     hint="a person changes it with: relay intent status ID STATUS",
                     code="intent_status",
                 )
-            changed = with_status(data.decode(), intent_id, status)
+            changed = with_status(data.decode(), id, status)
             if _read(folder)[0] != data:
                 raise RelayError(
                     f"{self.path} has been saved by somebody else just now, so it is not changed",
                     hint="try again",
                 )
             write_atomically(self.path, changed, mode=mode)
-            return check_id(self._document(changed.encode()), intent_id)
+            return check_id(self._document(changed.encode()), id)
         except OSError as error:
             raise RelayError(
                 f"cannot write {self.path}: {error.strerror}", hint="check the folder's permissions"

@@ -1,0 +1,101 @@
+"""The verb ``init``: a configuration to begin with, or with ``--governed`` a file of intents."""
+
+from __future__ import annotations
+
+import os
+
+from relay.cli import output
+from relay.cli.config_template import INTENTS_TEMPLATE, TEMPLATE
+from relay.cli.parser import Options, Parser
+from relay.cli.verbs import verb
+from relay.config.trust import CONFIG_NAME, project_root
+from relay.core.errors import RelayError, UsageError
+from relay.core.files import write_atomically
+from relay.core.paths import working_folder
+from relay.governance.governed_paths import FOLDER, governed_root
+from relay.governance.intents import INTENTS_FILE
+
+
+def add(verbs: Parser) -> None:
+    """Declare the verb."""
+    init = verb(verbs, "init")
+    init.add_argument("--force", action="store_true", help="replace the file that is there")
+    init.add_argument(
+        "--governed",
+        action="store_true",
+        help="let agents write in this project only what intents allow, in files of yours",
+    )
+    init.add_argument("--json", action="store_true", help="print JSON")
+    init.set_defaults(run=run_init)
+
+
+def run_init(args: Options) -> int:
+    """Create the file; an existing one is only replaced with --force."""
+    if args.governed:
+        if args.force:
+            raise UsageError("--governed replaces nothing", hint="leave --force out")
+        return _init_governed(args)
+    path = os.path.join(os.getcwd(), CONFIG_NAME)
+    try:
+        if args.force:
+            write_atomically(path, TEMPLATE, mode=0o644)
+        else:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                file.write(TEMPLATE)
+    except FileExistsError:
+        raise RelayError(
+            f"{path} is already there", hint="edit it, or replace it with: relay init --force"
+        ) from None
+    except OSError as error:
+        raise RelayError(
+            f"cannot write {path}: {error.strerror}", hint="check the folder's permissions"
+        ) from None
+    next_steps = ["relay trust", "relay wrap --name Alice -- claude"]
+    if args.json:
+        output.as_json({"path": path, "next": next_steps})
+    else:
+        output.data(path)
+        output.note(f"Edit it. It runs only once you have said so: {next_steps[0]}")
+        output.note(f"Then start an agent with it: {next_steps[1]}")
+    return 0
+
+
+def _init_governed(options: Options) -> int:
+    """``relay init --governed``: the folder and a commented file of intents, in the project."""
+    cwd = working_folder()
+    root = governed_root(cwd) or project_root(cwd)
+    path, folder = os.path.join(root, FOLDER, INTENTS_FILE), os.path.join(root, FOLDER)
+    try:
+        made = not os.path.lexists(folder)
+        if made:
+            os.mkdir(folder, 0o755)
+        if governed_root(root) != root:
+            if made:
+                os.rmdir(folder)
+            raise RelayError(
+                f"{root} cannot be governed: it is your home folder or one that others share, or"
+                f" its {FOLDER} is no folder of yours",
+                hint="change to the folder of a project",
+            )
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with open(os.open(path, flags, 0o644), "w", encoding="utf-8") as file:
+            file.write(INTENTS_TEMPLATE)
+    except FileExistsError as error:
+        raise RelayError(
+            f"{error.filename} is already there", hint="edit it; relay intent check finds mistakes"
+        ) from None
+    except OSError as error:
+        raise RelayError(
+            f"cannot write {path}: {error.strerror}", hint="check the folder's permissions"
+        ) from None
+    next_steps = ["relay intent check", "relay wrap --name Alice -- claude"]
+    if options.json:
+        output.as_json({"path": path, "root": root, "next": next_steps})
+        return 0
+    output.data(path)
+    output.note(f"From now on no agent that is wrapped in {root} writes without an intent.")
+    output.note(f"Edit the file; then see whether it can be used: {next_steps[0]}")
+    output.note(f"Then start an agent: {next_steps[1]}. It selects its intent itself, or you do:")
+    output.note("relay intent select INT-001 --agent Alice")
+    return 0

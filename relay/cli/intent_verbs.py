@@ -1,0 +1,260 @@
+"""The verb ``intent``: what is to be done in a governed project, and who works on what."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+
+from relay.broker.client import check_person, connect
+from relay.cli import output, table
+from relay.cli.parser import Options, Parser
+from relay.cli.verbs import verb
+from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageError, UsageError
+from relay.core.paths import Home, working_folder
+from relay.core.processes import wrapped
+from relay.governance.governance_store import GovernanceStore
+from relay.governance.governed_paths import (
+    FOLDER,
+    folds_case,
+    governed_root,
+    is_below,
+    protected,
+    real_places,
+)
+from relay.governance.intents import INTENTS_FILE, Intent, Status
+from relay.governance.intents_file import IntentsFile
+from relay.governance.scope import IntentScope
+from relay.governance.yaml_tree import IntentsError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from relay.cli.output import Json
+
+_STATUSES = tuple(str(one) for one in Status)
+
+
+def add(verbs: Parser) -> None:
+    """Declare the verbs."""
+    group = verb(
+        verbs,
+        "intent",
+        "relay intent list\n"
+        "  relay intent check src/app.py\n"
+        "  relay intent select INT-001\n"
+        "  relay intent select INT-001 --agent Bob\n"
+        "  relay intent status INT-001 COMPLETE",
+    )
+    own = group.add_subparsers(dest="intent_verb", metavar="list|check|select|status")
+    _sub(own, "list", "the intents of this project, and who works on which", list_verb)
+    check = _sub(own, "check", "whether the file can be used, or which intents allow PATHs", _check)
+    check.add_argument("paths", nargs="*", metavar="PATH", help="files, there or not")
+    text = "what an agent works on from now on; in an agent's shell: that agent"
+    select = _sub(own, "select", text, select_verb)
+    select.add_argument("id", metavar="INTENT", help="the intent's id, see: relay intent list")
+    select.add_argument("--agent", metavar="NAME", help="for which agent; for you alone")
+    status = _sub(own, "status", "how far an intent is, written into the file", status_verb)
+    status.add_argument("id", metavar="INTENT", help="the intent's id, see: relay intent list")
+    status.add_argument("status", choices=_STATUSES, metavar="STATUS", help=", ".join(_STATUSES))
+
+
+def _sub(verbs: Parser, name: str, text: str, run: Any) -> Parser:
+    parser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _root() -> str:
+    """The governed folder that this one is in. Raises NotFound."""
+    root = governed_root(working_folder())
+    if not root:
+        raise NotFound(
+            "this folder is in no governed project",
+            hint="relay init --governed makes its project one",
+        )
+    return root
+
+
+# -- list, check
+
+
+def list_verb(options: Options) -> int:
+    """``relay intent list``."""
+    root = _root()
+    document = _read(root)
+    workers = _workers(root)
+    if options.json:
+        output.as_json([_shown(intent, workers) for intent in document.values()])
+        return 0
+    rows = [
+        (
+            intent.id,
+            intent.status,
+            ", ".join(workers.get(intent.id, ())) or "-",
+            intent.name,
+            output.summary(" ".join(intent.owned_scope)) or "nothing",
+        )
+        for intent in document.values()
+    ]
+    if rows:
+        table.table(("ID", "STATUS", "AGENTS", "NAME", "SCOPE"), rows, width=table.columns())
+    else:
+        output.note(f"there are no intents, so no agent writes; add one to {_file(root)}")
+    return 0
+
+
+def _check(options: Options) -> int:
+    """``relay intent check``: 1 where an intent in progress allows not all of the paths."""
+    root = _root()
+    intents = _read(root)
+    if not options.paths:
+        if options.json:
+            output.as_json({"path": _file(root), "ok": True, "intents": list(intents)})
+        else:
+            output.data(f"{_file(root)}: no mistake found (intents: {len(intents)})")
+        return 0
+    folds = folds_case(root)
+    scopes = [(one, IntentScope(one.owned_scope, ignore_case=folds)) for one in intents.values()]
+    found = {path: _allowing(path, root, scopes) for path in options.paths}
+    if options.json:
+        output.as_json(
+            [
+                {"path": path, "intents": [one.id for one in allowing], "why": why}
+                for path, (allowing, why) in found.items()
+            ]
+        )
+    else:
+        rows = [
+            (path, ", ".join(f"{one.id} ({one.status})" for one in allowing) or f"none: {why}")
+            for path, (allowing, why) in found.items()
+        ]
+        table.table(("PATH", "INTENTS"), rows, width=table.columns())
+    open_now = [any(one.status is Status.IN_PROGRESS for one in found[path][0]) for path in found]
+    return 0 if all(open_now) else 1
+
+
+def _allowing(
+    path: str, root: str, scopes: list[tuple[Intent, IntentScope]]
+) -> tuple[list[Intent], str]:
+    """The intents in whose scope ``path`` is, and why there are none."""
+    try:
+        places = real_places(path, working_folder())
+    except ValueError as error:
+        return [], str(error)
+    if not all(is_below(place, root) for place in places):
+        return [], f"it is not in {root}"
+    inside = [os.path.relpath(place, root) for place in places]
+    if any(map(protected, inside)):
+        return [], "no agent ever writes there"
+    allowing = [intent for intent, scope in scopes if all(map(scope.allows, inside))]
+    return allowing, "" if allowing else "it is in no scope"
+
+
+def _read(root: str) -> dict[str, Intent]:
+    """The intents. Raises RelayError, after a line for each mistake of a broken file."""
+    try:
+        return IntentsFile(root).read().intents
+    except IntentsError as error:
+        if len(error.mistakes) == 1:
+            raise
+        for mistake in error.mistakes:
+            output.note(str(mistake))
+        raise RelayError(
+            f"{_file(root)} has {len(error.mistakes)} mistakes, and no agent writes until they are"
+            " mended",
+            code=error.code,
+            details=error.details,
+        ) from None
+
+
+def _workers(root: str) -> dict[str, list[str]]:
+    """The agents that are there, by the intents that they have selected."""
+    home = Home.from_env()
+    found: dict[str, list[str]] = {}
+    try:
+        with connect(home, start=False) as client:
+            rows = client.request("agents")["agents"]
+        live = {row["run"]: row["name"] for row in rows if row["state"] != "gone"}
+        if not live:
+            return found
+        with closing(GovernanceStore.open(home)) as store:
+            chosen = store.selections(root)
+    except BrokerUnavailable:
+        return found  # then nobody is there
+    except StorageError as error:
+        output.note(f"nobody knows who works on what: {error.message}")
+        return found
+    for one in chosen:
+        if one.run in live:
+            found.setdefault(one.intent, []).append(live[one.run])
+    return found
+
+
+def _shown(intent: Intent, workers: dict[str, list[str]]) -> Json:
+    """An intent in the shape that scripts rely on."""
+    return {
+        "id": intent.id,
+        "name": intent.name,
+        "status": str(intent.status),
+        "agents": workers.get(intent.id, []),
+        "owned_scope": list(intent.owned_scope),
+        "constraints": list(intent.constraints),
+        "acceptance_criteria": list(intent.acceptance_criteria),
+        "line": intent.line,
+    }
+
+
+def intents_here() -> dict[str, Intent]:
+    """The intents of this folder, for a shell's completions: none where something is wrong."""
+    try:
+        return IntentsFile(_root()).read().intents
+    except RelayError:
+        return {}
+
+
+def _file(root: str) -> str:
+    return os.path.join(root, FOLDER, INTENTS_FILE)
+
+
+# -- select, status
+
+
+def select_verb(options: Options) -> int:
+    """``relay intent select``: an agent's session does it, and answers with all of the intent."""
+    fields: Json = {"kind": "governance", "request": {"do": "select", "id": options.id}}
+    with connect(Home.from_env()) as client:
+        if options.agent is not None:
+            fields["agent"] = options.agent
+        elif client.is_person and not wrapped():
+            raise UsageError(
+                "you are no agent: say which one works on it",
+                hint=f"relay intent select {options.id} --agent NAME",
+            )
+        found: Json = client.request("ask", **fields, **output.speaker())["response"]
+    if options.json:
+        output.as_json(found)
+    elif options.agent is not None:
+        output.data(f"{options.agent} works on {found['intent']} from now on")
+    else:
+        output.lines(found["text"])
+    return 0
+
+
+def status_verb(options: Options) -> int:
+    """``relay intent status``. An agent ends only the intent that it has selected."""
+    status = Status(options.status)
+    if wrapped():
+        request = {"do": "set_status", "id": options.id, "status": options.status}
+        with connect(Home.from_env()) as client:
+            client.request("ask", kind="governance", request=request, **output.speaker())
+    else:
+        home = Home.from_env()
+        check_person(home, "open an intent again")
+        IntentsFile(_root()).set_status(options.id, status)
+    if options.json:
+        output.as_json({"intent": options.id, "status": options.status})
+    else:
+        output.data(f"{options.id} is {options.status}")
+    return 0
