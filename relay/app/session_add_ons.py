@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from relay.agents.context_door import door_of
 from relay.config.load import LoadedConfig
@@ -16,12 +16,13 @@ from relay.core.files import make_private_folder
 from relay.core.json_text import named
 from relay.core.paths import Home
 from relay.governance.approvals import BrokerApprover
-from relay.governance.gate import Gate, GovernedRun
+from relay.governance.call_plan import GovernedRun
+from relay.governance.gate import Gate
 from relay.governance.governance_addon import GovernanceAddOn, Governed, GovernedAgent
 from relay.governance.governance_store import GovernanceStore
 from relay.governance.governed_start import why_not
 from relay.governance.intents_file import IntentsFile
-from relay.governance.trace import Heads, Trace
+from relay.governance.trace import Trace
 from relay.memory.session_addon import MemoryAddOn, Recall, about
 from relay.session.actions import SessionActions
 from relay.session.background import Tasks
@@ -142,7 +143,7 @@ def project_opener(
             kept_out=(os.path.realpath(home.root),),
         )
         store, intents = GovernanceStore.open(home), IntentsFile(root)
-        trace = Trace(root, cast(Heads, store), now_ms)
+        trace = Trace(root, store, now_ms)
         gate = Gate(
             run,
             intents=intents,

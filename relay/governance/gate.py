@@ -1,7 +1,7 @@
 """The gate: asked before each call of an agent's tool, and told after it.
 
-It says yes, or why not (relay.governance.refusals). What blocks (files, the store, the trace) runs
-in threads, one call of a run after the other; a person is waited for beside it.
+It says yes, or why not (relay.governance.refusals). What waits for the disk (files, the store, the
+trace) runs in threads, one call of a run after the other; a person is waited for beside that.
 """
 
 from __future__ import annotations
@@ -9,18 +9,42 @@ from __future__ import annotations
 import asyncio
 import threading
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Protocol
 
-from relay.agents.tool_uses import ToolUse, UseKind
 from relay.core.errors import RelayError
+from relay.core.ids import new_ulid
 from relay.governance import refusals
-from relay.governance.approvals import Approver
-from relay.governance.governance_store import GovernanceStore, Selection
-from relay.governance.governed_paths import is_governed
-from relay.governance.intents import Intent, IntentDocument, Status
+from relay.governance.approvals import ApprovalAnswer, ApprovalRequest, Approver
+from relay.governance.call_plan import (
+    CallPlan,
+    GateCall,
+    GovernedRun,
+    Target,
+    kind_of,
+    plan_of,
+)
+from relay.governance.call_records import CallRecords, TraceWriter
+from relay.governance.commands import CommandKind
+from relay.governance.file_states import FileState, read_state
+from relay.governance.governance_store import GovernanceStore, Lease, Selection, start_of
+from relay.governance.governed_paths import folds_case, is_below, is_governed, protected
+from relay.governance.intents import (
+    GovernanceSettings,
+    Intent,
+    IntentDocument,
+    Status,
+    Unknown,
+    check_id,
+)
 from relay.governance.refusals import Refusal
+from relay.governance.scope import IntentScope
+
+#: What is outside of every project, and no file.
+_NO_FILES = ("/dev/null", "/dev/stdout", "/dev/stderr")
+#: Said in the place of a person where governance was off.
+_OFF = "governance was off"
 
 
 class IntentsReader(Protocol):
@@ -30,50 +54,9 @@ class IntentsReader(Protocol):
         """Return the file as it is now. Raises RelayError with all that is wrong with it."""
         ...
 
-    def set_status(self, id: str, status: Status, *, only_from: tuple[Status, ...]) -> Intent:
+    def set_status(self, intent_id: str, status: Status, only_from: tuple[Status, ...]) -> Intent:
         """Write an intent's status into the file. Raises RelayError."""
         ...
-
-
-class TraceWriter(Protocol):
-    """What the gate uses of relay.governance.trace."""
-
-    def check(self) -> None:
-        """Raise StorageError where a record could not be written."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class GovernedRun:
-    """Whose calls these are."""
-
-    run: str
-    agent: str
-    session: str
-    #: The governed folder, absolute and without links.
-    root: str
-    #: Where the agent was started.
-    cwd: str
-    #: A process that lives as long as the agent does: leases of a dead one are free.
-    pid: int
-    kind: str = ""
-    model: str = ""
-    #: Real folders outside of the root in which it may write; the first is named in refusals.
-    scratch: tuple[str, ...] = ()
-    #: Real folders in which it never may, such as RELAY_HOME.
-    kept_out: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class GateCall:
-    """One call of a tool."""
-
-    tool: str
-    use: ToolUse
-    #: The same before and after it; "" where the agent gives none.
-    id: str = ""
-    #: What relative paths are relative to; "": where the agent was started.
-    cwd: str = ""
 
 
 class Gate:
@@ -92,87 +75,311 @@ class Gate:
         self.run = run
         self._intents = intents
         self._store = store
-        self._trace = trace
+        self._records = CallRecords(run, store, trace)
         self._approver = approver
         self._now_ms = now_ms
         self._lock = threading.Lock()
+        self._folded = folds_case(run.root)
+        self._start = start_of(run.pid)
+
+    # -- what is asked and told
 
     async def before(self, call: GateCall) -> Refusal | None:
         """Say why ``call`` must not happen; None where it may. Raises CancelledError only."""
         try:
-            return await asyncio.to_thread(self._check, call)
+            found = await asyncio.to_thread(self._decide, call, "")
+            if isinstance(found, ApprovalRequest):
+                answer = await self._ask(found)
+                found = await asyncio.to_thread(self._answered, call, found, answer)
+            return found
         except Exception as error:
             traceback.print_exc()  # into the log of this run
-            if call.use.kind in (UseKind.READ, UseKind.OTHER):
+            if _surely_reads(call):
                 return None
-            return refusals.engine_failed(error)
+            refusal = refusals.engine_failed(error)
+            await asyncio.to_thread(self._guarded, self._records.refused, call, refusal)
+            return refusal
 
     async def after(self, call: GateCall) -> None:
         """Note what ``call`` has done. Raises CancelledError only."""
+        await asyncio.to_thread(self._guarded, self._done, call)
 
     async def turn_ended(self) -> None:
-        """Give back what was taken for a turn. As often as one likes."""
-        await asyncio.to_thread(self._store.release, self.run.run)
+        """Give back what was taken for a turn. May be repeated; raises CancelledError only."""
+        await asyncio.to_thread(self._guarded, self._end_turn)
 
     async def ended(self) -> None:
-        """Forget the run: its agent has ended."""
+        """Forget the run: its agent has ended. Raises CancelledError only."""
         await self.turn_ended()
-        await asyncio.to_thread(self._store.unselect, self.run.run)
+        await asyncio.to_thread(self._guarded, self._store.forget, self.run.run)
 
     async def select(self, intent: str, person: str = "") -> Intent:
-        """Have the agent work on ``intent`` from now on; ``person``: who selects it instead.
+        """Have the agent work on ``intent`` from now on; ``person``: who selects it in its place.
 
         Raises RelayError, with what could be selected.
         """
         return await asyncio.to_thread(self._select, intent.strip(), person)
 
     def selected(self) -> Intent | None:
-        """The intent that the agent works on, where it still allows anything."""
-        chosen = self._store.selection(self.run.run)
+        """The intent that the agent works on, where it still allows anything. Never raises."""
         try:
-            intent = self._intents.read().intents.get(chosen.intent) if chosen else None
+            found = self._intent(self._intents.read())
         except RelayError:
             return None
-        return intent if intent is not None and intent.status is Status.IN_PROGRESS else None
+        return found if isinstance(found, Intent) else None
+
+    def _guarded(self, function: Callable[..., object], *args: object) -> None:
+        """Call it in its turn; what goes wrong is in the log, and found again before a write."""
+        try:
+            with self._lock:
+                function(*args)
+        except Exception:
+            traceback.print_exc()
+
+    # -- the intent
 
     def _select(self, id_: str, person: str) -> Intent:
         with self._lock:
-            intents = self._intents.read().intents
-            intent = intents.get(id_)
-            if intent is None:
-                raise refusals.no_such_intent(id_, intents)
+            document = self._intents.read()
+            intent = check_id(document, id_)
             if intent.status not in (Status.PENDING, Status.IN_PROGRESS):
-                raise refusals.not_selectable(intent, intents)
+                raise refusals.not_selectable(intent, document.intents)
+            self._records.selection(id_, person)
             if intent.status is Status.PENDING:
-                intent = self._intents.set_status(
-                    id_, Status.IN_PROGRESS, only_from=(Status.PENDING,)
-                )
+                intent = self._intents.set_status(id_, Status.IN_PROGRESS, (Status.PENDING,))
             run = self.run
             self._store.select(Selection(run.run, run.root, run.agent, id_, self._now_ms()))
             return intent
 
-    def _check(self, call: GateCall) -> Refusal | None:
-        with self._lock:
-            if call.use.kind in (UseKind.READ, UseKind.OTHER):
-                return None
-            if self._store.switch(self.run.root) is not None:
-                return None
-            return self._why_not_now()
-
-    def _why_not_now(self) -> Refusal | None:
-        """Why the run may change nothing at all."""
-        if not is_governed(self.run.root):
-            return refusals.intents_invalid(
-                "its folder .orchestration is gone, or is no longer one"
-            )
-        try:
-            intents: Mapping[str, Intent] = self._intents.read().intents
-        except RelayError as error:
-            return refusals.intents_invalid(error.line)
+    def _intent(self, document: IntentDocument) -> Intent | Refusal:
+        """The one that is selected, or why it allows nothing."""
         chosen = self._store.selection(self.run.run)
         if chosen is None or chosen.root != self.run.root:
-            return refusals.intent_required(intents)
-        intent = intents.get(chosen.intent)
+            return refusals.intent_required(document.intents)
+        intent = document.intents.get(chosen.intent)
         if intent is None or intent.status is not Status.IN_PROGRESS:
-            return refusals.intent_inactive(chosen.intent, intents)
+            return refusals.intent_inactive(chosen.intent, document.intents)
+        return intent
+
+    # -- before a call
+
+    def _decide(self, call: GateCall, approved_by: str) -> Refusal | ApprovalRequest | None:
+        with self._lock:
+            document, invalid = self._document()
+            settings = document.settings if document else GovernanceSettings()
+            use = kind_of(call.tool, call.use, settings)
+            if use.kind is not CommandKind.READ and self._store.switch(self.run.root):
+                self._let_go(call, settings)
+                return None
+            plan = plan_of(use, self.run, call, self._folded)
+            if use.kind is CommandKind.READ:
+                self._records.read(plan.reads)
+                return None
+            if document is None:
+                refused: Refusal | ApprovalRequest | None = refusals.intents_invalid(invalid)
+            else:
+                refused = self._verdict(call, plan, document, approved_by)
+            if isinstance(refused, Refusal):
+                self._records.refused(call, refused, plan)
+            elif refused is None:
+                self._records.read(plan.reads)
+            return refused
+
+    def _document(self) -> tuple[IntentDocument | None, str]:
+        """(the intents, or why there are none)."""
+        if not is_governed(self.run.root):
+            return None, "the folder .orchestration of this project is gone, or is a link"
+        try:
+            return self._intents.read(), ""
+        except RelayError as error:
+            return None, error.line
+
+    def _let_go(self, call: GateCall, settings: GovernanceSettings) -> None:
+        """A person has turned governance off: what can be told of the call is, and no more."""
+        try:
+            plan = plan_of(kind_of(call.tool, call.use, settings), self.run, call, self._folded)
+            self._records.allowed(call, plan, _states(plan.targets), "", _OFF)
+        except Exception:
+            traceback.print_exc()
+
+    def _verdict(
+        self, call: GateCall, plan: CallPlan, document: IntentDocument, approved_by: str
+    ) -> Refusal | ApprovalRequest | None:
+        settings = document.settings
+        intent = self._intent(document)
+        if isinstance(intent, Refusal):
+            return intent
+        self._records.ready()
+        refusal = self._out_of_bounds(intent, plan)
+        if refusal is not None:
+            return refusal
+        if plan.kind is CommandKind.UNKNOWN and settings.unknown is Unknown.REFUSE:
+            return refusals.unknown_change(plan.why)
+        inside = [one for one in plan.targets if one.key and not _is_free(one, self.run)]
+        states = _states(inside)
+        files = [one.key for one in inside if one.key and not states[one.path].is_folder]
+        others, fresh = self._take(files, intent, settings)
+        if others:
+            return refusals.file_leased(others, self._now_ms())
+        stale, unread = self._stale(inside, states)
+        found: Refusal | ApprovalRequest | None = None
+        if stale:
+            found = refusals.stale_file(stale)
+        elif not approved_by and (why := _why_to_ask(plan, settings, unread)):
+            found = self._request(call, plan, intent, settings, why)
+        else:
+            self._records.allowed(call, plan, states, intent.id, approved_by)
+        if found is not None:
+            # Not while a person thinks about it: what others do meanwhile is seen afterwards.
+            self._store.release(self.run.run, fresh)
+        return found
+
+    def _out_of_bounds(self, intent: Intent, plan: CallPlan) -> Refusal | None:
+        scope = _scope(intent.owned_scope, self._folded)
+        run = self.run
+        inside = [one for one in plan.targets if not _is_free(one, run)]
+        for target in inside:
+            if target.key is None:
+                return refusals.outside(target.path, run.root, run.scratch)
+        for target in inside:
+            if protected(target.key or "") or any(
+                is_below(target.path, folder) for folder in run.kept_out
+            ):
+                return refusals.protected_file(target.key or "")
+        for target in inside:
+            if not scope.allows(target.key or ""):
+                return refusals.scope_violation(intent, target.key or ".")
+        for folder in plan.vast:
+            if not scope.allows_tree(folder):
+                return refusals.scope_violation(intent, folder)
         return None
+
+    def _take(
+        self, keys: Sequence[str], intent: Intent, settings: GovernanceSettings
+    ) -> tuple[list[Lease], list[str]]:
+        if not keys:
+            return [], []
+        run, now = self.run, self._now_ms()
+        until = now + int(settings.lease_seconds * 1000)
+        who = (run.run, run.agent, run.pid, self._start, intent.id, now, until)
+        return self._store.take([Lease(run.root, key, *who) for key in dict.fromkeys(keys)], now)
+
+    def _stale(
+        self, targets: Sequence[Target], states: Mapping[str, FileState]
+    ) -> tuple[list[tuple[str, str]], list[str]]:
+        """(files that are not as they were read, with why; what a folder holds and nobody read)."""
+        read = self._store.baselines(self.run.run, [one.key for one in targets if one.key])
+        stale: dict[str, str] = {}
+        unread = []
+        for target in targets:
+            key, state = target.key or "", states[target.path]
+            if state.is_folder:
+                continue
+            why = _why_stale(target, state, read.get(key))
+            if why and target.below and target.gone and key not in read:
+                unread.append(key)
+            elif why:
+                stale[key] = why
+        return list(stale.items()), unread
+
+    # -- a person's yes
+
+    def _request(
+        self,
+        call: GateCall,
+        plan: CallPlan,
+        intent: Intent,
+        settings: GovernanceSettings,
+        why: str,
+    ) -> ApprovalRequest:
+        now = self._now_ms()
+        what = call.use.command or f"{call.tool} {call.shown}".strip()
+        cwd = call.use.cwd or call.cwd or self.run.cwd
+        return ApprovalRequest(
+            new_ulid(now), call.tool, what, why, intent.id, self.run.root, cwd, now,
+            settings.approve_seconds,
+        )  # fmt: skip
+
+    async def _ask(self, request: ApprovalRequest) -> ApprovalAnswer:
+        if self._approver is None:
+            return ApprovalAnswer(False, note="there is nobody here who could be asked")
+        return await self._approver.ask(request)
+
+    def _answered(
+        self, call: GateCall, request: ApprovalRequest, answer: ApprovalAnswer
+    ) -> Refusal | None:
+        with self._lock:
+            self._records.approval(call, request.intent, answer.granted, answer.by, answer.note)
+            if not answer.granted:
+                refusal = refusals.human_rejected(request.what, answer.by, answer.note)
+                self._records.refused(call, refusal)
+                return refusal
+        # Much may have changed meanwhile: all is looked at again.
+        found = self._decide(call, answer.by or "a person")
+        if isinstance(found, ApprovalRequest):
+            raise RuntimeError("a call that a person has agreed to asks for it again")
+        return found
+
+    # -- after a call
+
+    def _done(self, call: GateCall) -> None:
+        if self._records.done(call):
+            return
+        document, _ = self._document()
+        settings = document.settings if document else GovernanceSettings()
+        use = kind_of(call.tool, call.use, settings)
+        if use.kind is not CommandKind.READ:
+            self._records.done_unseen(call, plan_of(use, self.run, call, self._folded))
+
+    def _end_turn(self) -> None:
+        try:
+            self._records.all_done()
+        finally:
+            self._store.release(self.run.run)
+            document, _ = self._document()
+            if document is not None and document.settings.select_every_turn:
+                self._store.unselect(self.run.run)
+
+
+def _surely_reads(call: GateCall) -> bool:
+    """Whether a call reads in any case, where the gate itself has failed. Never raises."""
+    try:
+        return kind_of(call.tool, call.use, GovernanceSettings()).kind is CommandKind.READ
+    except Exception:
+        return False
+
+
+def _is_free(target: Target, run: GovernedRun) -> bool:
+    """Whether everybody may write there."""
+    return target.path in _NO_FILES or any(is_below(target.path, one) for one in run.scratch)
+
+
+@lru_cache(maxsize=256)
+def _scope(globs: tuple[str, ...], folded: bool) -> IntentScope:
+    return IntentScope(globs, ignore_case=folded)
+
+
+def _states(targets: Sequence[Target]) -> dict[str, FileState]:
+    return {one.path: read_state(one.path) for one in targets if one.key}
+
+
+def _why_stale(target: Target, state: FileState, read: str | None) -> str:
+    """Why a file must not be changed as it is now; "" where it may. ``read``: its baseline."""
+    if state.odd:
+        return state.odd
+    if state.is_absent:
+        return "it was removed since you last read it" if read and not target.gone else ""
+    if read is None:
+        return "" if target.moved else "it exists, and you have not read it"
+    return "" if read == state.hash else "it was changed since you last read it"
+
+
+def _why_to_ask(plan: CallPlan, settings: GovernanceSettings, unread: Sequence[str]) -> str:
+    """Why a person has to agree; "" where an intent is enough."""
+    if plan.kind is CommandKind.APPROVE:
+        return plan.why
+    if plan.kind is CommandKind.UNKNOWN and settings.unknown is Unknown.APPROVE:
+        return plan.why
+    if unread:
+        return f"it removes {len(unread)} files that the agent has not read"
+    return ""

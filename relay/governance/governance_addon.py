@@ -19,13 +19,14 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from relay.agents.hook_codec import AgentHookCall, text_of
-from relay.agents.tool_uses import UseKind, tool_use
+from relay.agents.tool_uses import UseKind
 from relay.core.errors import RelayError, UsageError, only_the_person
 from relay.core.message import AgentState
 from relay.core.suggest import did_you_mean
 from relay.core.visible import visible
 from relay.governance import refusals
-from relay.governance.gate import Gate, GateCall
+from relay.governance.call_plan import gate_call
+from relay.governance.gate import Gate
 from relay.governance.governed_paths import governed_root
 from relay.governance.governed_start import NAMESPACE
 from relay.governance.intent_context import intent_context, reminder, rules
@@ -139,7 +140,7 @@ class GovernanceAddOn:
             project = self._now()
             if project is None:
                 return ""
-            asked = self._gate_call(call)
+            asked = gate_call(self._agent.kind, call)
             use = asked.use.kind
             async with asyncio.timeout(seconds):
                 refusal = await project.gate.before(asked)
@@ -151,17 +152,13 @@ class GovernanceAddOn:
     async def after(self, call: AgentHookCall) -> None:
         """Have it written down what the call did, whether or not the agent waits. Never raises."""
         if self._project is not None:
-            told = asyncio.ensure_future(self._project.gate.after(self._gate_call(call)))
+            told = asyncio.ensure_future(
+                self._project.gate.after(gate_call(self._agent.kind, call))
+            )
             try:
                 await asyncio.shield(told)
             except Exception:
                 traceback.print_exc()
-
-    def _gate_call(self, call: AgentHookCall) -> GateCall:
-        tool = text_of(call.fields, "tool_name")
-        use = tool_use(self._agent.kind, tool, call.fields.get("tool_input"))
-        id_ = text_of(call.fields, "tool_use_id")
-        return GateCall(tool, use, id_, text_of(call.native, "cwd"))
 
     # -- what the session tells
 

@@ -13,13 +13,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from relay.core import processes
+from relay.core.files import own_folder
 from relay.core.paths import Home
 from relay.core.sqlite import Schema, connect, transaction
+from relay.governance.trace_records import TraceHead
 
 #: Baselines that are kept of a run; the oldest is forgotten, and its file has to be read again.
 BASELINES_MAX = 10_000
-#: Runs whose baselines and selections are kept; those of the oldest are forgotten.
-RUNS_MAX = 500
+#: The same of all runs together, and runs whose selections are kept; the oldest are forgotten.
+BASELINES_ALL, SELECTIONS_MAX = 1_000_000, 500
+#: Baselines between two looks at whether there are too many.
+_SWEEP = 64
 #: What a baseline says of a file that was not there.
 ABSENT = ""
 
@@ -33,6 +37,7 @@ SCHEMA = Schema(
             " agent TEXT NOT NULL, intent TEXT NOT NULL, at_ms INTEGER NOT NULL)",
             "CREATE TABLE baselines (seq INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL,"
             " path TEXT NOT NULL, hash TEXT NOT NULL, UNIQUE (run, path))",
+            "CREATE INDEX baselines_run ON baselines (run, seq)",
             "CREATE TABLE leases (root TEXT NOT NULL, path TEXT NOT NULL, run TEXT NOT NULL,"
             " agent TEXT NOT NULL, pid INTEGER NOT NULL, start TEXT NOT NULL,"
             " intent TEXT NOT NULL, since_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL,"
@@ -98,6 +103,10 @@ class GovernanceStore:
     @classmethod
     def open(cls, home: Home) -> GovernanceStore:
         """Open it, making it where it is missing. Raises StorageError."""
+        try:
+            own_folder(home.root, linked=True)
+        except OSError as error:
+            raise SCHEMA.error(error, home.root) from error
         path = os.path.join(home.root, "governance.db")
         return cls(connect(path, SCHEMA), path, runs_still)
 
@@ -115,7 +124,17 @@ class GovernanceStore:
                 "INSERT OR REPLACE INTO selections VALUES (?,?,?,?,?)",
                 (chosen.run, chosen.root, chosen.agent, chosen.intent, chosen.at_ms),
             )
-            self._forget_old_runs()
+            self._db.execute(
+                "DELETE FROM selections WHERE at_ms < (SELECT at_ms FROM selections"
+                " ORDER BY at_ms DESC LIMIT 1 OFFSET ?)",
+                (SELECTIONS_MAX,),
+            )
+
+    def forget(self, run: str) -> None:
+        """Forget a run that has ended."""
+        with self._lock, SCHEMA.errors(self._path), transaction(self._db):
+            for table in ("selections", "baselines", "leases"):
+                self._db.execute(f"DELETE FROM {table} WHERE run=?", (run,))
 
     def unselect(self, run: str) -> None:
         """Forget what it works on."""
@@ -134,13 +153,6 @@ class GovernanceStore:
         with self._lock, SCHEMA.errors(self._path):
             return [Selection(*row) for row in self._db.execute(query, (root,))]
 
-    def _forget_old_runs(self) -> None:
-        old = self._db.execute(
-            "SELECT run FROM selections ORDER BY at_ms DESC LIMIT -1 OFFSET ?", (RUNS_MAX,)
-        ).fetchall()
-        for table in ("selections", "baselines") if old else ():
-            self._db.executemany(f"DELETE FROM {table} WHERE run=?", old)
-
     # -- baselines
 
     def note(self, run: str, hashes: Mapping[str, str]) -> None:
@@ -148,15 +160,17 @@ class GovernanceStore:
         if not hashes:
             return
         rows = [(run, path, hash_) for path, hash_ in hashes.items()]
+        add = "INSERT OR REPLACE INTO baselines (run, path, hash) VALUES (?,?,?)"
         with self._lock, SCHEMA.errors(self._path), transaction(self._db):
-            self._db.executemany(
-                "INSERT OR REPLACE INTO baselines (run, path, hash) VALUES (?,?,?)", rows
-            )
-            self._db.execute(
-                "DELETE FROM baselines WHERE run=? AND seq <= (SELECT seq FROM baselines"
-                " WHERE run=? ORDER BY seq DESC LIMIT 1 OFFSET ?)",
-                (run, run, BASELINES_MAX),
-            )
+            self._db.executemany(add, rows)
+            newest = self._db.execute("SELECT max(seq) FROM baselines").fetchone()[0]
+            if newest % _SWEEP < len(rows):
+                self._db.execute("DELETE FROM baselines WHERE seq <= ?", (newest - BASELINES_ALL,))
+                self._db.execute(
+                    "DELETE FROM baselines WHERE run=? AND seq <= (SELECT seq FROM baselines"
+                    " WHERE run=? ORDER BY seq DESC LIMIT 1 OFFSET ?)",
+                    (run, run, BASELINES_MAX),
+                )
 
     def baselines(self, run: str, paths: Iterable[str]) -> dict[str, str]:
         """The hashes of those of ``paths`` that the run has read."""
@@ -171,31 +185,33 @@ class GovernanceStore:
 
     # -- leases
 
-    def take(self, wanted: Sequence[Lease], now_ms: int) -> list[Lease]:
-        """Take all of ``wanted`` or none; returns those of others that are in the way.
+    def take(self, wanted: Sequence[Lease], now_ms: int) -> tuple[list[Lease], list[str]]:
+        """Take all of ``wanted`` or none: (those of others that are in the way, what is new).
 
         One's own last longer by it. Those of the dead, and those that are over, are taken over.
         """
         with self._lock, SCHEMA.errors(self._path), transaction(self._db):
-            others = []
+            others, fresh = [], []
             for lease in wanted:
                 row = self._db.execute(
-                    "SELECT * FROM leases WHERE root=? AND path=? AND run<>? AND until_ms>?",
-                    (lease.root, lease.path, lease.run, now_ms),
+                    "SELECT * FROM leases WHERE root=? AND path=? AND until_ms>?",
+                    (lease.root, lease.path, now_ms),
                 ).fetchone()
-                if row and self._alive(row[4], row[5]):
-                    others.append(Lease(*row))
+                held = Lease(*row) if row else None
+                if held is None or held.run != lease.run:
+                    fresh.append(lease.path)
+                    if held is not None and self._alive(held.pid, held.start):
+                        others.append(held)
             if others:
-                return others
-            for lease in wanted:
-                self._db.execute(
-                    "INSERT INTO leases VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT (root, path) DO"
-                    " UPDATE SET since_ms=iif(run=excluded.run, since_ms, excluded.since_ms),"
-                    " run=excluded.run, agent=excluded.agent, pid=excluded.pid,"
-                    " start=excluded.start, intent=excluded.intent, until_ms=excluded.until_ms",
-                    tuple(getattr(lease, name) for name in Lease.__slots__),
-                )
-            return []
+                return others, []
+            self._db.executemany(
+                "INSERT INTO leases VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT (root, path) DO UPDATE"
+                " SET since_ms=iif(run=excluded.run, since_ms, excluded.since_ms),"
+                " run=excluded.run, agent=excluded.agent, pid=excluded.pid, start=excluded.start,"
+                " intent=excluded.intent, until_ms=excluded.until_ms",
+                [tuple(getattr(lease, name) for name in Lease.__slots__) for lease in wanted],
+            )
+            return [], fresh
 
     def release(self, run: str, paths: Iterable[str] | None = None) -> None:
         """Give back the leases of a run: all, or those of ``paths``."""
@@ -232,6 +248,21 @@ class GovernanceStore:
         with self._lock, SCHEMA.errors(self._path):
             row = self._db.execute(query, (root,)).fetchone()
         return Switch(*row) if row else None
+
+    # -- the ends of traces
+
+    def head(self, root: str) -> TraceHead | None:
+        """The end of a project's trace as it was last acknowledged."""
+        query = "SELECT size, hash FROM heads WHERE root=?"
+        with self._lock, SCHEMA.errors(self._path):
+            row = self._db.execute(query, (root,)).fetchone()
+        return TraceHead(*row) if row else None
+
+    def set_head(self, root: str, head: TraceHead) -> None:
+        """Note the end of a project's trace."""
+        with self._lock, SCHEMA.errors(self._path):
+            row = (root, head.size, head.hash)
+            self._db.execute("INSERT OR REPLACE INTO heads VALUES (?,?,?)", row)
 
 
 def runs_still(pid: int, start: str) -> bool:

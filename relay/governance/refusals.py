@@ -6,12 +6,13 @@ A file of its own because agents' hooks, a user's own tools and the log all word
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from relay.core.errors import NotFound, RelayError
+from relay.core.errors import RelayError
 from relay.core.visible import visible
+from relay.governance.governance_store import Lease
 from relay.governance.intents import Intent, Status
 
 #: What ``type`` says of every refusal.
@@ -95,6 +96,105 @@ def intents_invalid(why: str) -> Refusal:
     )
 
 
+def scope_violation(intent: Intent, path: str) -> Refusal:
+    """A file that the intent does not own."""
+    return Refusal(
+        Reason.SCOPE_VIOLATION,
+        f'Intent "{visible(intent.id)}" is not authorized to write to "{visible(path)}".'
+        f" Authorized scope: [{_some(intent.owned_scope)}]",
+        (
+            "Do the work inside the scope.",
+            "If another intent owns the file, select that one: relay intent list",
+            "Else ask the person to widen the scope.",
+        ),
+    )
+
+
+def outside(path: str, root: str, scratch: Sequence[str]) -> Refusal:
+    """A file that is not in the project."""
+    steps = ["Write inside the project only."]
+    if scratch:
+        steps.append(f"Temporary files may go below {visible(scratch[0])}")
+    return Refusal(
+        Reason.SCOPE_VIOLATION,
+        f'"{visible(path)}" is outside of the governed project {visible(root)}.',
+        tuple(steps),
+    )
+
+
+def protected_file(path: str) -> Refusal:
+    """A file that no intent opens."""
+    return Refusal(
+        Reason.PROTECTED_FILE,
+        f'"{visible(path)}" is written by people only, whatever the intent: it holds the rules that'
+        " agents work under, or what their repository is made of.",
+        (
+            "Ask the person to make the change.",
+            "For git, use git itself; for a status, relay intent; for a lesson, @intent:learn",
+        ),
+    )
+
+
+def stale_file(files: Sequence[tuple[str, str]]) -> Refusal:
+    """Files, with why each is not as it was read."""
+    listed = "; ".join(f'"{visible(path)}": {visible(why)}' for path, why in files[:LISTED_MAX])
+    more = f"; and {len(files) - LISTED_MAX} more" if len(files) > LISTED_MAX else ""
+    return Refusal(
+        Reason.STALE_FILE,
+        f"These files are not as you last read them. {listed}{more}",
+        (
+            "Re-read each of them now, with your tool for reading.",
+            "Make the change again, from what stands there.",
+        ),
+    )
+
+
+def file_leased(leases: Sequence[Lease], now_ms: int) -> Refusal:
+    """Files that somebody else is changing."""
+    listed = "; ".join(
+        f'"{visible(one.path)}" by {visible(one.agent)} for intent "{visible(one.intent)}", since'
+        f" {_ago(now_ms - one.since_ms)}"
+        for one in leases[:LISTED_MAX]
+    )
+    first = leases[0]
+    left = max(1, (max(one.until_ms for one in leases) - now_ms + 999) // 1000)
+    return Refusal(
+        Reason.FILE_LEASED,
+        f"Being changed by another agent: {listed}",
+        (
+            "Work on something else first; it is free when that agent's turn ends, after"
+            f" {left} s at the latest.",
+            "Then re-read the file, and try again.",
+            f"To ask for it: relay send {visible(first.agent)} --expect-reply TEXT",
+        ),
+    )
+
+
+def unknown_change(why: str) -> Refusal:
+    """A call of which nobody can tell what it changes."""
+    return Refusal(
+        Reason.UNKNOWN_CHANGE,
+        f"It cannot be told what this changes: {visible(why)}.",
+        (
+            "Use your tools for reading and editing files in its place, or simpler commands, one"
+            " at a time.",
+            "If it is needed, ask the person to add it to the lists in"
+            " .orchestration/active_intents.yaml",
+        ),
+    )
+
+
+def human_rejected(what: str, by: str, note: str) -> Refusal:
+    """A person said no, or nobody said yes."""
+    who = f"{visible(by)} said no" if by else "Nobody said yes"
+    words = f": {visible(note)}" if note else ""
+    return Refusal(
+        Reason.HUMAN_REJECTED,
+        f"{who} to {visible(what)[:200]}{words}",
+        ("Do not try it again in another way.", "Go on without it, or ask the person what to do."),
+    )
+
+
 def engine_failed(error: Exception) -> Refusal:
     """relay itself could not decide."""
     return Refusal(
@@ -107,11 +207,6 @@ def engine_failed(error: Exception) -> Refusal:
             READING,
         ),
     )
-
-
-def no_such_intent(id_: str, intents: Mapping[str, Intent]) -> RelayError:
-    """For a selection of what is not there."""
-    return NotFound(f'Intent ID "{visible(id_)}" not found', hint=_valid(intents))
 
 
 def not_selectable(intent: Intent, intents: Mapping[str, Intent]) -> RelayError:
@@ -144,3 +239,13 @@ def _how_to_select(intents: Mapping[str, Intent]) -> tuple[str, ...]:
         f"Select it in your shell: relay intent select {visible(can[0].id)}",
         "Then call the tool again.",
     )
+
+
+def _some(globs: Sequence[str]) -> str:
+    more = f", and {len(globs) - LISTED_MAX} more" if len(globs) > LISTED_MAX else ""
+    return ", ".join(visible(one) for one in globs[:LISTED_MAX]) + more
+
+
+def _ago(ms: int) -> str:
+    seconds = max(0, ms // 1000)
+    return f"{seconds} s ago" if seconds < 120 else f"{seconds // 60} minutes ago"

@@ -1,0 +1,232 @@
+"""What one call would change, as real files of the project: from what its tool and words say.
+
+A file of its own because it decides nothing: the gate does, before the call and after it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import unicodedata
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from relay.agents.hook_codec import AgentHookCall, text_of
+from relay.agents.tool_uses import ToolUse, UseKind, tool_use
+from relay.governance.commands import CommandKind, CommandUse, classify
+from relay.governance.file_states import TREE_MAX, tree
+from relay.governance.governed_paths import is_below, real_places
+from relay.governance.intents import GovernanceSettings
+
+#: Characters of what a person is shown of a call that is no command.
+SHOWN_MAX = 4000
+#: Paths of one call that are looked at; a call with more is one of which nobody can tell.
+PATHS_MAX = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class GovernedRun:
+    """Whose calls these are."""
+
+    run: str
+    agent: str
+    session: str
+    #: The governed folder, absolute and without links.
+    root: str
+    #: Where the agent was started.
+    cwd: str
+    #: A process that lives as long as the agent does: leases of a dead one are free.
+    pid: int
+    kind: str = ""
+    model: str = ""
+    #: Real folders outside of the root in which it may write; the first is named in refusals.
+    scratch: tuple[str, ...] = ()
+    #: Real folders in which it never may, such as RELAY_HOME.
+    kept_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GateCall:
+    """One call of a tool."""
+
+    tool: str
+    use: ToolUse
+    #: The same before and after it; "" where the agent gives none.
+    id: str = ""
+    #: What relative paths are relative to; "": where the agent was started.
+    cwd: str = ""
+    #: What a person is shown of it where it is no command.
+    shown: str = ""
+
+
+def gate_call(kind: str, call: AgentHookCall) -> GateCall:
+    """The call of a tool that an agent of this kind tells of by its own hook."""
+    tool = text_of(call.fields, "tool_name")
+    given = call.fields.get("tool_input")
+    shown = json.dumps(given, ensure_ascii=False, default=str)[:SHOWN_MAX]
+    id_, cwd = text_of(call.fields, "tool_use_id"), text_of(call.native, "cwd")
+    return GateCall(tool, tool_use(kind, tool, given), id_, cwd, shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One place that a call would change."""
+
+    #: Absolute, without links but for the last name.
+    path: str
+    #: Relative to the project, and the same for each spelling of a file; None outside of it.
+    key: str | None
+    #: It would be gone afterwards.
+    gone: bool = False
+    #: Absolute: where what comes here was before; "" where it is not moved.
+    moved_from: str = ""
+    #: What is gone here is somewhere else then.
+    moved: bool = False
+    #: Nobody named it: it lies in a folder that somebody did.
+    below: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """One call, as far as it can be told beforehand."""
+
+    kind: CommandKind
+    #: Files of the project that it reads, by their keys.
+    reads: tuple[Target, ...] = ()
+    targets: tuple[Target, ...] = ()
+    #: Why nobody can tell, or a person has to agree.
+    why: str = ""
+    #: Folders, by their keys, with more in them than can be looked at.
+    vast: tuple[str, ...] = ()
+
+
+def kind_of(tool: str, use: ToolUse, settings: GovernanceSettings) -> CommandUse:
+    """What a call does, in the words of a command."""
+    if use.kind is UseKind.EXECUTE:
+        if not use.blind:
+            return classify(use.command, settings)
+        return CommandUse(CommandKind.UNKNOWN, why=use.blind)
+    kind: CommandKind = CommandKind.WRITE
+    if use.kind in (UseKind.READ, UseKind.OTHER):
+        kind = CommandKind.READ
+    elif use.kind is UseKind.UNKNOWN:
+        lists = (
+            (CommandKind.APPROVE, settings.approve_tools),
+            (CommandKind.READ, settings.read_tools),
+            (CommandKind.RUN, settings.run_tools),
+        )
+        known = (named for named, globs in lists if any(fnmatchcase(tool, one) for one in globs))
+        kind = next(known, CommandKind.UNKNOWN)
+    elif use.blind:
+        kind = CommandKind.UNKNOWN
+    why = use.blind
+    if kind is CommandKind.APPROVE:
+        why = "the project's settings want a person's yes for this tool"
+    return CommandUse(kind, use.reads, use.writes, use.deletes, use.moves, why=why)
+
+
+def plan_of(use: CommandUse, run: GovernedRun, call: GateCall, folded: bool) -> CallPlan:
+    """Find the real files of a call.
+
+    ``folded``: the file system takes two cases of a name for one. Waits for the disk; raises
+    OSError.
+    """
+    finder = _Finder(run.root, os.path.join(run.cwd, call.cwd, call.use.cwd), folded)
+    reads = [one for path in use.reads[:PATHS_MAX] for one in finder.found(path)]
+    if use.kind is CommandKind.READ:
+        return CallPlan(use.kind, tuple(reads))
+    for path in use.writes:
+        finder.written(path)
+    for path in use.deletes:
+        finder.removed(path)
+    for source, to in use.copies:
+        finder.brought(source, to)
+    for source, to in use.moves:
+        finder.brought(source, to, moved=True)
+    kind = _max_kind(use.kind, CommandKind.UNKNOWN) if finder.wrong else use.kind
+    why = "; ".join(filter(None, (use.why, finder.wrong)))
+    return CallPlan(kind, tuple(reads), tuple(finder.targets.values()), why, tuple(finder.vast))
+
+
+def _max_kind(one: CommandKind, other: CommandKind) -> CommandKind:
+    """The one that needs more."""
+    order = list(CommandKind)
+    return max(one, other, key=order.index)
+
+
+class _Finder:
+    """Collects the places that one call names."""
+
+    def __init__(self, root: str, cwd: str, folded: bool) -> None:
+        self._root, self._cwd, self._folded = root, cwd, folded
+        self.targets: dict[str, Target] = {}
+        #: Why it is not known what the call changes.
+        self.wrong = ""
+        self.vast: list[str] = []
+
+    def found(self, path: str, *, gone: bool = False, moved: bool = False) -> list[Target]:
+        try:
+            places = real_places(path, self._cwd)
+        except ValueError as error:
+            self.wrong = f"{path[:100]!r} is not a path: {error}"
+            return []
+        return [Target(place, self._key(place), gone, moved=moved) for place in places]
+
+    def written(self, path: str) -> None:
+        for target in self.found(path):
+            self._add(target)
+
+    def removed(self, path: str, *, moved: bool = False) -> None:
+        found = self.found(path, gone=True, moved=moved)
+        # Of a link the name alone goes, unless what it leads to is meant.
+        for target in found if path.endswith("/") else found[:1]:
+            self._add(target)
+            for name in self._below(target.path):
+                self._add(self._inside(target, name))
+
+    def brought(self, source: str, to: str, *, moved: bool = False) -> None:
+        """A file or folder comes to another place, or into the folder that is there."""
+        for start in self.found(source)[:1]:
+            if os.path.isdir(os.path.join(self._cwd, to)):
+                to = os.path.join(to, os.path.basename(start.path))
+            if moved:
+                self.removed(source, moved=True)
+            for target in self.found(to):
+                target = replace(target, moved_from=start.path if moved else "")
+                self._add(target)
+                for name in self._below(start.path):
+                    self._add(self._inside(target, name))
+
+    def _inside(self, folder: Target, name: str) -> Target:
+        place = os.path.join(folder.path, name)
+        origin = folder.moved_from and os.path.join(folder.moved_from, name)
+        key = self._key(place)
+        return replace(folder, path=place, key=key, moved_from=origin, below=True)
+
+    def _below(self, folder: str) -> list[str]:
+        if os.path.islink(folder) or not os.path.isdir(folder):
+            return []
+        names = tree(folder)
+        if names is None:
+            self.vast.append(self._key(folder) or "")
+            self.wrong = f"{os.path.basename(folder)} holds more than {TREE_MAX} files"
+            return []
+        return names
+
+    def _add(self, target: Target) -> None:
+        if len(self.targets) >= PATHS_MAX:
+            self.wrong = f"it changes more than {PATHS_MAX} files"
+            return
+        self.targets[target.path] = target
+
+    def _key(self, place: str) -> str | None:
+        root = self._root
+        if self._folded:
+            place, root = _folded(place), _folded(root)
+        if not is_below(place, root):
+            return None
+        return os.path.relpath(place, root) if place != root else ""
+
+
+def _folded(path: str) -> str:
+    return unicodedata.normalize("NFC", path).casefold()

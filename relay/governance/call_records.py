@@ -1,0 +1,233 @@
+"""What a run's calls have done: compared with what was there before, and written into the trace.
+
+A file of its own because the gate decides before a call, and this tells after it.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from relay.core.bounded import BoundedDict
+from relay.governance.call_plan import CallPlan, GateCall, GovernedRun, Target
+from relay.governance.file_states import FileState, read_state
+from relay.governance.governance_store import GovernanceStore
+from relay.governance.mutation import FileMutation, compare, opaque
+from relay.governance.refusals import Refusal
+from relay.governance.trace_records import TraceEntry, TraceKind
+
+#: Calls that are between their before and their after; the oldest is told of for a further one.
+PENDING_MAX = 256
+#: Bytes of files' contents that are kept for those together; beyond it only hashes are.
+KEPT_MAX = 64 * 1024 * 1024
+#: Records that could not be written yet. There are hardly more: nobody writes until they are.
+UNWRITTEN_MAX = 2 * PENDING_MAX
+
+
+class TraceWriter(Protocol):
+    """What is used of relay.governance.trace."""
+
+    def append(self, entry: TraceEntry) -> str:
+        """Write a record to the disk. Raises StorageError."""
+        ...
+
+    def check(self) -> None:
+        """Raise StorageError where a record could not be written."""
+        ...
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A call that was let go on."""
+
+    call: GateCall
+    plan: CallPlan
+    intent_id: str
+    approved_by: str
+    before: Mapping[str, FileState] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes of contents that are kept."""
+        return sum(len(state.data or b"") for state in self.before.values())
+
+
+class CallRecords:
+    """The calls of one run. Waits for the disk; one caller at a time."""
+
+    def __init__(self, run: GovernedRun, store: GovernanceStore, trace: TraceWriter) -> None:
+        self._run = run
+        self._store = store
+        self._trace = trace
+        self._pending: BoundedDict[str | GateCall, _Pending] = BoundedDict(PENDING_MAX)
+        self._kept = 0
+        self._unwritten: deque[TraceEntry] = deque(maxlen=UNWRITTEN_MAX)
+
+    # -- before
+
+    def read(self, targets: Iterable[Target]) -> None:
+        """Note files as the run is about to read them."""
+        hashes = {}
+        for target in targets:
+            if target.key:
+                state = read_state(target.path)
+                if not state.is_folder and not state.odd:
+                    hashes[target.key] = state.hash
+        self._store.note(self._run.run, hashes)
+
+    def refused(self, call: GateCall, refusal: Refusal, plan: CallPlan | None = None) -> None:
+        """Tell of a call that does not happen. Never raises: it is refused in any case."""
+        told = {"reason": refusal.reason.value, "error": refusal.error}
+        try:
+            self.flush()
+            self._trace.append(self._entry(TraceKind.REFUSAL, call, metadata=told, plan=plan))
+        except Exception:
+            traceback.print_exc()  # into the log of this run
+
+    def allowed(
+        self,
+        call: GateCall,
+        plan: CallPlan,
+        before: Mapping[str, FileState],
+        intent_id: str,
+        approved_by: str,
+    ) -> None:
+        """Keep what is there before a call that goes on now."""
+        self.drop(call)
+        pending = _Pending(call, plan, intent_id, approved_by, before)
+        if self._kept + pending.size > KEPT_MAX:
+            pending.before = {path: replace(one, data=None) for path, one in before.items()}
+        self._kept += pending.size
+        pushed = self._pending.put(call.id or call, pending)
+        if pushed is not None:
+            self._kept -= pushed[1].size
+            self._tell(pushed[1], sure=False)
+
+    def drop(self, call: GateCall) -> None:
+        """Forget a call that is asked about once more."""
+        known = self._pending.pop(call.id or call, None)
+        self._kept -= known.size if known else 0
+
+    # -- after
+
+    def done(self, call: GateCall) -> bool:
+        """Tell of a call that has ended; whether it was known."""
+        known = self._pending.get(call.id or call)
+        if known is None:
+            return False
+        self.drop(call)
+        self._tell(known, sure=True)
+        return True
+
+    def done_unseen(self, call: GateCall, plan: CallPlan) -> None:
+        """Tell of one that an earlier session has let go on: its before is what was read last."""
+        keys = {one.key: one.path for one in plan.targets if one.key}
+        hashes = self._store.baselines(self._run.run, keys)
+        before = {keys[key]: FileState(hash_) for key, hash_ in hashes.items()}
+        self._tell(_Pending(call, plan, "", "", before), sure=True)
+
+    def all_done(self) -> None:
+        """Tell of the calls whose end nobody has told, where they changed anything."""
+        while self._pending:
+            _, known = self._pending.popitem(last=False)
+            self._kept -= known.size
+            self._tell(known, sure=False)
+
+    def _tell(self, known: _Pending, *, sure: bool) -> None:
+        """``sure``: it has happened, also where nothing is different."""
+        now = {one.path: read_state(one.path) for one in known.plan.targets if one.key}
+        files = [*filter(None, (self._mutation(one, known, now) for one in known.plan.targets))]
+        changed = [one for one in files if one.before != one.after]
+        self._note_written(known.plan.targets, now)
+        if sure or changed:
+            told = {"approved_by": known.approved_by} if known.approved_by else {}
+            entry = self._entry(TraceKind.MUTATION, known.call, known.intent_id, files, told)
+            self.write(entry)
+
+    def _mutation(
+        self, target: Target, known: _Pending, now: Mapping[str, FileState]
+    ) -> FileMutation | None:
+        """What became of one file; None for what is no file, or told of elsewhere."""
+        after = now.get(target.path)
+        if after is None or target.key is None or after.is_folder or after.odd or target.moved:
+            return None
+        origin = target.moved_from or target.path
+        before = known.before.get(origin) or FileState("")
+        if before.is_absent and after.is_absent:
+            return None
+        was = ""
+        if target.moved_from:
+            was = os.path.relpath(target.moved_from, self._run.root)
+        if all(one.is_absent or one.data is not None for one in (before, after)):
+            return compare(target.key, before.data, after.data, moved_from=was)
+        return opaque(target.key, before.hash, after.hash, moved_from=was)
+
+    def _note_written(self, targets: Iterable[Target], now: Mapping[str, FileState]) -> None:
+        """What a run has written it knows; what it has only moved it knows if it had read it."""
+        hashes = {}
+        origins = {one.path: one.key for one in targets if one.moved and one.key}
+        read = self._store.baselines(self._run.run, origins.values())
+        for target in targets:
+            state = now.get(target.path)
+            if state is None or not target.key or state.is_folder or state.odd:
+                continue
+            if not target.moved_from or origins.get(target.moved_from) in read:
+                hashes[target.key] = state.hash
+        self._store.note(self._run.run, hashes)
+
+    # -- the trace
+
+    def write(self, entry: TraceEntry) -> None:
+        """Write a record, or keep it until that is possible. Raises StorageError."""
+        self._unwritten.append(entry)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what could not be written before. Raises StorageError."""
+        while self._unwritten:
+            self._trace.append(self._unwritten[0])
+            self._unwritten.popleft()
+
+    def ready(self) -> None:
+        """Raise StorageError where what a call changes could not be told afterwards."""
+        self.flush()
+        self._trace.check()
+
+    def approval(self, call: GateCall, intent_id: str, granted: bool, by: str, note: str) -> None:
+        """Tell of a person's yes or no. Raises StorageError."""
+        told = {"decision": "granted" if granted else "refused", "by": by, "text": note}
+        self.write(self._entry(TraceKind.APPROVAL, call, intent_id, metadata=told))
+
+    def selection(self, intent_id: str, by: str) -> None:
+        """Tell that an intent was selected. Raises StorageError."""
+        run = self._run
+        told = {"agent_kind": run.kind, **({"by": by} if by else {})}
+        self.write(
+            TraceEntry(TraceKind.SELECTION, run.agent, run.session, intent_id, metadata=told)
+        )
+
+    def _entry(
+        self,
+        kind: TraceKind,
+        call: GateCall,
+        intent_id: str = "",
+        files: Iterable[FileMutation] = (),
+        metadata: Mapping[str, object] = {},
+        plan: CallPlan | None = None,
+    ) -> TraceEntry:
+        run = self._run
+        told: dict[str, object] = {**metadata, "agent_kind": run.kind}
+        if call.use.command:
+            told["command"] = call.use.command
+        if plan is not None:
+            told["paths"] = [one.key if one.key is not None else one.path for one in plan.targets]
+        if not intent_id:
+            chosen = self._store.selection(run.run)
+            intent_id = chosen.intent if chosen else ""
+        return TraceEntry(
+            kind, run.agent, run.session, intent_id, call.tool, run.model, tuple(files), told
+        )
