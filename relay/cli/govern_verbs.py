@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
+from contextlib import closing
 
-from relay.broker.client import request
+from relay.broker.client import check_person, request
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
-from relay.core.errors import UsageError
+from relay.core.errors import NotFound, RelayError, UsageError
+from relay.core.paths import Home, working_folder
 from relay.core.visible import visible
 
 TYPE_CHECKING = False
@@ -16,11 +19,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from relay.cli.output import Json
+    from relay.governance.governance_store import Lease, Switch
+    from relay.governance.intents import Intent
 
 #: What ``approve --json`` shows of each call that waits. Scripts rely on them.
 _FIELDS = ("id", "agent", "tool", "what", "why", "intent", "root", "cwd", "asked_at", "until_at")
 #: What each line of an agent's own words begins with, so that none looks like a line of relay's.
 _QUOTED = "  | "
+#: Characters of the reason why governance is off.
+_REASON_MAX = 500
 #: Columns that a line of them keeps, however narrow the terminal is.
 _LEAST = 20
 
@@ -37,6 +44,17 @@ def add(verbs: Parser) -> None:
     approve.add_argument("--note", metavar="TEXT", help="tell the agent why")
     approve.add_argument("--json", action="store_true", help="for programs")
     approve.set_defaults(run=approve_verb)
+    govern = verb(
+        verbs,
+        "govern",
+        'relay govern\n  relay govern off --reason "the intents are broken"\n  relay govern on',
+    )
+    govern.add_argument(
+        "turn", nargs="?", choices=("off", "on"), metavar="off|on", help="default: show what holds"
+    )
+    govern.add_argument("--reason", metavar="TEXT", help="why it is off; the trace keeps it")
+    govern.add_argument("--json", action="store_true", help="for programs")
+    govern.set_defaults(run=govern_verb)
 
 
 def approve_verb(options: Any) -> int:
@@ -63,7 +81,7 @@ def _list_waiting(*, in_json: bool) -> int:
     elif not rows:
         output.note("no call of an agent waits for you")
     else:
-        now_ms, width = time.time_ns() // 1_000_000, table.columns()
+        now_ms, width = _now_ms(), table.columns()
         for row in rows:
             _print_waiting(row, now_ms, width)
         output.note("relay approve ID lets one go on, relay approve ID --no refuses it")
@@ -84,3 +102,134 @@ def _print_waiting(row: Json, now_ms: int, width: int | None) -> None:
         # A terminal would break a long line itself, and what comes then could look like relay's.
         for at in range(0, len(shown) or 1, room or len(shown) or 1):
             output.data(_QUOTED + (shown[at : at + room] if room else shown))
+
+
+def govern_verb(options: Any) -> int:
+    """``relay govern``: what holds in this folder, or governance off and on again."""
+    home, cwd = Home.from_env(), working_folder()
+    if options.turn:
+        check_person(home, f"turn governance {options.turn}")
+    if options.reason is not None and options.turn != "off":
+        raise UsageError("--reason says why governance is off", hint="relay govern off --reason …")
+    if options.turn:
+        from relay.governance.governed_paths import governed_root
+
+        root = governed_root(cwd)
+        if not root:
+            raise NotFound("nothing is governed here", hint="relay init --governed makes it so")
+        _turn(home, root, options.turn, options.reason)
+    held = _Governance(home, cwd)
+    if options.json:
+        output.as_json(held.fields())
+        return 0
+    for _, text, hint in held.lines():
+        table.prose(visible(text))
+        if hint:
+            output.note(f"  {hint}")
+    return 0
+
+
+def what_holds(home: Home, cwd: str) -> list[tuple[str, str, str]]:
+    """Lines about governance in ``cwd``: (ok, warn, bad or absent; what holds; what to do).
+    Makes no file. Raises StorageError."""
+    return _Governance(home, cwd).lines()
+
+
+def _turn(home: Home, root: str, turn: str, reason: str | None) -> None:
+    """Turn governance off or on; the trace says so first, unless it is what does not work."""
+    from relay.core.agent_names import owner_name
+    from relay.core.processes import own_place
+    from relay.governance.governance_store import GovernanceStore
+    from relay.governance.trace import Trace
+    from relay.governance.trace_records import TraceEntry, TraceKind
+
+    if turn == "off" and not 0 < len(reason := (reason or "").strip()) <= _REASON_MAX:
+        raise UsageError(
+            f"say why, in at most {_REASON_MAX} characters", hint="relay govern off --reason TEXT"
+        )
+    home.create()
+    with closing(GovernanceStore.open(home)) as store:
+        switch = store.switch(root)
+        if (switch is not None) == (turn == "off"):
+            output.note(f"it is {turn} already")
+            return
+        by = ", ".join(filter(None, (owner_name(), own_place())))
+        said: Json = {"event": turn, "reason": reason or "", "by": by}
+        if switch is not None:  # for what the trace did not take then
+            said |= {"reason": switch.reason, "off_by": switch.by, "off_ms": switch.at_ms}
+        try:
+            Trace(root, store).append(TraceEntry(TraceKind.GOVERNANCE, metadata=said))
+        except RelayError as error:
+            output.note(f"the trace does not say so: {error.line}")
+        if turn == "off":
+            store.switch_off(root, reason or "", by, _now_ms())
+        else:
+            store.switch_on(root)
+
+
+class _Governance:
+    """What holds in a folder now."""
+
+    def __init__(self, home: Home, cwd: str) -> None:
+        from relay.governance.governance_store import GovernanceStore
+        from relay.governance.governed_paths import governed_root
+        from relay.governance.intents_file import IntentsFile
+
+        self.root = governed_root(cwd)
+        self._switch: Switch | None = None
+        self._leases: list[Lease] = []
+        self._intents: list[Intent] = []
+        self._problem: RelayError | None = None
+        if self.root and os.path.exists(os.path.join(home.root, "governance.db")):
+            with closing(GovernanceStore.open(home)) as store:
+                self._switch = store.switch(self.root)
+                self._leases = store.leases(self.root, _now_ms())
+        try:
+            self._intents = (
+                list(IntentsFile(self.root).read().intents.values()) if self.root else []
+            )
+        except RelayError as error:
+            self._problem = error
+
+    def lines(self) -> list[tuple[str, str, str]]:
+        """For a person: see ``what_holds``."""
+        if not self.root:
+            return [("absent", "nothing is governed here", "relay init --governed makes it so")]
+        now_ms, found = _now_ms(), []
+        if self._switch is not None:
+            since = output.clock(self._switch.at_ms, now_ms)
+            text = f"off for {self.root} since {since}, by {self._switch.by}: {self._switch.reason}"
+            found.append(
+                ("warn", text, "every agent writes as it likes; relay govern on ends that")
+            )
+        elif self._problem is not None:
+            found.append(("bad", f"on for {self.root}, where no agent can write now", ""))
+        else:
+            active = sum(one.status == "IN_PROGRESS" for one in self._intents)
+            text = f"on for {self.root}: {active} of {len(self._intents)} intents in progress"
+            found.append(("ok", text, "" if active else "relay intent list"))
+        if self._problem is not None:
+            found.append(("bad", self._problem.message, self._problem.hint))
+        for one in self._leases:
+            since = output.clock(one.since_ms, now_ms)
+            found.append(("ok", f"{one.agent} has {one.path} since {since}, for {one.intent}", ""))
+        return found
+
+    def fields(self) -> Json:
+        """For a program."""
+        from dataclasses import asdict
+
+        switch, names = self._switch, ("path", "agent", "intent", "since_at", "until_at")
+        off = switch and {"reason": switch.reason, "by": switch.by, "at": output.iso(switch.at_ms)}
+        return {
+            "root": self.root or None,
+            "on": bool(self.root) and switch is None,
+            "off": off,
+            "problem": self._problem.line if self._problem else "",
+            "intents": {one.id: one.status for one in self._intents},
+            "leases": [output.shaped(asdict(one), names) for one in self._leases],
+        }
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

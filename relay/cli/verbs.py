@@ -25,6 +25,10 @@ VERBS = {
     "refuse": ("held", "let held messages fail"),
     "intent": ("intent_verbs", "what agents may change in a governed project, and for what"),
     "approve": ("govern_verbs", "calls of agents that wait for your yes or no"),
+    "govern": (
+        "govern_verbs",
+        "whether no agent writes here without an intent; turn that off, and on",
+    ),
     "agents": ("status", "the agents that are there, and those that were"),
     "status": ("status", "the broker and every agent, with what does not work as it should"),
     "broker": ("broker_verbs", "the process behind it all, and what personas have to do"),
