@@ -182,7 +182,7 @@ class _Reader:
         if not current.words and not current.assignments:
             if plain and word.text in _BEFORE:
                 self._block += word.text in ("if", "while", "until", "{")
-                current.in_block = current.in_block or self._block > 0
+                current.in_block = current.in_block or self._block > 0 or word.text == "!"
                 return
             if plain and word.text in _AFTER:
                 self._block -= 1
@@ -214,9 +214,8 @@ class _Reader:
             if self._word().text != "in":
                 raise UnreadableLine("for")
             while self._skip_blanks() and self._peek() not in ("", ";", "\n"):
-                if self._peek() in _ENDS:
+                if not self._word().text:
                     raise UnreadableLine("for")
-                self._word()
         self._block += 1
 
     def _word(self) -> Word:
@@ -254,7 +253,7 @@ class _Reader:
         if self._pending and "\n" in self._text[begin : self._at]:
             raise UnreadableLine("a here-document before a line that goes on")
         word = "".join(text)
-        if word in ("[", "[[", "{"):
+        if word in ("[", "[[", "{", "{}"):
             glob = False
         dynamic |= home and word != "~" and not word.startswith("~/")
         return Word(word, glob, dynamic, quoted, home)
@@ -305,6 +304,8 @@ class _Reader:
             self._at = name.end()
             if self._peek() == "[":
                 raise UnreadableLine("an index")
+            text.append("0" if name[0] in "?#" else ANY)  # a number, whatever it is
+            return True
         elif self._peek() in ("", " ", "\t", "\n") or (in_quotes and self._peek() in '"|)/'):
             text.append(char)
             return False
@@ -316,8 +317,7 @@ class _Reader:
     def _redirection(self, current: Simple) -> None:
         match = _OPERATOR.match(self._text, self._at)
         assert match is not None
-        operator = match[1]
-        self._at = match.end()
+        operator, self._at = match[1], match.end()
         if operator in ("<", ">") and self._peek() == "(":
             self._at += 1
             self._inner(")")
