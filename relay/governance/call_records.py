@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,8 +16,11 @@ from relay.core.bounded import BoundedDict
 from relay.governance.call_plan import CallPlan, GateCall, GovernedRun, Target
 from relay.governance.file_states import FileState, read_state
 from relay.governance.governance_store import GovernanceStore
+from relay.governance.intent_map import update_map
+from relay.governance.intents import Intent
 from relay.governance.mutation import FileMutation, compare, opaque
 from relay.governance.refusals import Refusal
+from relay.governance.trace import revision
 from relay.governance.trace_records import TraceEntry, TraceKind
 
 #: Calls that are between their before and their after; the oldest is told of for a further one.
@@ -46,7 +49,7 @@ class _Pending:
 
     call: GateCall
     plan: CallPlan
-    intent_id: str
+    intent: Intent | None
     approved_by: str
     before: Mapping[str, FileState] = field(default_factory=dict)
 
@@ -59,8 +62,15 @@ class _Pending:
 class CallRecords:
     """The calls of one run. Waits for the disk; one caller at a time."""
 
-    def __init__(self, run: GovernedRun, store: GovernanceStore, trace: TraceWriter) -> None:
+    def __init__(
+        self,
+        run: GovernedRun,
+        store: GovernanceStore,
+        trace: TraceWriter,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._run = run
+        self._now_ms = now_ms
         self._store = store
         self._trace = trace
         self._pending: BoundedDict[str | GateCall, _Pending] = BoundedDict(PENDING_MAX)
@@ -93,12 +103,12 @@ class CallRecords:
         call: GateCall,
         plan: CallPlan,
         before: Mapping[str, FileState],
-        intent_id: str,
+        intent: Intent | None,
         approved_by: str,
     ) -> None:
         """Keep what is there before a call that goes on now."""
         self.drop(call)
-        pending = _Pending(call, plan, intent_id, approved_by, before)
+        pending = _Pending(call, plan, intent, approved_by, before)
         if self._kept + pending.size > KEPT_MAX:
             pending.before = {path: replace(one, data=None) for path, one in before.items()}
         self._kept += pending.size
@@ -123,12 +133,12 @@ class CallRecords:
         self._tell(known, sure=True)
         return True
 
-    def done_unseen(self, call: GateCall, plan: CallPlan) -> None:
+    def done_unseen(self, call: GateCall, plan: CallPlan, intent: Intent | None) -> None:
         """Tell of one that an earlier session has let go on: its before is what was read last."""
         keys = {one.key: one.path for one in plan.targets if one.key}
         hashes = self._store.baselines(self._run.run, keys)
         before = {keys[key]: FileState(hash_) for key, hash_ in hashes.items()}
-        self._tell(_Pending(call, plan, "", "", before), sure=True)
+        self._tell(_Pending(call, plan, intent, "", before), sure=True)
 
     def all_done(self) -> None:
         """Tell of the calls whose end nobody has told, where they changed anything."""
@@ -145,8 +155,18 @@ class CallRecords:
         self._note_written(known.plan.targets, now)
         if sure or changed:
             told = {"approved_by": known.approved_by} if known.approved_by else {}
-            entry = self._entry(TraceKind.MUTATION, known.call, known.intent_id, files, told)
-            self.write(entry)
+            intent_id = known.intent.id if known.intent else ""
+            self.write(self._entry(TraceKind.MUTATION, known.call, intent_id, files, told))
+        if known.intent is not None and changed:
+            self._map(known.intent, changed)
+
+    def _map(self, intent: Intent, files: Sequence[FileMutation]) -> None:
+        """Note it for people; the trace is what counts."""
+        root = self._run.root
+        try:
+            update_map(root, intent.id, intent.name, files, self._now_ms(), revision(root))
+        except Exception:
+            traceback.print_exc()  # into the log of this run
 
     def _mutation(
         self, target: Target, known: _Pending, now: Mapping[str, FileState]

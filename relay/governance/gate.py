@@ -75,7 +75,7 @@ class Gate:
         self.run = run
         self._intents = intents
         self._store = store
-        self._records = CallRecords(run, store, trace)
+        self._records = CallRecords(run, store, trace, now_ms)
         self._approver = approver
         self._now_ms = now_ms
         self._lock = threading.Lock()
@@ -198,7 +198,7 @@ class Gate:
         """A person has turned governance off: what can be told of the call is, and no more."""
         try:
             plan = plan_of(kind_of(call.tool, call.use, settings), self.run, call, self._folded)
-            self._records.allowed(call, plan, _states(plan.targets), "", _OFF)
+            self._records.allowed(call, plan, _states(plan.targets), None, _OFF)
         except Exception:
             traceback.print_exc()
 
@@ -228,7 +228,7 @@ class Gate:
         elif not approved_by and (why := _why_to_ask(plan, settings, unread)):
             found = self._request(call, plan, intent, settings, why)
         else:
-            self._records.allowed(call, plan, states, intent.id, approved_by)
+            self._records.allowed(call, plan, states, intent, approved_by)
         if found is not None:
             # Not while a person thinks about it: what others do meanwhile is seen afterwards.
             self._store.release(self.run.run, fresh)
@@ -329,7 +329,8 @@ class Gate:
         settings = document.settings if document else GovernanceSettings()
         use = kind_of(call.tool, call.use, settings)
         if use.kind is not CommandKind.READ:
-            self._records.done_unseen(call, plan_of(use, self.run, call, self._folded))
+            plan = plan_of(use, self.run, call, self._folded)
+            self._records.done_unseen(call, plan, self.selected())
 
     def _end_turn(self) -> None:
         try:

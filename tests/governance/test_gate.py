@@ -425,6 +425,7 @@ def test_the_trace_tells_of_each_call(project: Project) -> None:
         ("mutation", ["src/c.py"]),
     ]
     assert project.told[2]["metadata"]["paths"] == ["README.md"]
+    assert "| `src/c.py` |" in (project.root / ".orchestration/intent_map.md").read_text()
     assert project.told[3]["files"][0]["moved_from"] == "src/a.py"
     assert all(one["intent_id"] == "INT-001" and one["agent"] == "Bob" for one in project.told)
 
