@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from relay.cli.output import Json
 
+#: Characters of a scope in the list.
+_SCOPE_SHOWN = 500
 _STATUSES = tuple(str(one) for one in Status)
 
 
@@ -88,18 +90,15 @@ def list_verb(options: Options) -> int:
     if options.json:
         output.as_json([_shown(intent, workers) for intent in document.values()])
         return 0
+    found = document.values()
     rows = [
-        (
-            intent.id,
-            intent.status,
-            ", ".join(workers.get(intent.id, ())) or "-",
-            intent.name,
-            output.summary(" ".join(intent.owned_scope)) or "nothing",
-        )
-        for intent in document.values()
+        (intent.id, intent.status, ", ".join(workers.get(intent.id, ())) or "-", intent.name)
+        for intent in found
     ]
+    scopes = [" ".join(intent.owned_scope)[:_SCOPE_SHOWN] or "no file at all" for intent in found]
     if rows:
-        table.table(("ID", "STATUS", "AGENTS", "NAME", "SCOPE"), rows, width=table.columns())
+        head = ("ID", "STATUS", "AGENTS", "NAME")
+        table.table(head, rows, width=table.columns(), remarks=scopes)
     else:
         output.note(f"there are no intents, so no agent writes; add one to {_file(root)}")
     return 0

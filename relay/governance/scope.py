@@ -35,15 +35,15 @@ def glob_mistake(glob: str) -> str:
     if _CONTROL.search(glob):
         return "a glob has a control character"
     if plain.startswith(("/", "~", "!")):
-        return f"{glob!r}: a glob is relative to the project's folder, as in 'src/**'"
+        return f"{glob[:80]!r}: a glob is relative to the project's folder, as in 'src/**'"
     if ".." in parts:
-        return f"{glob!r}: a glob cannot leave the project's folder with '..'"
+        return f"{glob[:80]!r}: a glob cannot leave the project's folder with '..'"
     if "\\" in plain:
-        return f"{glob!r}: folders are separated by '/'"
+        return f"{glob[:80]!r}: folders are separated by '/'"
     if any("**" in part and part != "**" for part in parts):
-        return f"{glob!r}: '**' stands alone between slashes, as in 'src/**/*.py'"
+        return f"{glob[:80]!r}: '**' stands alone between slashes, as in 'src/**/*.py'"
     if _CHOICE.search(plain):
-        return f"{glob!r}: there is no {{a,b}} here; write one glob for each"
+        return f"{glob[:80]!r}: there is no {{a,b}} here; write one glob for each"
     return ""
 
 

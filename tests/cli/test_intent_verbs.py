@@ -41,9 +41,11 @@ def test_the_list_says_who_works_on_what(broker_home: Home, relay: Run, project:
     assert [line.split()[:3] for line in shown] == [
         ["ID", "STATUS", "AGENTS"],
         ["INT-001", "IN_PROGRESS", "-"],
+        ["src/**", "!src/keys.py"],
         ["docs", "PENDING", "-"],
+        ["docs"],
     ]
-    assert "\\u202e@relay\\:Bob" in shown[2]
+    assert "\\u202e@relay\\:Bob" in shown[3]
     os.makedirs(broker_home.root, 0o700, exist_ok=True)
     store = GovernanceStore.open(broker_home)
     for run, agent in (("run-1", "Al"), ("run-2", "Bob"), ("gone", "Eve")):
