@@ -8,21 +8,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from relay.agents.context_door import door_of
 from relay.config.load import LoadedConfig
 from relay.core.files import make_private_folder
 from relay.core.json_text import named
 from relay.core.paths import Home
-from relay.governance.approvals import BrokerApprover
-from relay.governance.call_plan import GovernedRun
-from relay.governance.gate import Gate
-from relay.governance.governance_addon import GovernanceAddOn, Governed, GovernedAgent
-from relay.governance.governance_store import GovernanceStore
+from relay.governance.governance_addon import GovernanceAddOn, GovernedAgent
 from relay.governance.governed_start import why_not
-from relay.governance.intents_file import IntentsFile
-from relay.governance.trace import Trace
 from relay.memory.session_addon import MemoryAddOn, Recall, about
 from relay.session.actions import SessionActions
 from relay.session.background import Tasks
@@ -32,6 +26,7 @@ from relay.session.session_commands import PersonNote
 from relay.session.session_events import EventQueue, SourcesRead
 
 if TYPE_CHECKING:
+    from relay.governance.governed_project import GovernedProject
     from relay.memory.last_words import LastWords
 
 
@@ -124,10 +119,18 @@ class AddOnMaker:
 
 def project_opener(
     home: Home, agent: GovernedAgent, pid: int, broker: Broker
-) -> Callable[[str], Governed]:
+) -> Callable[[str], GovernedProject]:
     """What opens a governed project for the ``agent``, whose process is ``pid``."""
 
-    def opened(root: str) -> Governed:
+    def opened(root: str) -> GovernedProject:
+        # Most sessions need none of it.
+        from relay.governance.approvals import BrokerApprover
+        from relay.governance.gate import Gate, GovernedRun
+        from relay.governance.governance_store import GovernanceStore
+        from relay.governance.governed_project import GovernedProject
+        from relay.governance.intents_file import IntentsFile
+        from relay.governance.trace import Heads, Trace
+
         scratch = os.path.join(home.run_folder(agent.run), "scratch")
         make_private_folder(os.path.dirname(scratch))
         make_private_folder(scratch)
@@ -143,7 +146,7 @@ def project_opener(
             kept_out=(os.path.realpath(home.root),),
         )
         store, intents = GovernanceStore.open(home), IntentsFile(root)
-        trace = Trace(root, store, now_ms)
+        trace = Trace(root, cast(Heads, store), now_ms)
         gate = Gate(
             run,
             intents=intents,
@@ -152,6 +155,6 @@ def project_opener(
             approver=BrokerApprover(broker),
             now_ms=now_ms,
         )
-        return Governed(root, gate, intents, trace, store.close)
+        return GovernedProject(gate, intents, trace, store.close)
 
     return opened

@@ -12,38 +12,27 @@ The same comes from outside as requests of the kind "governance" (the broker's o
 from __future__ import annotations
 
 import asyncio
-import traceback
+import contextlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from relay.agents.hook_codec import AgentHookCall, text_of
-from relay.agents.tool_uses import UseKind
-from relay.core.errors import RelayError, UsageError, only_the_person
+from relay.core.errors import RelayError, UsageError
 from relay.core.message import AgentState
-from relay.core.suggest import did_you_mean
-from relay.core.visible import visible
-from relay.governance import refusals
-from relay.governance.call_plan import gate_call
-from relay.governance.gate import Gate
 from relay.governance.governed_paths import governed_root
-from relay.governance.governed_start import NAMESPACE
-from relay.governance.intent_context import intent_context, reminder, rules
-from relay.governance.intents import Status
-from relay.governance.intents_file import IntentsFile
-from relay.governance.trace import Trace
-from relay.governance.trace_records import TraceEntry, TraceKind
+from relay.governance.governed_start import ACTIONS, NAMESPACE
 from relay.hooks.add_ons import AddOnCommand
 from relay.hooks.context import Context
 from relay.hooks.registry import BUILTIN, Registry
 
 if TYPE_CHECKING:
     from relay.agents.context_door import ContextDoor
+    from relay.governance.governed_project import GovernedProject
 
-ACTIONS = ("select", "learn", "list", "status")
-#: Commands that wait; beyond it the agent is told.
-PENDING_MAX = 100
+#: Commands that wait; beyond it the agent is told. Characters of an id or a lesson.
+PENDING_MAX, GIVEN_MAX = 100, 2000
 UNGOVERNED = "ungoverned"
 
 
@@ -56,17 +45,6 @@ def register_intents(registry: Registry) -> None:
 def intent(target: str, message: str, ctx: Context) -> None:
     """``@intent:select INT-001``, and so on for the other ACTIONS."""
     ctx.intent(target, message)
-
-
-@dataclass(frozen=True, slots=True)
-class Governed:
-    """A governed project, as one agent's session works with it."""
-
-    root: str
-    gate: Gate
-    intents: IntentsFile
-    trace: Trace
-    close: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +83,7 @@ class GovernanceAddOn:
     def __init__(
         self,
         agent: GovernedAgent,
-        open_project: Callable[[str], Governed],
+        open_project: Callable[[str], GovernedProject],
         answer: Callable[[str, str], object],
         note: Callable[[str], None],
         spawn: Callable[[Awaitable[None]], None],
@@ -121,7 +99,7 @@ class GovernanceAddOn:
         self._changed = changed
         self._door = door
         self._root = agent.root
-        self._project: Governed | None = None
+        self._project: GovernedProject | None = None
         self._noted = False
         self._works = True  # what an earlier session has left ends with the first rest
         self._gone = False
@@ -134,31 +112,16 @@ class GovernanceAddOn:
 
     async def before(self, call: AgentHookCall, seconds: float) -> str:
         """Why the call is refused, as one JSON object; "" where it is not. Never raises."""
-        tool = text_of(call.fields, "tool_name")
-        use = UseKind.UNKNOWN
         try:
             project = self._now()
-            if project is None:
-                return ""
-            asked = gate_call(self._agent.kind, call)
-            use = asked.use.kind
-            async with asyncio.timeout(seconds):
-                refusal = await project.gate.before(asked)
-        except Exception as error:
-            traceback.print_exc()  # into the log of this run
-            refusal = None if use in (UseKind.READ, UseKind.OTHER) else _failed(error)
-        return "" if refusal is None else refusal.text(tool)
+        except RelayError as error:
+            return _unopened(text_of(call.fields, "tool_name"), error)
+        return "" if project is None else await project.before(call, seconds)
 
     async def after(self, call: AgentHookCall) -> None:
-        """Have it written down what the call did, whether or not the agent waits. Never raises."""
+        """Have it written down what the call did. Never raises."""
         if self._project is not None:
-            told = asyncio.ensure_future(
-                self._project.gate.after(gate_call(self._agent.kind, call))
-            )
-            try:
-                await asyncio.shield(told)
-            except Exception:
-                traceback.print_exc()
+            await self._project.after(call)
 
     # -- what the session tells
 
@@ -180,7 +143,8 @@ class GovernanceAddOn:
     def said(self, texts: list[str]) -> None:
         """The agent does something: look whether its project is governed by now."""
         if self._project is None:
-            self._now()
+            with contextlib.suppress(RelayError):  # told where a call is refused for it
+                self._now()
 
     def state_changed(self, state: AgentState) -> None:
         """Where its turn is over, what it took for the turn is given back."""
@@ -206,10 +170,7 @@ class GovernanceAddOn:
     async def end(self) -> None:
         """Forget the run in the project."""
         if self._project is not None:
-            try:
-                await self._project.gate.ended()
-            finally:
-                self._project.close()
+            await self._project.ended()
 
     def state(self) -> dict[str, Any]:
         """For the checkpoint."""
@@ -228,20 +189,19 @@ class GovernanceAddOn:
     async def ask(self, request: Mapping[str, Any], person: bool) -> dict[str, Any]:
         """Answer a request of the kind "governance". Raises RelayError."""
         do, given = str(request.get("do")), request.get("id") or request.get("text") or ""
-        if not isinstance(given, str) or len(given) > refusals.ERROR_MAX:
-            raise UsageError("the id, or the text, is none")
+        if not isinstance(given, str) or len(given) > GIVEN_MAX:
+            raise UsageError(f"it is no text of at most {GIVEN_MAX} characters")
         async with self._order:
+            project = self._opened()
             if do == "set_status":
-                text = await self._set_status(given, str(request.get("status")))
+                text = await project.set_status(given, str(request.get("status")))
             else:
-                text = await self._do(do, given, self._agent.person if person else "")
-            project = self._now()
-            chosen = None if project is None else await asyncio.to_thread(project.gate.selected)
-        return {"text": text, "intent": chosen.id if chosen else ""}
+                text = await project.do(do, given, self._agent.person if person else "")
+            return {"text": text, "intent": await project.selected()}
 
     # -- inside
 
-    def _now(self) -> Governed | None:
+    def _now(self) -> GovernedProject | None:
         """The project, where it is governed by now. Raises RelayError where it cannot be opened."""
         if self._project is not None or self._agent.ungoverned:
             return self._project
@@ -258,28 +218,33 @@ class GovernanceAddOn:
                 )
             return None
         self._project = self._open(self._root)
-        if not begun:
-            self._tell(rules((), words=False))
+        if not begun:  # what it says is not heard as directives of this kind
+            self._tell(self._project.rules(words=False))
         return self._project
+
+    def _opened(self) -> GovernedProject:
+        project = self._now()
+        if project is None:
+            why = "is not governed" if self._agent.ungated or not self._root else ""
+            why = why or "was started with --ungoverned"
+            raise RelayError(f"{self._agent.name} {why}", code="not_governed")
+        return project
 
     async def _begin(self) -> None:
         if self._agent.ungoverned and self._root:
+            self._note(f"{UNGOVERNED}: you let it write without an intent (--ungoverned)")
             project = self._open(self._root)
-            told = self._entry({"event": UNGOVERNED, "by": self._agent.person})
             try:
-                await asyncio.to_thread(project.trace.append, told)
+                await project.note({"event": UNGOVERNED, "by": self._agent.person})
             finally:
                 project.close()
-            self._note(f"{UNGOVERNED}: you let it write without an intent (--ungoverned)")
-            return
-        project_now = self._now()
-        if project_now is not None:
-            self._tell(await asyncio.to_thread(_rules, project_now))
+        elif (now := self._now()) is not None:
+            self._tell(await asyncio.to_thread(now.rules))
 
     async def _work(self, command: AddOnCommand) -> None:
         try:
             async with self._order:
-                told = await self._do(command.action, command.text.strip(), "")
+                told = await self._opened().do(command.action, command.text.strip())
         except RelayError as error:
             told = _refused(command, error.line)
         finally:
@@ -290,69 +255,21 @@ class GovernanceAddOn:
         if not self._gone:
             self._answer(command.id, told)
 
-    async def _do(self, action: str, text: str, person: str) -> str:
-        if action not in ACTIONS:
-            raise UsageError(f"there is no {action!r}", hint=did_you_mean(action, ACTIONS))
-        project = self._opened()
-        if action == "select":
-            return intent_context(await project.gate.select(text, person))
-        if action == "learn":
-            raise UsageError("learning comes later")
-        if action == "list":
-            return await asyncio.to_thread(_rules, project)
-        chosen = await asyncio.to_thread(project.gate.selected)
-        return reminder(chosen) if chosen else "No intent is selected."
-
-    async def _set_status(self, id_: str, status: str) -> str:
-        """The agent's own intent is done, or blocked; all else the person says."""
-        project = self._opened()
-        chosen = await asyncio.to_thread(project.gate.selected)
-        if chosen is None or chosen.id != id_ or status not in (Status.COMPLETE, Status.BLOCKED):
-            raise only_the_person(
-                "change the status of an intent, but for the selected one to COMPLETE or BLOCKED",
-                self._agent.name,
-            )
-        only_from = (Status.IN_PROGRESS,)
-        changed = await asyncio.to_thread(
-            project.intents.set_status, id_, Status(status), only_from
-        )
-        entry = self._entry(
-            {"event": "status", "intent": id_, "from": chosen.status, "to": status}, id_
-        )
-        await asyncio.to_thread(project.trace.append, entry)
-        return f"{visible(id_)} is {changed.status} now: nobody writes for it any more."
-
-    def _opened(self) -> Governed:
-        project = self._now()
-        if project is None:
-            why = "was started with --ungoverned" if self._agent.ungoverned else "is not governed"
-            raise RelayError(f"{self._agent.name} {why}", code="not_governed")
-        return project
-
-    def _entry(self, metadata: dict[str, object], intent_id: str = "") -> TraceEntry:
-        agent = self._agent
-        return TraceEntry(TraceKind.GOVERNANCE, agent.name, agent.run, intent_id, metadata=metadata)
-
-    async def _turn_over(self, project: Governed) -> None:
-        await project.gate.turn_ended()
-        chosen = await asyncio.to_thread(project.gate.selected)
-        if chosen is not None and self._door is not None and self._door.tells_once:
-            self._door.give(reminder(chosen))
+    async def _turn_over(self, project: GovernedProject) -> None:
+        text = await project.turn_ended()
+        if text and self._door is not None and self._door.tells_once:
+            self._door.give(text)
 
     def _tell(self, text: str) -> None:
         if self._door is not None:
             self._door.give(text)
 
 
-def _rules(project: Governed) -> str:
-    try:
-        return rules(project.intents.read().intents.values())
-    except RelayError as error:
-        return f"{rules(())}\nThey cannot be read now: {error.message}"
+def _unopened(tool: str, error: RelayError) -> str:
+    """The refusal where nothing could be opened that says more of the call."""
+    from relay.governance import refusals
 
-
-def _failed(error: Exception) -> refusals.Refusal:
-    return refusals.engine_failed(error)
+    return refusals.engine_failed(error).text(tool)
 
 
 def _refused(command: AddOnCommand, why: str) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: The namespace of the directives by which an agent selects its intent.
 NAMESPACE = "intent"
+#: ``@intent:ACTION``.
+ACTIONS = ("select", "learn", "list", "status")
 
 
 class NotGoverned(RelayError):

@@ -1,0 +1,131 @@
+"""A governed project, as one agent works in it: its gate, its intents and its trace together.
+
+Imported where a project is governed only: a session, a headless turn, which are to start quickly
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from relay.agents.hook_codec import AgentHookCall, text_of
+from relay.agents.tool_uses import UseKind, tool_use
+from relay.core.errors import RelayError, UsageError, only_the_person
+from relay.core.suggest import did_you_mean
+from relay.core.visible import visible
+from relay.governance import refusals
+from relay.governance.gate import Gate, GateCall
+from relay.governance.governed_start import ACTIONS
+from relay.governance.intent_context import intent_context, reminder, rules
+from relay.governance.intents import Status
+from relay.governance.intents_file import IntentsFile
+from relay.governance.trace import Trace
+from relay.governance.trace_records import TraceEntry, TraceKind
+
+
+@dataclass(frozen=True, slots=True)
+class GovernedProject:
+    """What an agent of the kind that ``gate.run`` says does there, and what it is told.
+
+    ``close`` gives back what was opened.
+    """
+
+    gate: Gate
+    intents: IntentsFile
+    trace: Trace
+    close: Callable[[], None]
+
+    # -- around a tool call
+
+    async def before(self, call: AgentHookCall, seconds: float) -> str:
+        """Why the call is refused, as one JSON object; "" where it is not. Never raises."""
+        use = UseKind.UNKNOWN
+        try:
+            asked = self._call(call)
+            use = asked.use.kind
+            async with asyncio.timeout(seconds):
+                refusal = await self.gate.before(asked)
+        except Exception as error:
+            traceback.print_exc()  # into the log of this run
+            refusal = None
+            if use not in (UseKind.READ, UseKind.OTHER):
+                refusal = refusals.engine_failed(error)
+        return "" if refusal is None else refusal.text(text_of(call.fields, "tool_name"))
+
+    async def after(self, call: AgentHookCall) -> None:
+        """Have it written down what the call did, whether or not anybody waits. Never raises."""
+        try:
+            await asyncio.shield(asyncio.ensure_future(self.gate.after(self._call(call))))
+        except Exception:
+            traceback.print_exc()
+
+    def _call(self, call: AgentHookCall) -> GateCall:
+        tool = text_of(call.fields, "tool_name")
+        use = tool_use(self.gate.run.kind, tool, call.fields.get("tool_input"))
+        return GateCall(tool, use, text_of(call.fields, "tool_use_id"), text_of(call.native, "cwd"))
+
+    # -- what the agent, or somebody for it, wants of its intents
+
+    async def do(self, action: str, text: str, person: str = "") -> str:
+        """Do one of ACTIONS, and say what came of it; ``person``: who wants it instead of the
+        agent. Raises RelayError."""
+        if action == "select":
+            return intent_context(await self.gate.select(text, person))
+        if action == "learn":
+            raise UsageError("learning comes later")
+        if action == "list":
+            return await asyncio.to_thread(self.rules)
+        if action == "status":
+            chosen = await asyncio.to_thread(self.gate.selected)
+            return reminder(chosen) if chosen else "No intent is selected."
+        raise UsageError(f"there is no {action!r}", hint=did_you_mean(action, ACTIONS))
+
+    async def set_status(self, id_: str, status: str) -> str:
+        """The agent says that its intent is done, or blocked; all else the person says."""
+        chosen = await asyncio.to_thread(self.gate.selected)
+        if chosen is None or chosen.id != id_ or status not in (Status.COMPLETE, Status.BLOCKED):
+            raise only_the_person(
+                "change the status of an intent, but for the selected one to COMPLETE or BLOCKED",
+                self.gate.run.agent,
+            )
+        changed = await asyncio.to_thread(
+            self.intents.set_status, id_, Status(status), only_from=(Status.IN_PROGRESS,)
+        )
+        how = {"event": "status", "intent": id_, "from": chosen.status.value, "to": status}
+        await self.note(how, id_)
+        return f"{visible(id_)} is {changed.status.value} now: nobody writes for it any more."
+
+    async def selected(self) -> str:
+        """The id of the intent that counts now; "": none."""
+        chosen = await asyncio.to_thread(self.gate.selected)
+        return chosen.id if chosen else ""
+
+    def rules(self, *, words: bool = True) -> str:
+        """What an agent is told of governance at its start; see intent_context.rules."""
+        try:
+            return rules(self.intents.read().intents.values(), words=words)
+        except RelayError as error:
+            return f"{rules((), words=words)}\nThey cannot be read now: {error.message}"
+
+    async def turn_ended(self) -> str:
+        """Give back what the turn took; what to remind the agent of in its next one, or ""."""
+        await self.gate.turn_ended()
+        chosen = await asyncio.to_thread(self.gate.selected)
+        return reminder(chosen) if chosen else ""
+
+    async def ended(self) -> None:
+        """The agent has ended: forget it here, and close."""
+        try:
+            await self.gate.ended()
+        finally:
+            self.close()
+
+    async def note(self, what: dict[str, Any], intent_id: str = "") -> None:
+        """Write into the trace what happened to governance itself. Raises StorageError."""
+        run = self.gate.run
+        entry = TraceEntry(TraceKind.GOVERNANCE, run.agent, run.run, intent_id, metadata=what)
+        await asyncio.to_thread(self.trace.append, entry)
