@@ -142,11 +142,7 @@ def _run(choices: Choices) -> int:
             _say_not_applied(home, config)
         if choices.exclusive:
             signals.raise_endings()
-        known = own = _known(home, choices)
-        if governed and not choices.ungoverned:
-            from relay.governance.governed_start import with_governance
-
-            known = with_governance(own)
+        known, own = _known(home, choices, governed)
         listeners, about = _introduction(home, choices, claim.name, run_id, known)
         sockets = [fd for fd in (listeners.unix, listeners.tcp) if fd is not None]
         facts: dict[str, object] = {
@@ -197,6 +193,7 @@ def _introduction(
         hooks=known.hooks,
         terminal=os.isatty(0) and os.isatty(1),
         profiles=home.profiles,
+        without=known.without,
     )
     return listeners, about
 
@@ -241,15 +238,20 @@ def _say_unreached(home: Home, name: str, started_ms: int) -> None:
             print(f"relay: {visible(line)}", file=sys.stderr, flush=True)
 
 
-def _known(home: Home, choices: Choices) -> Known:
-    """What an agent with interfaces of its own can be told, and asked, for this configuration."""
+def _known(home: Home, choices: Choices, governed: str) -> tuple[Known, Known]:
+    """What an agent with interfaces of its own can be told, and asked, in this folder; and what of
+    that is for the configuration."""
     from relay.agents import launch
     from relay.config.manifest import Known, known
 
-    if choices.known is not None:
-        return choices.known
-    told = launch.takes_primer(choices.command, home.profiles)
-    return known(home, _cwd(), choices.config) if told else Known()
+    own = choices.known or Known()
+    if choices.known is None and launch.takes_primer(choices.command, home.profiles):
+        own = known(home, _cwd(), choices.config)
+    if not governed or choices.ungoverned:
+        return own, own
+    from relay.governance.governed_start import with_governance
+
+    return with_governance(own), own
 
 
 def _recording(choices: Choices, path: str, facts: dict[str, object], profile: str) -> Recording:

@@ -51,6 +51,9 @@ def agents_verb(options: Any) -> int:
 
 def _print_agents(rows: list[Json]) -> None:
     width = table.columns()
+    for row in rows:
+        why = "ungoverned" if _is_ungoverned(row) else ""
+        row["reason"] = ", ".join(filter(None, (row["reason"], why)))
     table.table(
         ("NAME", "STATE", "KIND", "PID", "UNREAD", "SINCE", "CWD"),
         [
@@ -160,7 +163,13 @@ def print_broker(found: Json) -> None:
 
 def _agent(row: Json) -> Json:
     times = {"since": output.iso(row["since_ms"]), "last_seen": output.iso(row["last_seen_ms"])}
-    return {name: times[name] if name in times else row[name] for name in _FIELDS}
+    shown = {name: times[name] if name in times else row[name] for name in _FIELDS}
+    return {**shown, "ungoverned": _is_ungoverned(row)}
+
+
+def _is_ungoverned(row: Json) -> bool:
+    """Whether it runs in a governed project, and nothing limits what it writes."""
+    return row["state"] != "gone" and any(one.startswith("ungoverned") for one in row["notes"])
 
 
 def _source(row: Json) -> str:

@@ -117,13 +117,20 @@ def _server(llm: dict[str, Any]) -> tuple[str, ...]:
 class Known:
     """What is known of a configuration before it runs."""
 
-    __slots__ = ("namespaces", "hooks")
+    __slots__ = ("namespaces", "hooks", "without")
 
-    def __init__(self, namespaces: tuple[str, ...] = OWN, hooks: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        namespaces: tuple[str, ...] = OWN,
+        hooks: tuple[str, ...] = (),
+        without: tuple[str, ...] = (),
+    ) -> None:
         #: relay's own, and an example of each further one: ``deploy:staging``, or only ``who``.
         self.namespaces = namespaces
         #: The events (values of HookEventName) that it may register hooks for.
         self.hooks = hooks
+        #: What the agent is started without (relay.agents.launch.Run).
+        self.without = without
 
 
 def known(home: Home, cwd: str, explicit: str | None = None) -> Known:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from relay.agents.launch import TOOL_EVENTS
+from relay.agents.launch import SKILL_SHELL, TOOL_EVENTS
 from relay.config.manifest import Known
 from relay.core.errors import RelayError
 
@@ -32,7 +32,9 @@ def with_governance(known: Known) -> Known:
     """What is known of a configuration, and what governance adds: its hooks and its namespace."""
     own, *others = known.namespaces
     namespaces = dict.fromkeys((own, NAMESPACE, *others))
-    return Known(tuple(namespaces), tuple(dict.fromkeys((*known.hooks, *TOOL_EVENTS))))
+    return Known(
+        tuple(namespaces), tuple(dict.fromkeys((*known.hooks, *TOOL_EVENTS))), (SKILL_SHELL,)
+    )
 
 
 def why_not(kind: str, data: Mapping[str, Any]) -> str:
