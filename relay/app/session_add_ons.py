@@ -155,6 +155,6 @@ def project_opener(
             approver=BrokerApprover(broker),
             now_ms=now_ms,
         )
-        return GovernedProject(gate, intents, trace, store.close)
+        return GovernedProject(gate, intents, trace, now_ms, store.close)
 
     return opened

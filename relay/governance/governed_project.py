@@ -23,6 +23,7 @@ from relay.governance.governed_start import ACTIONS
 from relay.governance.intent_context import intent_context, reminder, rules
 from relay.governance.intents import Status
 from relay.governance.intents_file import IntentsFile
+from relay.governance.lessons import add_lesson, read_lessons
 from relay.governance.trace import Trace
 from relay.governance.trace_records import TraceEntry, TraceKind
 
@@ -37,6 +38,7 @@ class GovernedProject:
     gate: Gate
     intents: IntentsFile
     trace: Trace
+    now_ms: Callable[[], int]
     close: Callable[[], None]
 
     # -- around a tool call
@@ -74,9 +76,11 @@ class GovernedProject:
         """Do one of ACTIONS, and say what came of it; ``person``: who wants it instead of the
         agent. Raises RelayError."""
         if action == "select":
-            return intent_context(await self.gate.select(text, person))
+            selected = await self.gate.select(text, person)
+            lessons = await asyncio.to_thread(read_lessons, self.trace.root)
+            return intent_context(selected, lessons)
         if action == "learn":
-            raise UsageError("learning comes later")
+            return await self._learn(text)
         if action == "list":
             return await asyncio.to_thread(self.rules)
         if action == "status":
@@ -124,8 +128,17 @@ class GovernedProject:
         finally:
             self.close()
 
-    async def note(self, what: dict[str, Any], intent_id: str = "") -> None:
-        """Write into the trace what happened to governance itself. Raises StorageError."""
+    async def note(
+        self, what: dict[str, Any], intent_id: str = "", kind: TraceKind = TraceKind.GOVERNANCE
+    ) -> None:
+        """Write into the trace what happened beside the calls. Raises StorageError."""
         run = self.gate.run
-        entry = TraceEntry(TraceKind.GOVERNANCE, run.agent, run.run, intent_id, metadata=what)
+        entry = TraceEntry(kind, run.agent, run.run, intent_id, metadata=what)
         await asyncio.to_thread(self.trace.append, entry)
+
+    async def _learn(self, text: str) -> str:
+        root, agent = self.trace.root, self.gate.run.agent
+        if not await asyncio.to_thread(add_lesson, root, text, agent, self.now_ms()):
+            return "It is known already."
+        await self.note({"text": text}, await self.selected(), TraceKind.LESSON)
+        return "Whoever selects an intent here reads it from now on."
