@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from relay.agents.context_door import door_of
 from relay.config.load import LoadedConfig
@@ -125,11 +125,12 @@ def project_opener(
     def opened(root: str) -> GovernedProject:
         # Most sessions need none of it.
         from relay.governance.approvals import BrokerApprover
-        from relay.governance.gate import Gate, GovernedRun
+        from relay.governance.call_plan import GovernedRun
+        from relay.governance.gate import Gate
         from relay.governance.governance_store import GovernanceStore
         from relay.governance.governed_project import GovernedProject
         from relay.governance.intents_file import IntentsFile
-        from relay.governance.trace import Heads, Trace
+        from relay.governance.trace import Trace
 
         scratch = os.path.join(home.run_folder(agent.run), "scratch")
         make_private_folder(os.path.dirname(scratch))
@@ -146,7 +147,7 @@ def project_opener(
             kept_out=(os.path.realpath(home.root),),
         )
         store, intents = GovernanceStore.open(home), IntentsFile(root)
-        trace = Trace(root, cast(Heads, store), now_ms)
+        trace = Trace(root, store, now_ms)
         gate = Gate(
             run,
             intents=intents,

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.agents.hook_codec import AgentHookCall, text_of
-from relay.agents.tool_uses import UseKind, tool_use
+from relay.agents.tool_uses import UseKind
 from relay.core.errors import RelayError, UsageError, only_the_person
 from relay.core.suggest import did_you_mean
 from relay.core.visible import visible
 from relay.governance import refusals
-from relay.governance.gate import Gate, GateCall
+from relay.governance.call_plan import gate_call
+from relay.governance.gate import Gate
 from relay.governance.governed_start import ACTIONS
 from relay.governance.intent_context import intent_context, reminder, rules
 from relay.governance.intents import Status
@@ -47,7 +48,7 @@ class GovernedProject:
         """Why the call is refused, as one JSON object; "" where it is not. Never raises."""
         use = UseKind.UNKNOWN
         try:
-            asked = self._call(call)
+            asked = gate_call(self.gate.run.kind, call)
             use = asked.use.kind
             async with asyncio.timeout(seconds):
                 refusal = await self.gate.before(asked)
@@ -61,14 +62,11 @@ class GovernedProject:
     async def after(self, call: AgentHookCall) -> None:
         """Have it written down what the call did, whether or not anybody waits. Never raises."""
         try:
-            await asyncio.shield(asyncio.ensure_future(self.gate.after(self._call(call))))
+            await asyncio.shield(
+                asyncio.ensure_future(self.gate.after(gate_call(self.gate.run.kind, call)))
+            )
         except Exception:
             traceback.print_exc()
-
-    def _call(self, call: AgentHookCall) -> GateCall:
-        tool = text_of(call.fields, "tool_name")
-        use = tool_use(self.gate.run.kind, tool, call.fields.get("tool_input"))
-        return GateCall(tool, use, text_of(call.fields, "tool_use_id"), text_of(call.native, "cwd"))
 
     # -- what the agent, or somebody for it, wants of its intents
 

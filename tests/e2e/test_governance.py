@@ -10,6 +10,7 @@ from typing import Any
 from tests.e2e.hooked import hooked_agent
 from tests.e2e.wrapped import (
     ECHO,
+    RELAY,
     Wrapped,
     python,
     relay_json,
@@ -80,6 +81,26 @@ def test_an_agent_is_refused_selects_an_intent_writes_and_the_trace_tells(tmp_pa
         told = "<name>Docs &amp; &lt;src&gt;</name>"
         wait_until(lambda: any(told in row["body"] for row in relay_json("history")))
         assert agent.writes(project / "src" / "a.py") == "written"
+        assert reason(agent.writes(project / "b.py")) == "SCOPE_VIOLATION"
+        wait_until(lambda: len(trace(project)) == 4)
+        kinds = [row["kind"] for row in trace(project)]
+        assert kinds == ["refusal", "selection", "mutation", "refusal"]
+
+
+def test_what_has_no_hooks_is_not_started_there_unless_the_person_says_so(tmp_path: Path) -> None:
+    project = governed(tmp_path)
+    with wrapped(python(ECHO), name="Bob", cwd=project) as program:
+        assert program.wait() == 1
+        program.wait_for(r"is not started, because \S+ is governed.*--ungoverned")
+    shell = {"PS1": "ready$ ", "ENV": ""}
+    with wrapped(["sh"], name="Bob", cwd=project, env=shell, options=["--ungoverned"]) as program:
+        wait_registered("Bob")
+        wait_until(lambda: [row["metadata"]["event"] for row in trace(project)] == ["ungoverned"])
+        [row] = relay_json("agents")
+        assert (row["name"], row["ungoverned"]) == ("Bob", True)
+        inner = " ".join([*RELAY, "wrap", "--ungoverned", "true"])
+        program.type(f"{inner}\n")
+        program.wait_for("only the person may start an agent that no intent limits")
 
 
 def test_an_agent_that_runs_already_is_said_to_be_ungoverned_where_it_has_no_hooks(
