@@ -9,9 +9,10 @@ from relay.broker.client import check_person, connect
 from relay.cli import output, table
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
+from relay.core.agent_names import owner_name
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageError, UsageError
 from relay.core.paths import Home, working_folder
-from relay.core.processes import wrapped
+from relay.core.processes import own_place, wrapped
 from relay.governance.governance_store import GovernanceStore
 from relay.governance.governed_paths import (
     FOLDER,
@@ -21,9 +22,11 @@ from relay.governance.governed_paths import (
     protected,
     real_places,
 )
-from relay.governance.intents import INTENTS_FILE, Intent, Status
+from relay.governance.intents import INTENTS_FILE, Intent, Status, check_id
 from relay.governance.intents_file import IntentsFile
 from relay.governance.scope import IntentScope
+from relay.governance.trace import Trace
+from relay.governance.trace_records import TraceEntry, TraceKind
 from relay.governance.yaml_tree import IntentsError
 
 TYPE_CHECKING = False
@@ -251,9 +254,26 @@ def status_verb(options: Options) -> int:
     else:
         home = Home.from_env()
         check_person(home, "open an intent again")
-        IntentsFile(_root()).set_status(options.id, status)
+        _set_status(home, _root(), options.id, status)
     if options.json:
         output.as_json({"intent": options.id, "status": options.status})
     else:
         output.data(f"{options.id} is {options.status}")
     return 0
+
+
+def _set_status(home: Home, root: str, id: str, status: Status) -> None:
+    """Change the file, and write into the trace that the person did."""
+    file = IntentsFile(root)
+    before = check_id(file.read(), id).status
+    file.set_status(id, status)
+    if before is status:
+        return
+    by = ", ".join(filter(None, (owner_name(), own_place())))
+    said = {"event": "status", "intent": id, "from": before, "to": status, "by": by}
+    try:
+        home.create()
+        with closing(GovernanceStore.open(home)) as store:
+            Trace(root, store).append(TraceEntry(TraceKind.GOVERNANCE, intent_id=id, metadata=said))
+    except StorageError as error:
+        output.note(f"the trace does not say so: {error.line}")

@@ -11,7 +11,7 @@ import pytest
 
 from relay.core.paths import Home
 from relay.governance.governance_store import GovernanceStore, Selection
-from relay.governance.intents import FOLDER, INTENTS_FILE
+from relay.governance.intents import FOLDER, INTENTS_FILE, TRACE_FILE
 from tests.broker.support import Json, register
 from tests.cli.conftest import Run
 
@@ -141,6 +141,11 @@ def test_the_person_changes_a_status_and_nothing_else(relay: Run, project: Path)
     assert relay("intent", "status", "docs", "BLOCKED").stdout == "docs is BLOCKED\n"
     path = project / FOLDER / INTENTS_FILE
     assert path.read_text() == TEXT.replace("PENDING", "BLOCKED")
+    relay("intent", "status", "docs", "BLOCKED")  # it is
+    [line] = (project / FOLDER / TRACE_FILE).read_text().splitlines()
+    record = json.loads(line)
+    assert (record["kind"], record["agent"], record["intent_id"]) == ("governance", "", "docs")
+    assert (record["metadata"]["from"], record["metadata"]["to"]) == ("PENDING", "BLOCKED")
     unknown = relay("intent", "status", "INT-01", "BLOCKED")
     assert unknown.returncode == 3 and "did you mean 'INT-001'?" in unknown.stderr
     assert relay("intent", "status", "docs", "DONE").returncode == 2
