@@ -19,6 +19,15 @@ if TYPE_CHECKING:
         PermissionSet,
     )
     from relay.core.message import QueueMode
+    from relay.governance.own_tools import (
+        GovernedTools,
+        HookBlocked,
+        end_turn,
+        govern,
+        governed,
+        intent_rules,
+        select_intent,
+    )
 
 __all__ = [
     "AddedContext",
@@ -26,12 +35,19 @@ __all__ = [
     "AutomationResult",
     "DeliveryContext",
     "Event",
+    "GovernedTools",
+    "HookBlocked",
     "HookResult",
     "HookRouting",
     "PermissionSet",
     "QueueMode",
     "Relay",
     "__version__",
+    "end_turn",
+    "govern",
+    "governed",
+    "intent_rules",
+    "select_intent",
 ]
 __version__ = "0.1.0"
 
@@ -51,6 +67,10 @@ def __getattr__(name: str) -> object:
         from relay.automation import definition
 
         return getattr(definition, name)
+    if name in ("GovernedTools", "HookBlocked") or name.islower():
+        from relay.governance import own_tools
+
+        return getattr(own_tools, name)
     from relay.core import dispatch
 
     return getattr(dispatch, name)

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 
 from relay.agents.launch import PLANNERS
 from relay.cli import output
+from relay.cli.govern_verbs import what_holds
 from relay.cli.installed_agents import agent_line, native_hooks, profiled
 from relay.cli.memory_checks import memory_lines
 from relay.cli.parser import Options, Parser
@@ -110,11 +111,20 @@ def examine(home: Home, cwd: str) -> list[Check]:
         checks.append(_guarded(name, function))
     checks += [_guarded(name, functools.partial(_agent, name)) for name in PLANNERS]
     checks += [Check(*line) for line in profiled(home)]
+    checks += _governance(home, cwd)
     checks += _lines("memory", lambda: memory_lines(home, cwd, os.environ))
     more = {"ok": "", "warn": "docs/hooks.md says what each agent can do"}
     return checks + _lines(
         "hooks", lambda: [(level, text, more[level]) for level, text in native_hooks(home, cwd)]
     )
+
+
+def _governance(home: Home, cwd: str) -> list[Check]:
+    """What `relay govern` says; relay itself works here whatever that is."""
+    return [
+        Check("governance", "warn" if level == "bad" else level, text, hint)
+        for level, text, hint in what_holds(home, cwd)
+    ]
 
 
 def _lines(name: str, lines: Callable[[], Iterable[tuple[str, ...]]]) -> list[Check]:

@@ -131,8 +131,11 @@ def govern_verb(options: Any) -> int:
 
 def what_holds(home: Home, cwd: str) -> list[tuple[str, str, str]]:
     """Lines about governance in ``cwd``: (ok, warn, bad or absent; what holds; what to do).
-    Makes no file. Raises StorageError."""
-    return _Governance(home, cwd).lines()
+    Makes no file."""
+    try:
+        return _Governance(home, cwd).lines()
+    except RelayError as error:
+        return [("bad", error.message, error.hint)]
 
 
 def _turn(home: Home, root: str, turn: str, reason: str | None) -> None:

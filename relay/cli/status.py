@@ -5,6 +5,7 @@ from __future__ import annotations
 from relay import __version__
 from relay.broker.client import connect, request
 from relay.cli import output, table
+from relay.cli.govern_verbs import what_holds
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.config.trust import TRUSTED, candidates, found_at, trusted_paths
@@ -101,6 +102,11 @@ def status_verb(options: Any) -> int:
             output.data(f"  ! {channels['problem']}")
         for name, one in channels.get("failed", {}).items():
             output.data(f"  ! {name} failed at {table.when(one['at_ms'])}: {one['reason']}")
+    for level, text, hint in what_holds(home, working_folder()):
+        if level != "absent":
+            output.data(f"{'' if level == 'ok' else '! '}governance: {text}")
+            if hint:
+                output.note(f"  {hint}")
     for path, problem in found["problems"].items():
         output.data(f"! {path} evaluates no event: {problem}")
     for notice in found["untrusted"]:

@@ -48,12 +48,15 @@ def intent_context(intent: Intent, lessons: Iterable[str] = ()) -> str:
     return "\n".join([*lines, "</intent_context>"])
 
 
-def rules(intents: Iterable[Intent], *, words: bool = True, shell: bool = True) -> str:
+def rules(
+    intents: Iterable[Intent], *, words: bool = True, shell: bool = True, tool: str = ""
+) -> str:
     """What an agent of a governed project is told at its start.
 
-    ``words``: relay hears what it says, ``shell``: it may run commands; one of them at least.
+    ``words``: relay hears what it says, ``shell``: it may run commands, ``tool``: it has one of
+    that name by which it selects; one of them at least.
     """
-    ways = []
+    ways = [f"call {tool} with its id"] if tool else []
     if words:
         ways.append(
             "write @intent:select and its id on a line of your answer that begins with it, then end"

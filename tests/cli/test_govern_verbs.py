@@ -177,6 +177,10 @@ def test_what_governs_is_shown_with_what_is_wrong(
     shown = relay("govern")
     assert re.search("^Bob has src/a.py since .*, for INT-001$", shown.stdout, re.M)
     assert INTENTS_FILE in shown.stdout and "where no agent can write now" in shown.stdout
+    for verb in ("status", "doctor"):
+        assert f"on for {project}, where no agent can write now" in relay(verb).stdout
+    (broker_home_db := Path(broker_home.root, "governance.db")).write_bytes(b"damaged" * 1000)
+    assert str(broker_home_db) in relay("status").stdout
 
 
 def test_where_nothing_is_governed_that_is_said(
