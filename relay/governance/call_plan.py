@@ -18,8 +18,6 @@ from relay.governance.file_states import TREE_MAX, tree
 from relay.governance.governed_paths import is_below, real_places
 from relay.governance.intents import GovernanceSettings
 
-#: Characters of what a person is shown of a call that is no command.
-SHOWN_MAX = 4000
 #: Paths of one call that are looked at; a call with more is one of which nobody can tell.
 PATHS_MAX = 2000
 
@@ -55,7 +53,7 @@ class GateCall:
     id: str = ""
     #: What relative paths are relative to; "": where the agent was started.
     cwd: str = ""
-    #: What a person is shown of it where it is no command.
+    #: All that a person has to see of a call whose paths do not tell what it does.
     shown: str = ""
 
 
@@ -63,9 +61,10 @@ def gate_call(kind: str, call: AgentHookCall) -> GateCall:
     """The call of a tool that an agent of this kind tells of by its own hook."""
     tool = text_of(call.fields, "tool_name")
     given = call.fields.get("tool_input")
-    shown = json.dumps(given, ensure_ascii=False, default=str)[:SHOWN_MAX]
+    use = tool_use(kind, tool, given)
+    shown = json.dumps(given, ensure_ascii=False, default=str) if use.blind else ""
     id_, cwd = text_of(call.fields, "tool_use_id"), text_of(call.native, "cwd")
-    return GateCall(tool, tool_use(kind, tool, given), id_, cwd, shown)
+    return GateCall(tool, use, id_, cwd, shown)
 
 
 @dataclass(frozen=True, slots=True)

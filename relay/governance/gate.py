@@ -293,7 +293,8 @@ class Gate:
         why: str,
     ) -> ApprovalRequest:
         now = self._now_ms()
-        what = call.use.command or f"{call.tool} {call.shown}".strip()
+        paths = ", ".join(one.key or one.path for one in plan.targets if not one.below)
+        what = call.use.command or f"{call.tool} {call.shown or paths}"
         cwd = call.use.cwd or call.cwd or self.run.cwd
         return ApprovalRequest(
             new_ulid(now), call.tool, what, why, intent.id, self.run.root, cwd, now,
