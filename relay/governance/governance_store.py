@@ -127,7 +127,7 @@ class GovernanceStore:
             self._db.execute(
                 "DELETE FROM selections WHERE at_ms < (SELECT at_ms FROM selections"
                 " ORDER BY at_ms DESC LIMIT 1 OFFSET ?)",
-                (SELECTIONS_MAX,),
+                (SELECTIONS_MAX - 1,),
             )
 
     def forget(self, run: str) -> None:
