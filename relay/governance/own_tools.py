@@ -25,7 +25,7 @@ from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.governance.approvals import ApprovalAnswer, ApprovalRequest
-from relay.governance.call_plan import SHOWN_MAX, GateCall, GovernedRun
+from relay.governance.call_plan import GateCall, GovernedRun
 from relay.governance.gate import Gate
 from relay.governance.governance_store import GovernanceStore
 from relay.governance.governed_paths import governed_root
@@ -330,7 +330,7 @@ class GovernedTools:
         self, tool: str, touched: _Touched, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Gate | None, GateCall]:
         """The gate, if there is one, and the call as it sees it. Raises HookBlocked."""
-        use, shown = touched.use(args, kwargs), repr((*args, kwargs))[:SHOWN_MAX]
+        use, shown = touched.use(args, kwargs), repr((*args, kwargs))
         call = GateCall(tool, use, new_ulid(_now_ms()), os.getcwd(), shown)
         try:
             return self._governing(), call
