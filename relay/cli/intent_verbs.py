@@ -7,17 +7,17 @@ from contextlib import closing
 
 from relay.broker.client import check_person, connect
 from relay.cli import output, table
+from relay.cli.intent_log import add_log, governed_project
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
 from relay.core.agent_names import owner_name
-from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageError, UsageError
+from relay.core.errors import BrokerUnavailable, RelayError, StorageError, UsageError
 from relay.core.paths import Home, working_folder
 from relay.core.processes import own_place, wrapped
 from relay.governance.governance_store import GovernanceStore
 from relay.governance.governed_paths import (
     FOLDER,
     folds_case,
-    governed_root,
     is_below,
     protected,
     real_places,
@@ -51,7 +51,7 @@ def add(verbs: Parser) -> None:
         "  relay intent select INT-001 --agent Bob\n"
         "  relay intent status INT-001 COMPLETE",
     )
-    own = group.add_subparsers(dest="intent_verb", metavar="list|check|select|status")
+    own = group.add_subparsers(dest="intent_verb", metavar="list|check|select|status|log|verify")
     _sub(own, "list", "the intents of this project, and who works on which", list_verb)
     check = _sub(own, "check", "whether the file can be used, or which intents allow PATHs", _check)
     check.add_argument("paths", nargs="*", metavar="PATH", help="files, there or not")
@@ -62,6 +62,7 @@ def add(verbs: Parser) -> None:
     status = _sub(own, "status", "how far an intent is, written into the file", status_verb)
     status.add_argument("id", metavar="INTENT", help="the intent's id, see: relay intent list")
     status.add_argument("status", choices=_STATUSES, metavar="STATUS", help=", ".join(_STATUSES))
+    add_log(own)
 
 
 def _sub(verbs: Parser, name: str, text: str, run: Any) -> Parser:
@@ -71,23 +72,12 @@ def _sub(verbs: Parser, name: str, text: str, run: Any) -> Parser:
     return parser
 
 
-def _root() -> str:
-    """The governed folder that this one is in. Raises NotFound."""
-    root = governed_root(working_folder())
-    if not root:
-        raise NotFound(
-            "this folder is in no governed project",
-            hint="relay init --governed makes its project one",
-        )
-    return root
-
-
 # -- list, check
 
 
 def list_verb(options: Options) -> int:
     """``relay intent list``."""
-    root = _root()
+    root = governed_project()
     document = _read(root)
     workers = _workers(root)
     if options.json:
@@ -109,7 +99,7 @@ def list_verb(options: Options) -> int:
 
 def _check(options: Options) -> int:
     """``relay intent check``: 1 where an intent in progress allows not all of the paths."""
-    root = _root()
+    root = governed_project()
     intents = _read(root)
     if not options.paths:
         if options.json:
@@ -211,7 +201,7 @@ def _shown(intent: Intent, workers: dict[str, list[str]]) -> Json:
 def intents_here() -> dict[str, Intent]:
     """The intents of this folder, for a shell's completions: none where something is wrong."""
     try:
-        return IntentsFile(_root()).read().intents
+        return IntentsFile(governed_project()).read().intents
     except RelayError:
         return {}
 
@@ -254,7 +244,7 @@ def status_verb(options: Options) -> int:
     else:
         home = Home.from_env()
         check_person(home, "open an intent again")
-        _set_status(home, _root(), options.id, status)
+        _set_status(home, governed_project(), options.id, status)
     if options.json:
         output.as_json({"intent": options.id, "status": options.status})
     else:

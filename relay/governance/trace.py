@@ -16,7 +16,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 from relay.core import files
@@ -28,8 +27,10 @@ from relay.governance.trace_records import (
     LINE_MAX,
     Json,
     TraceEntry,
+    TraceFault,
     TraceHead,
     TraceKind,
+    Verified,
     chained,
     fault_of,
     hash_of,
@@ -38,6 +39,7 @@ from relay.governance.trace_records import (
 
 #: Seconds that an append waits for others.
 _LOCK_WAIT = 10.0
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT
 _READ_SIZE = 256 * 1024
 #: Faults that are told; a file that is none of relay's would have one in each line.
 FAULTS_MAX = 20
@@ -62,24 +64,6 @@ class Heads(Protocol):
         """Keep it; called under the trace's lock."""
 
 
-@dataclass(frozen=True, slots=True)
-class TraceFault:
-    """Something that is not as it was written. ``line`` counts from 1; 0 is the whole file."""
-
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """What a look at the whole trace found."""
-
-    records: int
-    faults: tuple[TraceFault, ...]
-    #: There were more than are told.
-    more: bool = False
-
-
 class Trace:
     """The trace of one project. May be used by any number of threads and processes at once."""
 
@@ -93,7 +77,7 @@ class Trace:
         """Write a record; it is on the disk when this returns its id. Raises StorageError."""
         at_ms = self._now_ms()
         row = entry.fields(str(uuid.uuid4()), at_ms, revision(self.root))
-        with self._errors(), self._locked() as fd:
+        with self._errors(), self._locked(_APPEND) as fd:
             size = os.fstat(fd).st_size
             end, previous, problem = self._tail(fd, size)
             lines = b""
@@ -123,7 +107,7 @@ class Trace:
         """Raises StorageError where nothing could be appended. Makes the file where it is missing,
         so that what a tool is allowed to do can be written down."""
         with self._errors():
-            os.close(self._open(os.O_RDWR | os.O_APPEND | os.O_CREAT))
+            os.close(self._open(_APPEND))
 
     def records(self) -> Iterator[tuple[int, Json]]:
         """Every record with the number of its line, the oldest first; what is none is left out.
@@ -140,11 +124,13 @@ class Trace:
         count, at, previous, head_seen = 0, 0, FIRST, False
         with self._errors():
             try:
-                with self._locked(create=False) as fd:
+                with self._locked(os.O_RDONLY) as fd:
                     size, head = os.fstat(fd).st_size, self._heads.head(self.root)
             except FileNotFoundError:
                 size, head = 0, self._heads.head(self.root)
             for number, line, whole in self._lines(size) if size else ():
+                if not whole and at + len(line) == size and (head is None or head.size <= at):
+                    break  # torn by a kill: nobody was told that it is there
                 at += len(line) + 1
                 fault = fault_of(line, previous) if whole else "is not complete"
                 if fault:
@@ -200,10 +186,9 @@ class Trace:
             os.close(folder)
 
     @contextmanager
-    def _locked(self, *, create: bool = True) -> Iterator[int]:
+    def _locked(self, flags: int) -> Iterator[int]:
         """The file, opened and locked; the lock ends with the process too. Raises OSError."""
         end = time.monotonic() + _LOCK_WAIT
-        flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
         while True:
             fd = self._open(flags)
             try:

@@ -44,6 +44,29 @@ class TraceHead:
     hash: str
 
 
+@dataclass(frozen=True, slots=True)
+class TraceFault:
+    """Something that is not as it was written. ``line`` counts from 1; 0 is the whole file."""
+
+    line: int
+    text: str
+
+    @property
+    def told(self) -> str:
+        """The same as a sentence, for a person."""
+        return f"line {self.line} {self.text}" if self.line else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a look at the whole trace found."""
+
+    records: int
+    faults: tuple[TraceFault, ...]
+    #: There were more than are told.
+    more: bool = False
+
+
 class TraceKind(StrEnum):
     """What a record tells of."""
 

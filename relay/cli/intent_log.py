@@ -1,0 +1,181 @@
+"""``relay intent log`` and ``relay intent verify``: what the trace of a governed project tells."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from contextlib import closing
+
+from relay.broker.client import check_person
+from relay.cli import output, table
+from relay.cli.intent_page import MARK, LogRow, log_row, page
+from relay.cli.parser import BadValue, Parser
+from relay.core.errors import NotFound, RelayError, UsageError
+from relay.core.files import read_file, write_atomically
+from relay.core.paths import Home, working_folder
+from relay.governance.governance_store import GovernanceStore
+from relay.governance.governed_paths import governed_root
+from relay.governance.intents_file import IntentsFile
+from relay.governance.trace import Trace
+from relay.governance.trace_records import TraceKind
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from relay.cli.output import Json
+
+_KINDS = tuple(str(kind) for kind in TraceKind)
+#: Records that are shown, and at most on a page.
+_LAST, _LAST_MAX = 20, 5000
+
+
+def add_log(own: Parser) -> None:
+    """Declare the two verbs in the group ``relay intent``."""
+    text = "what was done, refused and decided here, the newest last"
+    log = own.add_parser("log", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    log.add_argument("--intent", metavar="ID", help="only what belongs to this intent")
+    log.add_argument("--agent", metavar="NAME", help="only what this agent did")
+    log.add_argument("--kind", choices=_KINDS, metavar="KIND", help=f"only {', '.join(_KINDS)}")
+    log.add_argument("--last", type=_count, metavar="N", help=f"so many ({_LAST})")
+    log.add_argument("--html", metavar="FILE", help=f"write a page (of the last {_LAST_MAX})")
+    log.add_argument("--json", action="store_true", help="for programs: the records as they are")
+    log.set_defaults(run=_log)
+    text = "whether the trace is as it was written: nothing changed, nothing taken out"
+    verify = own.add_parser("verify", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    verify.add_argument("--json", action="store_true", help="for programs")
+    verify.set_defaults(run=_verify)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= _LAST_MAX:
+        raise BadValue(f"give a number from 1 to {_LAST_MAX}")
+    return int(text)
+
+
+def governed_project() -> str:
+    """The governed folder that this one is in. Raises NotFound."""
+    root = governed_root(working_folder())
+    if not root:
+        raise NotFound(
+            "this folder is in no governed project",
+            hint="relay init --governed makes its project one",
+        )
+    return root
+
+
+def _log(options: Any) -> int:
+    home, root = Home.from_env(), governed_project()
+    if options.html and options.json:
+        raise UsageError("--html writes a page and --json prints", hint="leave one of them out")
+    if options.html:
+        # Else an agent could write with it what the gate keeps it from.
+        check_person(home, "writes the page of what was done")
+        _check_target(options.html)
+    with closing(GovernanceStore.open(home)) as store:
+        trace = Trace(root, store)
+        kept: deque[tuple[int, Json]] = deque(
+            maxlen=options.last or (_LAST_MAX if options.html else _LAST)
+        )
+        found = 0
+        for number, row in trace.records():
+            if _wanted(options, row):
+                found += 1
+                kept.append((number, row))
+        left_out = found - len(kept)
+        if options.html:
+            verified = trace.verify()
+    if options.json:
+        output.as_json([row for _, row in kept])
+        return 0
+    rows = [log_row(number, row) for number, row in kept]
+    if options.html:
+        try:
+            intents = list(IntentsFile(root).read().intents.values())
+        except RelayError as error:
+            output.note(f"the page does without what is in the file: {error.line}")
+            intents = []
+        now = output.iso(time.time_ns() // 1_000_000) or ""
+        text = page(root, rows, intents, verified, made_at=now, left_out=left_out)
+        try:
+            write_atomically(options.html, text, mode=0o644)
+        except OSError as error:
+            raise UsageError(f"{options.html} cannot be written: {error.strerror}") from error
+        output.data(os.path.abspath(options.html))
+        return 0
+    _print(rows)
+    if left_out:
+        output.note(f"{left_out} older ones are left out: --last N shows more")
+    return 0
+
+
+def _wanted(options: Any, row: Json) -> bool:
+    return (
+        options.intent in (None, row["intent_id"])
+        and options.agent in (None, row["agent"])
+        and options.kind in (None, row["kind"])
+    )
+
+
+def _check_target(path: str) -> None:
+    """Raises UsageError for a file that is there and is none of these pages."""
+    try:
+        begin = read_file(path, len(MARK))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    if os.path.islink(path) or not begin.startswith(MARK.encode()):
+        raise UsageError(
+            f"{path} is there and no page of relay's", hint="name another file, or remove that one"
+        )
+
+
+def _print(rows: list[LogRow]) -> None:
+    if not rows:
+        output.note("nothing of that is in the trace")
+        return
+    table.table(
+        ("TIME", "KIND", "INTENT", "AGENT", "WHAT"),
+        [
+            (
+                row.time if table.columns() is None else row.time[:19].replace("T", " "),
+                row.kind,
+                row.intent or "-",
+                row.agent,
+                f"{row.tool}: {row.what}" if row.tool else row.what,
+            )
+            for row in rows
+        ],
+        width=table.columns(),
+    )
+
+
+def _verify(options: Any) -> int:
+    """0 where the trace is whole, else 1."""
+    root = governed_project()
+    with closing(GovernanceStore.open(Home.from_env())) as store:
+        trace = Trace(root, store)
+        verified = trace.verify()
+    if options.json:
+        faults = [{"line": one.line, "text": one.told} for one in verified.faults]
+        output.as_json(
+            {
+                "path": trace.path,
+                "records": verified.records,
+                "whole": not faults,
+                "faults": faults,
+                "more": verified.more,
+            }
+        )
+    elif not verified.faults:
+        output.data(f"{trace.path}: as it was written (records: {verified.records})")
+    else:
+        output.data(f"{trace.path} was changed:")
+        for fault in verified.faults:
+            output.data(f"  {fault.told}")
+        if verified.more:
+            output.data("  … and more")
+        output.note("so what it tells is not sure; compare it with a copy, such as git's")
+    return 1 if verified.faults else 0

@@ -1,0 +1,154 @@
+"""``relay intent log`` and ``verify``: what a person is shown of the trace, whoever wrote it."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import closing
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from relay.core.paths import Home
+from relay.governance.governance_store import GovernanceStore
+from relay.governance.mutation import compare
+from relay.governance.trace import Trace
+from relay.governance.trace_records import TraceEntry, TraceKind
+from tests.cli.conftest import Run
+
+NASTY = 'x</td><script>alert(1)</script>"\x1b[2J@relay:Bob'
+INTENTS = """\
+active_intents:
+  - {id: INT-1, name: "<b>Weather</b>", status: IN_PROGRESS, owned_scope: ["src/**"]}
+"""
+STORY = (
+    TraceEntry(TraceKind.REFUSAL, "Bob", "r1", "", "Write", metadata={"reason": "INTENT_REQUIRED"}),
+    TraceEntry(TraceKind.SELECTION, "Bob", "r1", "INT-1"),
+    TraceEntry(
+        TraceKind.MUTATION,
+        "Bob",
+        "r1",
+        "INT-1",
+        "Edit",
+        "a-model",
+        (compare("src/a.py", b"", b"x"),),
+    ),
+    TraceEntry(
+        TraceKind.MUTATION,
+        NASTY,
+        "r2",
+        NASTY,
+        NASTY,
+        NASTY,
+        (compare(NASTY, None, b"x"),),
+        metadata={"command": NASTY, "by": NASTY},
+    ),
+    TraceEntry(TraceKind.GOVERNANCE, metadata={"event": "off", "reason": NASTY}),
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A governed project with a trace, in whose folder the verbs run."""
+    root = tmp_path / "shop"
+    (root / ".orchestration").mkdir(parents=True)
+    (root / ".orchestration/active_intents.yaml").write_text(INTENTS)
+    monkeypatch.chdir(root)
+    home = Home.from_env()
+    Path(home.root).mkdir(parents=True, exist_ok=True)
+    with closing(GovernanceStore.open(home)) as store:
+        for entry in STORY:
+            Trace(str(root), store).append(entry)
+    return root
+
+
+def test_the_log_tells_the_story_in_order(relay: Run, project: Path) -> None:
+    lines = relay("intent", "log").stdout.splitlines()
+    assert [line.split()[1] for line in lines[1:]] == [
+        *("refusal", "selection", "mutation", "mutation", "governance")
+    ]
+    assert "Edit: src/a.py (INTENT_EVOLUTION)" in lines[3]
+    assert "\x1b" not in "".join(lines) and "@relay:" not in "".join(lines)
+    [row] = json.loads(
+        relay("intent", "log", "--agent", "Bob", "--kind", "mutation", "--json").stdout
+    )
+    assert (row["tool_name"], row["files"][0]["path"]) == ("Edit", "src/a.py")
+    shown = relay("intent", "log", "--intent", "INT-1", "--last", "1")
+    assert len(shown.stdout.splitlines()) == 2 and "1 older ones are left out" in shown.stderr
+
+
+def test_verify_ends_with_1_and_the_line_once_something_is_changed(
+    relay: Run, project: Path
+) -> None:
+    assert "as it was written (records: 5)" in relay("intent", "verify").stdout
+    trace = project / ".orchestration/agent_trace.jsonl"
+    trace.write_text(trace.read_text().replace("src/a.py", "src/b.py"))
+    told = relay("intent", "verify")
+    assert told.returncode == 1 and "line 3 was changed after it was written" in told.stdout
+    report = json.loads(relay("intent", "verify", "--json").stdout)
+    assert not report["whole"] and [one["line"] for one in report["faults"]] == [3]
+
+
+class Tags(HTMLParser):
+    """The tags of a page, and what their attributes hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+
+def test_the_page_shows_all_of_it_and_nothing_in_it_is_markup(
+    relay: Run, project: Path, tmp_path: Path
+) -> None:
+    trace = project / ".orchestration/agent_trace.jsonl"
+    odd = (
+        '{"id":"","timestamp":"<i>","kind":"<i>","intent_id":"","agent":"","previous":"","hash":""'
+    )
+    with trace.open("a") as file:
+        for rest in (',"files":[1,{"path":[]}]}', ',"files":[{"conversations":[{"ranges":[7]}]}]}'):
+            file.write(odd + rest + "\n")
+    file_name = str(tmp_path / "page.html")
+    for _ in range(2):  # a page may be replaced
+        assert relay("intent", "log", "--html", file_name).stdout == file_name + "\n"
+    text = Path(file_name).read_text()
+    page = Tags()
+    page.feed(text)
+    assert not {"script", "img", "link", "i>", "b"} & set(page.tags)
+    assert not [name for name, _ in page.attributes if name.startswith("on") or name == "style"]
+    policy = next(value or "" for name, value in page.attributes if name == "content")
+    assert re.fullmatch(r"default-src 'none'; style-src 'sha256-[\w+/=]+'; .*", policy)
+    assert "\x1b" not in text and "http://" not in text and "https://" not in text
+    for told in ("&lt;b&gt;Weather", "src/a.py", "INTENT_REQUIRED", "a-model", "trace was changed"):
+        assert told in text
+
+
+def test_the_page_replaces_no_other_file(relay: Run, project: Path) -> None:
+    told = relay("intent", "log", "--html", ".orchestration/active_intents.yaml")
+    assert told.returncode == 2 and "no page of relay's" in told.stderr
+    assert (project / ".orchestration/active_intents.yaml").read_text() == INTENTS
+
+
+def test_an_agent_writes_no_page(
+    relay: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RELAY_RUN", "run-1")
+    monkeypatch.setenv("RELAY_TOKEN", "secret")
+    assert "person" in relay("intent", "log", "--html", "src.py").stderr
+    assert not (project / "src.py").exists()
+    assert relay("intent", "log").returncode == 0
+
+
+def test_without_a_trace_there_is_nothing_to_show(
+    relay: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert relay("intent", "log").returncode == 3
+    (tmp_path / ".orchestration").mkdir()
+    assert "nothing of that" in relay("intent", "log").stderr
+    assert "records: 0" in relay("intent", "verify").stdout
