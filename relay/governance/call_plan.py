@@ -136,6 +136,9 @@ def plan_of(use: CommandUse, run: GovernedRun, call: GateCall, folded: bool) -> 
         return CallPlan(use.kind, tuple(reads))
     for path in use.writes:
         finder.written(path)
+    for path in use.trees:
+        finder.written(path, deep=True)
+    finder.works_in(use.folders, run.scratch)
     for path in use.deletes:
         finder.removed(path)
     for source, to in use.copies:
@@ -171,9 +174,18 @@ class _Finder:
             return []
         return [Target(place, self._key(place), gone, moved=moved) for place in places]
 
-    def written(self, path: str) -> None:
+    def written(self, path: str, *, deep: bool = False) -> None:
         for target in self.found(path):
             self._add(target)
+            for name in self._below(target.path) if deep else ():
+                self._add(self._inside(target, name))
+
+    def works_in(self, folders: tuple[str, ...], scratch: tuple[str, ...]) -> None:
+        """What builds and tests is the project's own, unless it works elsewhere."""
+        for folder in folders:
+            for place in self.found(os.path.join(self._cwd, folder))[-1:]:
+                if not any(is_below(place.path, one) for one in (self._root, *scratch)):
+                    self.wrong = "it builds or tests outside of the project"
 
     def removed(self, path: str, *, moved: bool = False) -> None:
         found = self.found(path, gone=True, moved=moved)

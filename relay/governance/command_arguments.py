@@ -32,8 +32,8 @@ class CommandKind(StrEnum):
 class CommandUse:
     """What one line does. Paths are relative to where it begins; ``~`` is the home folder.
 
-    They are to be checked whatever the kind is. A folder in ``writes``, ``deletes``, ``moves`` or
-    ``copies`` means all that is below it; if the second of a pair is a folder, the first one comes
+    They are to be checked whatever the kind is. A folder in ``deletes``, ``moves``, ``copies`` or
+    ``trees`` means all that is below it; if the second of a pair is a folder, the first one comes
     into it.
     """
 
@@ -43,6 +43,10 @@ class CommandUse:
     deletes: tuple[str, ...] = ()
     moves: tuple[tuple[str, str], ...] = ()
     copies: tuple[tuple[str, str], ...] = ()
+    #: Files that are changed, and folders in which any file may be.
+    trees: tuple[str, ...] = ()
+    #: Where something is built or tested; "" is where the line begins.
+    folders: tuple[str, ...] = ()
     #: Why it is unknown or needs a person ("rm -r deletes whole folders"); "" otherwise.
     why: str = ""
 

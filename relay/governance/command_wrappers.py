@@ -29,11 +29,17 @@ from relay.governance.shell_lines import ANY, Simple, Word
 PYTHON = re.compile(r"python(?:\d(?:\.\d+)?)?")
 _SHELLS = {"sh", "bash", "zsh", "dash", "ksh"}
 _ACTIVATE = re.compile(r"(?:\./)?(?:\.venv|venv|env)/bin/activate")
+#: Parts of names of variables by which programs and shells are told what to run or to read.
+_HARMFUL = (
+    r"\w*(?:PATH|PAGER|EDIT|VISUAL|HOME|SHELL|ENV|OPT|CMD|COMMAND|TMP|TEMP|IFS|LD_|DYLD|GIT|BASH|ZSH"
+    r"|ZDOT|LESS|CONF|PS\d|PROMPT|GLOB|HIST|MAIL|PYTHON|NODE|NPM|RUST|CARGO|GO|JAVA|PERL|RUBY|LIB"
+    r"|LOC|NLS|MAGIC|STTY|MALLOC|RELAY|WRAP|CC|CXX|FLAGS|MAKE|SSH|SUDO|ASK|PROXY|ARGV|FPATH|PWD"
+    r"|PLUGIN|INIT|START|HOOK|EXEC|BIN|TOOL|LOAD|AGENT|BROWSER|TERMINFO|PRE)\w*"
+)
 #: Variables that change nothing but what they say; small ones are the line's own.
 HARMLESS_NAMES = re.compile(
-    r"(?!\w*path$)[a-z_][a-z0-9_]*|LANG|LC_\w+|TZ|TERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|CI|DEBUG"
-    r"|VERBOSE|NODE_ENV|PYTHONPATH|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE|RUST_BACKTRACE|RUST_LOG"
-    r"|CGO_ENABLED"
+    rf"(?!{_HARMFUL}$)[A-Z][A-Z0-9_]*|(?!\w*path$)[a-z_][a-z0-9_]*|LC_\w+|NODE_ENV|PYTHONPATH"
+    r"|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE|RUST_BACKTRACE|RUST_LOG|CGO_ENABLED"
 )
 #: relay's verbs that an agent may use; the broker decides which of them it refuses.
 _RELAY = (

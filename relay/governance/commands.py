@@ -92,8 +92,9 @@ class _Line:
                 self._enter(simple, piped="|" in (simple.after, after))
                 continue
             self._add(self._simple(simple, commands[at - 1] if at else None))
-        count = sum(map(len, (self._use.writes, self._use.deletes, self._use.moves)))
-        if count + len(self._use.copies) > PATHS_MAX:
+        mine = self._use
+        count = sum(map(len, (mine.writes, mine.deletes, mine.moves, mine.trees)))
+        if count + len(mine.copies) > PATHS_MAX:
             return unknown("it names too many files")
         return self._use
 
@@ -130,7 +131,10 @@ class _Line:
         """Add what a command does in each folder in which it may do it."""
         kind, why = use.kind, use.why
         use = replace(use, writes=tuple(one for one in use.writes if one not in _NOWHERE))
+        if kind is CommandKind.RUN:
+            use = replace(use, folders=("",))
         changed = (
+            *use.trees,
             *use.writes,
             *use.deletes,
             *(one for pair in (*use.moves, *use.copies) for one in pair),
@@ -144,6 +148,9 @@ class _Line:
             else:
                 folders = [""]
                 use = replace(use, reads=())
+                if kind is CommandKind.RUN:
+                    use = unknown("nobody can tell in which folder it would build")
+                    kind, why = use.kind, use.why
         mine = self._use
         worse = self._order.index(kind) > self._order.index(mine.kind)
         self._use = CommandUse(
@@ -153,6 +160,8 @@ class _Line:
             mine.deletes + _each(use.deletes, folders),
             mine.moves + _pairs(use.moves, folders),
             mine.copies + _pairs(use.copies, folders),
+            mine.trees + _each(use.trees, folders),
+            tuple(dict.fromkeys(mine.folders + _each(use.folders, folders))),
             why if worse else mine.why,
         )
 
@@ -169,7 +178,7 @@ class _Line:
                 use = replace(use, kind=CommandKind.APPROVE, why="a person decides on it")
             elif use.kind is not CommandKind.APPROVE:
                 if _matches(text, settings.read_commands):
-                    use = replace(use, kind=CommandKind.READ, why="")
+                    use = replace(use, kind=_least(use), why="")
                 elif _matches(text, settings.run_commands):
                     use = replace(use, kind=CommandKind.RUN, why="")
         return use
@@ -225,6 +234,12 @@ class _Line:
 
     def text(self, text: str) -> CommandUse:
         return _classified(text, self._settings, self._nested + 1)
+
+
+def _least(use: CommandUse) -> CommandKind:
+    """What a command is that is said to read: what it writes is checked all the same."""
+    changed = use.writes or use.deletes or use.moves or use.copies or use.trees
+    return CommandKind.WRITE if changed else CommandKind.READ
 
 
 def _joined(folder: str, path: str) -> str:

@@ -164,6 +164,29 @@ def _sed(name: str, words: Sequence[Word]) -> CommandUse:
     return CommandUse(CommandKind.WRITE, reads=(), writes=(*files, *backups))
 
 
+def _awk(name: str, words: Sequence[Word]) -> CommandUse:
+    """Only a program that prints: nothing in it that could write a file or run a command."""
+    given, operands = options(words, "", "Fv")
+    if (
+        not operands
+        or not operands[0].literal
+        or "@" in "".join(one.text for one in given.values())
+    ):
+        raise UnknownArguments("its program is only known when it is run")
+    program = operands[0].text.replace("||", "")
+    if re.search(r"[>|@]|system|getline", program):
+        raise UnknownArguments("its program may write files or run commands")
+    return CommandUse(CommandKind.READ, reads=_named(operands[1:]))
+
+
+def _tar(name: str, words: Sequence[Word]) -> CommandUse:
+    """Only what lists an archive."""
+    lists = r"-?t[vzjJ]*f" if name == "tar" else r"-l|-Z1|-t"
+    if len(words) == 2 and re.fullmatch(lists, words[0].text) and not may_be_option(words[1]):
+        return READ
+    raise UnknownArguments("it may write any file")
+
+
 def _curl(name: str, words: Sequence[Word]) -> CommandUse:
     """Only what it may print, or write into a file that is named."""
     given, operands = options(
@@ -199,10 +222,13 @@ def _each_file(flags: str, valued: str = "", long: str = "") -> Row:
 def _chmod(name: str, words: Sequence[Word]) -> CommandUse:
     mode = next((word for word in words if re.fullmatch(r"[-+=,ugoarwxXst0-7]+", word.text)), None)
     rest = [word for word in words if word is not mode]
-    _, operands = options(rest, "RvcfhHLP", "", "recursive verbose changes silent quiet")
+    given, operands = options(rest, "RvcfhHLP", "", "recursive verbose changes silent quiet")
     if mode is None or not operands:
         raise UnknownArguments("its mode cannot be told")
-    return CommandUse(CommandKind.WRITE, writes=tuple(map(path_of, operands)))
+    paths = tuple(map(path_of, operands))
+    if given.keys() & {"R", "recursive"}:
+        return CommandUse(CommandKind.WRITE, trees=paths)
+    return CommandUse(CommandKind.WRITE, writes=paths)
 
 
 def _rm(name: str, words: Sequence[Word]) -> CommandUse:
@@ -254,7 +280,8 @@ def pairs(given: dict[str, Word], operands: Sequence[Word]) -> tuple[tuple[str, 
 
 def _itself(given: dict[str, Word], operands: Sequence[Word]) -> tuple[str, ...]:
     """The target, where an option says that nothing comes into it even if it is a folder."""
-    return (path_of(operands[-1]),) if given.keys() & {"T", "n", "h", "no-target-directory"} else ()
+    exact = given.keys() & {"T", "n", "h", "no-target-directory"} and operands
+    return (path_of(operands[-1]),) if exact else ()
 
 
 def _mv(name: str, words: Sequence[Word]) -> CommandUse:
@@ -323,6 +350,8 @@ FILE_PROGRAMS: dict[str, Row] = {
     "yq": _reads_unless("is", "inplace in-place split-exp"),
     **rows("uniq xxd", _at_most_one),
     "sed": _sed,
+    **rows("awk gawk mawk", _awk),
+    **rows("tar unzip", _tar),
     "curl": _curl,
     "touch": _each_file("acmh", "rdt", "no-create reference= date= time="),
     "mkdir": _each_file("pv", "m", "parents verbose mode="),

@@ -59,20 +59,25 @@ def _make(name: str, words: Sequence[Word]) -> CommandUse:
     return _runs("fE", "file makefile eval")(name, words)
 
 
-def _checks(flags: str) -> Row:
-    """A formatter: with one of these options it only looks."""
+def _formats(checks: str, changes: str = "") -> Row:
+    """A formatter: it looks, with one of ``checks``, or changes what it is given by name."""
 
     def row(name: str, words: Sequence[Word]) -> CommandUse:
-        if any(word.literal and word.text in flags.split() for word in words):
-            return RUN
-        return unknown(f"{name} changes files that it finds itself")
+        if any(word.literal and word.text in checks.split() for word in words):
+            return _runs("o", "output-file")(name, words)
+        given = [word for word in words if word.text not in (*changes.split(), "-q", "--quiet")]
+        if not given or any(map(may_be_option, given)):
+            return unknown(f"{name} changes files that it finds itself")
+        return CommandUse(CommandKind.WRITE, trees=_pathspecs(given))
 
     return row
 
 
 def _ruff(name: str, words: Sequence[Word]) -> CommandUse:
     if words and words[0].text == "format":
-        return _checks("--check --diff")("ruff format", words[1:])
+        return _formats("--check --diff")("ruff format", words[1:])
+    if words and words[0].text == "check" and any(word.text == "--fix" for word in words):
+        return _formats("", "--fix")("ruff check --fix", words[1:])
     return _runs_only("check rule version", "o", "fix fix-only output-file add-noqa config")(
         name, words
     )
@@ -188,7 +193,7 @@ def _git_checkout(verb: str, words: list[Word]) -> CommandUse:
         return unknown(f"git {verb} may change any file")
     if not (paths := _pathspecs(named)):
         return unknown(f"git {verb} may change any file")
-    return CommandUse(CommandKind.WRITE, writes=paths)
+    return CommandUse(CommandKind.WRITE, trees=paths)
 
 
 def _pathspecs(words: Sequence[Word]) -> tuple[str, ...]:
@@ -207,8 +212,8 @@ BUILDS: dict[str, Row] = {
     **rows("gradle gradlew mvn mvnw", _runs("I", "init-script")),
     **rows("shellcheck yamllint unittest", _runs()),
     "eslint": _runs("o", "output-file fix fix-dry-run init"),
-    **rows("black isort", _checks("--check --check-only --diff")),
-    "prettier": _checks("--check -c --list-different -l"),
+    **rows("black isort", _formats("--check --check-only --diff")),
+    "prettier": _formats("--check -c --list-different -l", "--write -w"),
     "ruff": _ruff,
 }
 #: Programs that build, test and keep a project, and those that are a person's to run.
@@ -237,7 +242,8 @@ PROJECT_PROGRAMS: dict[str, Row] = {
     "swift": _runs_only("build test"),
     "pip": _runs_only("list show freeze check"),
     "golangci-lint": _runs_only("run", "", "fix"),
-    **rows("gofmt rustfmt", _checks("-l -d --check")),
+    "gofmt": _formats("-l -d", "-w"),
+    "rustfmt": _formats("--check"),
     **rows("sudo doas su pkexec run0", lambda name, _: approve(f"{name} acts as somebody else")),
     **rows(
         "shutdown reboot halt poweroff mkfs fdisk crontab at systemctl launchctl",

@@ -38,6 +38,9 @@ def use(line: str) -> CommandUse:
         "cat <<'EOF'\nrm x\nEOF",
         "timeout 5 cat a.py",
         "true # > x",
+        "awk -F: '$1 == 3 || $2 { print $1, \"a\" }' a.py",
+        "tar tzf a.tgz",
+        "FOO=1 ls",
     ],
 )
 def test_what_only_reads(line: str) -> None:
@@ -72,8 +75,12 @@ def test_what_only_reads(line: str) -> None:
         ("cd .. && rm a", {"deletes": ("../a",)}),
         ("git rm a", {"deletes": ("a",)}),
         ("git mv a b", {"moves": (("a", "b"),)}),
-        ("git checkout -- a", {"writes": ("a",)}),
-        ("git restore a", {"writes": ("a",)}),
+        ("git checkout -- a", {"trees": ("a",)}),
+        ("git restore a b", {"trees": ("a", "b")}),
+        ("ruff check --fix -q src", {"trees": ("src",)}),
+        ("cd sub && black a.py", {"trees": ("sub/a.py",)}),
+        ("chmod -R u+w src", {"trees": ("src",)}),
+        ("ROOT=$(pwd); touch a", {"writes": ("a",)}),
         ("dd if=/dev/zero of=f", {"writes": ("f",)}),
         ("curl -so f https://example.com", {"writes": ("f",)}),
         ("bash -c 'cd sub && echo a > f'", {"writes": ("sub/f",)}),
@@ -87,7 +94,7 @@ def test_what_only_reads(line: str) -> None:
 def test_every_file_that_is_written_is_known(line: str, expected: dict[str, object]) -> None:
     told = use(line)
     assert told.kind is CommandKind.WRITE, told
-    names = ("writes", "deletes", "moves", "copies")
+    names = ("writes", "deletes", "moves", "copies", "trees")
     assert {name: getattr(told, name) for name in names if getattr(told, name)} == expected
 
 
@@ -162,6 +169,11 @@ def test_what_a_person_decides(line: str) -> None:
         "sed 's/a/b/w f' a",
         "sed 's/a/b/e' a",
         "sed -n '1e rm x' a",
+        "awk -f x a",
+        "awk '{system(\"rm a\")}' a",
+        "awk '{ \"rm a\" | getline }' a",
+        "black",
+        "BASH_ENV=x bash -c ls",
         "awk '{print > \"f\"}' a",
         "git -c alias.x='!rm f' x",
         "git diff --output=f",
@@ -207,6 +219,12 @@ def test_what_a_person_decides(line: str) -> None:
 def test_what_nobody_can_tell(line: str) -> None:
     told = use(line)
     assert told.kind is CommandKind.UNKNOWN and told.why, told
+
+
+def test_a_build_says_where_it_works() -> None:
+    assert use("cd /elsewhere && make").folders == ("/elsewhere/",)
+    assert use("make; ls").folders == ("",)
+    assert use("cd $x; make").kind is CommandKind.UNKNOWN
 
 
 def test_lists_of_the_person_s_own_count_but_not_against_a_person_s_yes() -> None:
