@@ -13,6 +13,7 @@ from tests.e2e.wrapped import (
     RELAY,
     Wrapped,
     python,
+    relay,
     relay_json,
     wait_registered,
     wrapped,
@@ -42,16 +43,24 @@ class Agent:
 
     def __init__(self, program: Wrapped) -> None:
         self._program = program
-        self._turns = 0
+        self._turns = self._before = 0
         program.wait_for("READY")
+
+    def begins(self, **what: Any) -> None:
+        """It begins one more turn."""
+        self._before = len(self._program.output)
+        self._turns += 1
+        self._program.type(json.dumps(what) + "\n")
 
     def does(self, **what: Any) -> str:
         """What it shows in one more turn."""
-        before = len(self._program.output)
-        self._turns += 1
-        self._program.type(json.dumps(what) + "\n")
+        self.begins(**what)
+        return self.ends()
+
+    def ends(self) -> str:
+        """What it has shown, at the end of its turn."""
         self._program.wait_for(rf"DONE {self._turns}\b")
-        shown = self._program.output[before:]
+        shown = self._program.output[self._before :]
         found = re.search(r"(?:REFUSED|RESULT) (.*?)\r?\nDONE", shown, re.S)
         return found[1] if found else ""
 
@@ -85,6 +94,36 @@ def test_an_agent_is_refused_selects_an_intent_writes_and_the_trace_tells(tmp_pa
         wait_until(lambda: len(trace(project)) == 4)
         kinds = [row["kind"] for row in trace(project)]
         assert kinds == ["refusal", "selection", "mutation", "refusal"]
+
+
+def test_a_risky_command_waits_for_the_person_at_another_terminal(tmp_path: Path) -> None:
+    project = governed(tmp_path)
+
+    def waits() -> Any:
+        return relay_json("approve")
+
+    with wrapped([hooked_agent(tmp_path)], name="Bob", cwd=project, size=(24, 2000)) as program:
+        agent = Agent(program)
+        agent.does(say="@intent:select INT-001\n")
+        wait_until(lambda: trace(project))
+        push = {"tool": "Bash", "input": {"command": "git push; echo pushed"}}
+        agent.begins(**push)
+        wait_until(waits)
+        [row] = waits()
+        assert (row["agent"], row["intent"]) == ("Bob", "INT-001")
+        assert row["what"] == "git push; echo pushed" and row["root"] == str(project)
+        assert "goes on" in relay("approve", row["id"][-8:])
+        assert "pushed" in agent.ends()
+        agent.begins(**push)
+        wait_until(waits)
+        relay("approve", waits()[0]["id"], "--no", "--note", "after the review")
+        answer = agent.ends()
+        assert reason(answer) == "HUMAN_REJECTED" and "after the review" in answer
+        wait_until(lambda: len(trace(project)) == 5)
+        rows = trace(project)
+        assert [row["kind"] for row in rows] == [
+            *("selection", "approval", "mutation", "approval", "refusal")
+        ]
 
 
 def test_what_has_no_hooks_is_not_started_there_unless_the_person_says_so(tmp_path: Path) -> None:
