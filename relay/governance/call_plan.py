@@ -177,8 +177,8 @@ class _Finder:
     def written(self, path: str, *, deep: bool = False) -> None:
         for target in self.found(path):
             self._add(target)
-            for name in self._below(target.path) if deep else ():
-                self._add(self._inside(target, name))
+            if deep:
+                self._add_below(target.path, target)
 
     def works_in(self, folders: tuple[str, ...], scratch: tuple[str, ...]) -> None:
         """What builds and tests is the project's own, unless it works elsewhere."""
@@ -192,8 +192,7 @@ class _Finder:
         # Of a link the name alone goes, unless what it leads to is meant.
         for target in found if path.endswith("/") else found[:1]:
             self._add(target)
-            for name in self._below(target.path):
-                self._add(self._inside(target, name))
+            self._add_below(target.path, target)
 
     def brought(self, source: str, to: str, *, moved: bool = False) -> None:
         """A file or folder comes to another place, or into the folder that is there."""
@@ -205,8 +204,7 @@ class _Finder:
             for target in self.found(to):
                 target = replace(target, moved_from=start.path if moved else "")
                 self._add(target)
-                for name in self._below(start.path):
-                    self._add(self._inside(target, name))
+                self._add_below(start.path, target)
 
     def _inside(self, folder: Target, name: str) -> Target:
         place = os.path.join(folder.path, name)
@@ -214,15 +212,16 @@ class _Finder:
         key = self._key(place)
         return replace(folder, path=place, key=key, moved_from=origin, below=True)
 
-    def _below(self, folder: str) -> list[str]:
+    def _add_below(self, folder: str, target: Target) -> None:
+        """Add a place below ``target`` for all that is in ``folder``, if it is one."""
         if os.path.islink(folder) or not os.path.isdir(folder):
-            return []
+            return
         names = tree(folder)
         if names is None:
-            self.vast.append(self._key(folder) or "")
+            self.vast.append(target.key or "")
             self.wrong = f"{os.path.basename(folder)} holds more than {TREE_MAX} files"
-            return []
-        return names
+        for name in names or ():
+            self._add(self._inside(target, name))
 
     def _add(self, target: Target) -> None:
         if len(self.targets) >= PATHS_MAX:
@@ -236,7 +235,12 @@ class _Finder:
             place, root = _folded(place), _folded(root)
         if not is_below(place, root):
             return None
-        return os.path.relpath(place, root) if place != root else ""
+        return named(os.path.relpath(place, root)) if place != root else ""
+
+
+def named(path: str) -> str:
+    """A path as text that can be stored: bytes that are no UTF-8 are written as escapes."""
+    return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _folded(path: str) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from relay.core.bounded import BoundedDict
-from relay.governance.call_plan import CallPlan, GateCall, GovernedRun, Target
-from relay.governance.file_states import FileState, read_state
+from relay.governance.call_plan import CallPlan, GateCall, GovernedRun, Target, named
+from relay.governance.file_states import FileState, read_states
 from relay.governance.governance_store import GovernanceStore
 from relay.governance.intent_map import update_map
 from relay.governance.intents import Intent
@@ -81,12 +81,9 @@ class CallRecords:
 
     def read(self, targets: Iterable[Target]) -> None:
         """Note files as the run is about to read them."""
-        hashes = {}
-        for target in targets:
-            if target.key:
-                state = read_state(target.path)
-                if not state.is_folder and not state.odd:
-                    hashes[target.key] = state.hash
+        keys = {one.path: one.key for one in targets if one.key}
+        states = read_states(keys).items()
+        hashes = {keys[path]: one.hash for path, one in states if not one.is_folder and not one.odd}
         self._store.note(self._run.run, hashes)
 
     def refused(self, call: GateCall, refusal: Refusal, plan: CallPlan | None = None) -> None:
@@ -149,14 +146,14 @@ class CallRecords:
 
     def _tell(self, known: _Pending, *, sure: bool) -> None:
         """``sure``: it has happened, also where nothing is different."""
-        now = {one.path: read_state(one.path) for one in known.plan.targets if one.key}
+        now = read_states(one.path for one in known.plan.targets if one.key)
         files = [*filter(None, (self._mutation(one, known, now) for one in known.plan.targets))]
         changed = [one for one in files if one.before != one.after]
-        self._note_written(known.plan.targets, now)
         if sure or changed:
             told = {"approved_by": known.approved_by} if known.approved_by else {}
             intent_id = known.intent.id if known.intent else ""
             self.write(self._entry(TraceKind.MUTATION, known.call, intent_id, files, told))
+        self._note_written(known.plan.targets, now)
         if known.intent is not None and changed:
             self._map(known.intent, changed)
 
@@ -179,9 +176,7 @@ class CallRecords:
         before = known.before.get(origin) or FileState("")
         if before.is_absent and after.is_absent:
             return None
-        was = ""
-        if target.moved_from:
-            was = os.path.relpath(target.moved_from, self._run.root)
+        was = target.moved_from and named(os.path.relpath(target.moved_from, self._run.root))
         if all(one.is_absent or one.data is not None for one in (before, after)):
             return compare(target.key, before.data, after.data, moved_from=was)
         return opaque(target.key, before.hash, after.hash, moved_from=was)
@@ -226,7 +221,8 @@ class CallRecords:
         """Tell that an intent was selected. Raises StorageError."""
         run = self._run
         told = {"agent_kind": run.kind, **({"by": by} if by else {})}
-        self.write(
+        self.flush()
+        self._trace.append(
             TraceEntry(TraceKind.SELECTION, run.agent, run.session, intent_id, metadata=told)
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from relay.governance.mutation import ABSENT, LINES_MAX, content_hash
@@ -15,6 +16,8 @@ from relay.governance.mutation import ABSENT, LINES_MAX, content_hash
 #: Bytes of a file that is hashed whole; of a larger one size, time and ends are.
 HASHED_MAX = 64 * 1024 * 1024
 _END = 1024 * 1024
+#: Bytes that are read for one call; what is left then counts as not known.
+CALL_MAX = 512 * 1024 * 1024
 #: Files below one folder that are looked at.
 TREE_MAX = 1000
 
@@ -30,11 +33,26 @@ class FileState:
     is_folder: bool = False
     #: Why it has no hash ("it is no regular file").
     odd: str = ""
+    #: Bytes that were read for the hash.
+    size: int = 0
 
     @property
     def is_absent(self) -> bool:
         """Whether nothing is there."""
         return self.hash == ABSENT and not self.is_folder and not self.odd
+
+
+def read_states(paths: Iterable[str]) -> dict[str, FileState]:
+    """Look at all files of one call. Never raises OSError."""
+    states: dict[str, FileState] = {}
+    room = CALL_MAX
+    for path in paths:
+        if room > 0:
+            states[path] = state = read_state(path)
+            room -= state.size
+        else:
+            states[path] = FileState(ABSENT, odd="it is too much to read for one call")
+    return states
 
 
 def read_state(path: str) -> FileState:
@@ -55,12 +73,14 @@ def read_state(path: str) -> FileState:
         if not stat.S_ISREG(status.st_mode):
             return FileState(ABSENT, odd="it is no regular file")
         if status.st_size > HASHED_MAX:
-            return FileState(_hash_of_ends(fd, status))
+            return FileState(_hash_of_ends(fd, status), size=2 * _END)
         with open(fd, "rb", closefd=False) as file:
             if status.st_size > LINES_MAX:
-                return FileState(f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}")
+                digest = hashlib.file_digest(file, "sha256")
+                return FileState(f"sha256:{digest.hexdigest()}", size=status.st_size)
             data = file.read(LINES_MAX + 1)
-        return FileState(content_hash(data), data if len(data) <= LINES_MAX else None)
+        kept = data if len(data) <= LINES_MAX else None
+        return FileState(content_hash(data), kept, size=len(data))
     except OSError as error:
         return FileState(ABSENT, odd=f"it cannot be read: {error.strerror}")
     finally:

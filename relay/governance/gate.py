@@ -27,7 +27,7 @@ from relay.governance.call_plan import (
 )
 from relay.governance.call_records import CallRecords, TraceWriter
 from relay.governance.commands import CommandKind
-from relay.governance.file_states import FileState, read_state
+from relay.governance.file_states import FileState, read_states
 from relay.governance.governance_store import GovernanceStore, Lease, Selection, start_of
 from relay.governance.governed_paths import folds_case, is_below, is_governed, protected
 from relay.governance.intents import (
@@ -362,7 +362,7 @@ def _scope(globs: tuple[str, ...], folded: bool) -> IntentScope:
 
 
 def _states(targets: Sequence[Target]) -> dict[str, FileState]:
-    return {one.path: read_state(one.path) for one in targets if one.key}
+    return read_states(one.path for one in targets if one.key)
 
 
 def _why_stale(target: Target, state: FileState, read: str | None) -> str:

@@ -26,6 +26,7 @@ PROTECTED_FILES = (
     "opencode.jsonc",
 )
 _SHARED = ("/", "/tmp", "/var/tmp", "/private/tmp", "/private/var/tmp")
+_OF_A_PROCESS = ("/proc/", "/dev/fd/")
 
 
 def governed_root(cwd: str, home: str | None = None) -> str:
@@ -76,6 +77,8 @@ def real_places(path: str, cwd: str) -> tuple[str, ...]:
     if path == "~" or path.startswith("~/"):
         path = os.path.expanduser(path)
     whole = os.path.join(cwd, path)
+    if os.path.normpath(whole).startswith(_OF_A_PROCESS):
+        raise ValueError("it means something else for each process")
     # As the kernel goes, not as the text reads: `link/..` is the folder above what it leads to.
     folder, name = os.path.split(whole.rstrip("/") or "/")
     if name in ("", ".", ".."):

@@ -210,8 +210,11 @@ def test_an_intent_that_is_none_any_more_allows_nothing(
         (".ORCHESTRATION/active_intents.yaml", Reason.PROTECTED_FILE),
         ("src/rules/active_intents.yaml", Reason.PROTECTED_FILE),
         ("src/a\0b", Reason.HUMAN_REJECTED),
+        ("/proc/self/cwd/src/x", Reason.HUMAN_REJECTED),
+        ("src/\udcff.py", None),
+        ("src/\ud800.py", Reason.HUMAN_REJECTED),
     ],
-    ids=lambda value: str(value).replace("\0", "NUL")[:24],
+    ids=lambda value: ascii(value)[:24],
 )
 def test_every_path_is_where_it_really_is(
     project: Project, path: str, expected: Reason | None
