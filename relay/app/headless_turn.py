@@ -5,7 +5,7 @@ relay.protocol.turns says, on its standard input, which is a socket. Whatever be
 of the turn goes on afterwards: all that the program has started ends with it.
 
 What the turn may use is held at the program's own hooks, by the gate that relay puts into agents.
-Where there is no such gate, a turn with limits does not begin.
+Where there is no such gate, a turn with limits does not begin, and none in a governed project.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from relay.agents.known_agents import make_hook_codec
 from relay.agents.profile import find_profile
 from relay.agents.tool_names import UNASKED, limits, refusal
 from relay.app.headless_process import TYPED_MAX, HeadlessProcess, environment
+from relay.app.project_opener import project_opener
 from relay.config.personas import PersonaSpec, parse_persona
 from relay.core import json_text
 from relay.core.errors import RelayError
@@ -38,6 +39,8 @@ from relay.core.paths import Home
 from relay.core.processes import become_monitor, mark
 from relay.directive.escape import clean
 from relay.directive.redact import redact
+from relay.governance.governance_addon import GovernedAgent
+from relay.governance.governed_paths import governed_root
 from relay.protocol.turns import ALIVE_EVERY, CALLS_MAX, ToolCall, TurnEnded, TurnRequest, TurnState
 from relay.session.hook_server import HookServer
 from relay.session.session_events import EventQueue
@@ -78,6 +81,10 @@ class HeadlessTurn:
         self._refused: dict[str, ToolCall] = {}
         self._escaped = ""  # what was used and should not have been
         self._server: HookServer | None = None
+        self._cwd = self._spec.cwd or self._spec.env.get("HOME") or os.path.expanduser("~")
+        self._governed: GovernedTurn | None = None
+        if self._spec.tools and (root := governed_root(self._cwd)):
+            self._governed = GovernedTurn(self._home, request, self._spec, self._cwd, root)
 
     async def run(self) -> TurnEnded:
         """Run it to its end. Never raises but for what is a fault of relay's own."""
@@ -95,6 +102,8 @@ class HeadlessTurn:
         finally:
             if self._server is not None:
                 await self._server.close()
+            if self._governed is not None:
+                await self._governed.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _run(self) -> TurnEnded:
@@ -136,6 +145,8 @@ class HeadlessTurn:
         without_history = resumed or form.driven
         prompt = (without_history and request.resumed_prompt) or request.prompt
         told = request.system_prompt or ""
+        if self._governed is not None:
+            told = "\n\n".join(filter(None, (told, self._governed.rules)))
         said = {"model": self._spec.model, "id": request.external_id or "", "prompt": prompt}
         if resumed:
             said["resumed"] = "yes"
@@ -178,18 +189,21 @@ class HeadlessTurn:
     async def _gated(
         self, argv: list[str], env: dict[str, str]
     ) -> tuple[list[str], dict[str, str]]:
-        """The command with the gate in it, where the turn has limits. Raises CannotBegin."""
-        if not limits(self._request.permissions) or not self._spec.tools:
+        """The command with the gate in it, where something limits the turn. Raises CannotBegin."""
+        if not (limits(self._request.permissions) or self._governed) or not self._spec.tools:
             return argv, env
         kind = os.path.basename(argv[0])
         codec = make_hook_codec(kind)
         if codec is None:
             raise CannotBegin(
-                f"{kind} has no hooks by which this turn could be held to what it may use",
+                f"{kind} has no hooks by which this turn could be held to what it may"
+                f" {'write' if self._governed else 'use'}",
                 hint='a program without tools says so: "tools": False',
             )
         if self._server is None:
-            endpoint = ToolHookEndpoint(codec, NoHooks(), EventQueue(), gate=self._refusal)
+            endpoint = ToolHookEndpoint(
+                codec, NoHooks(), EventQueue(), None, self._refusal, self._governed
+            )
             self._server = HookServer(endpoint.answer, self._token)
             self._listener = socket.create_server(("127.0.0.1", 0))
             await self._server.serve(self._listener)
@@ -200,19 +214,20 @@ class HeadlessTurn:
             port=self._listener.getsockname()[1],
             folder=self._folder,
             primer=False,
-            hooks=("BeforeTool",),
+            hooks=launch.TOOL_EVENTS if self._governed else launch.TOOL_EVENTS[:1],
             terminal=False,
             profiles=self._home.profiles,
             gate_only=True,
             without=tuple(
                 one for one in UNASKED.get(kind, ()) if refusal(self._request.permissions, one)
-            ),
+            )
+            + ((launch.SKILL_SHELL,) if self._governed else ()),
         )
         # A planner looks at the settings of the folder in which the program will run.
         os.chdir(self._spec.cwd or env["HOME"])
         plan = launch.plan(argv, env, run)
         gates = plan.data.get("gates")
-        if not isinstance(gates, list) or "BeforeTool" not in gates:
+        if not isinstance(gates, list) or not set(run.hooks) <= set(gates):
             why = plan.data.get("ungated") or "no gate could be put in"
             raise CannotBegin(f"{kind} cannot be held to what this turn may use: {why}")
         more = {"RELAY_PORT": str(run.port), "RELAY_TOKEN": self._token}
@@ -280,6 +295,28 @@ class HeadlessTurn:
     def _unsaid(self, output: HeadlessOutput) -> list[ToolCall]:
         """The refused calls of which the program says nothing."""
         return [call for id_, call in self._refused.items() if not output.tells_of(id_, call.name)]
+
+
+class GovernedTurn:
+    """What the project allows of one turn, which no session serves and no person is asked about."""
+
+    def __init__(
+        self, home: Home, request: TurnRequest, spec: PersonaSpec, cwd: str, root: str
+    ) -> None:
+        kind = os.path.basename(spec.command[0])
+        agent = GovernedAgent(request.name, request.turn, kind, cwd, "", root)
+        self._project = project_opener(home, agent, os.getpid(), None)(root)
+        self.rules = self._project.rules(words=False)
+
+    async def before(self, call: AgentHookCall, seconds: float) -> str:
+        await self._project.select_in_shell(call)
+        return await self._project.before(call, seconds)
+
+    async def after(self, call: AgentHookCall) -> None:
+        await self._project.after(call)
+
+    async def close(self) -> None:
+        await self._project.ended()
 
 
 def _secret(path: str) -> str:

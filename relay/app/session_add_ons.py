@@ -1,18 +1,16 @@
 """The add-ons of a session, made of their parts: memory, and governance.
 
-Apart from session_parts because a headless turn is governed too, and for the length of that one.
+Apart from session_parts for the length of that one.
 """
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from relay.agents.context_door import door_of
+from relay.app.project_opener import project_opener
 from relay.config.load import LoadedConfig
-from relay.core.files import make_private_folder
 from relay.core.json_text import named
 from relay.core.paths import Home
 from relay.governance.governance_addon import GovernanceAddOn, GovernedAgent
@@ -26,13 +24,7 @@ from relay.session.session_commands import PersonNote
 from relay.session.session_events import EventQueue, SourcesRead
 
 if TYPE_CHECKING:
-    from relay.governance.governed_project import GovernedProject
     from relay.memory.last_words import LastWords
-
-
-def now_ms() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 class AddOnMaker:
@@ -115,47 +107,3 @@ class AddOnMaker:
 
     def _changed(self) -> None:
         self._queue.post(SourcesRead())
-
-
-def project_opener(
-    home: Home, agent: GovernedAgent, pid: int, broker: Broker
-) -> Callable[[str], GovernedProject]:
-    """What opens a governed project for the ``agent``, whose process is ``pid``."""
-
-    def opened(root: str) -> GovernedProject:
-        # Most sessions need none of it.
-        from relay.governance.approvals import BrokerApprover
-        from relay.governance.call_plan import GovernedRun
-        from relay.governance.gate import Gate
-        from relay.governance.governance_store import GovernanceStore
-        from relay.governance.governed_project import GovernedProject
-        from relay.governance.intents_file import IntentsFile
-        from relay.governance.trace import Trace
-
-        scratch = os.path.join(home.run_folder(agent.run), "scratch")
-        make_private_folder(os.path.dirname(scratch))
-        make_private_folder(scratch)
-        run = GovernedRun(
-            agent.run,
-            agent.name,
-            agent.run,
-            root,
-            agent.cwd,
-            pid,
-            kind=agent.kind,
-            scratch=(os.path.realpath(scratch),),
-            kept_out=(os.path.realpath(home.root),),
-        )
-        store, intents = GovernanceStore.open(home), IntentsFile(root)
-        trace = Trace(root, store, now_ms)
-        gate = Gate(
-            run,
-            intents=intents,
-            store=store,
-            trace=trace,
-            approver=BrokerApprover(broker),
-            now_ms=now_ms,
-        )
-        return GovernedProject(gate, intents, trace, now_ms, store.close)
-
-    return opened

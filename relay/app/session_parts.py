@@ -21,7 +21,8 @@ from relay.agents.known_agents import (
     ungated,
     untold,
 )
-from relay.app.session_add_ons import AddOnMaker, now_ms
+from relay.app.project_opener import now_ms
+from relay.app.session_add_ons import AddOnMaker
 from relay.app.session_broker import RegisteredBroker
 from relay.config.load import LoadedConfig
 from relay.core.agent_names import owner_name

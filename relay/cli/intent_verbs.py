@@ -215,6 +215,18 @@ def _file(root: str) -> str:
 
 def select_verb(options: Options) -> int:
     """``relay intent select``: an agent's session does it, and answers with all of the intent."""
+    own = _selected_here(options.id) if options.agent is None and wrapped() else None
+    found = _asked_for(options) if own is None else own
+    if options.json:
+        output.as_json(found)
+    elif options.agent is not None:
+        output.data(f"{options.agent} works on {found['intent']} from now on")
+    else:
+        output.lines(found["text"])
+    return 0
+
+
+def _asked_for(options: Options) -> Json:
     fields: Json = {"kind": "governance", "request": {"do": "select", "id": options.id}}
     with connect(Home.from_env()) as client:
         if options.agent is not None:
@@ -225,13 +237,25 @@ def select_verb(options: Options) -> int:
                 hint=f"relay intent select {options.id} --agent NAME",
             )
         found: Json = client.request("ask", **fields, **output.speaker())["response"]
-    if options.json:
-        output.as_json(found)
-    elif options.agent is not None:
-        output.data(f"{options.agent} works on {found['intent']} from now on")
-    else:
-        output.lines(found["text"])
-    return 0
+        return found
+
+
+def _selected_here(id: str) -> Json | None:
+    """What the run that this belongs to has selected already; None: something else, or nothing.
+
+    No session serves a headless turn: its gate has selected it when it let this very command run.
+    """
+    from relay.governance.intent_context import intent_context
+    from relay.governance.lessons import read_lessons
+
+    with closing(GovernanceStore.open(Home.from_env())) as store:
+        chosen = store.selection(os.environ.get("RELAY_RUN", ""))
+    if chosen is None or chosen.intent != id:
+        return None
+    intent = check_id(IntentsFile(chosen.root).read(), id)
+    if intent.status is not Status.IN_PROGRESS:
+        return None
+    return {"text": intent_context(intent, read_lessons(chosen.root)), "intent": id}
 
 
 def status_verb(options: Options) -> int:

@@ -7,6 +7,7 @@ elsewhere.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from relay.governance.intent_context import intent_context, reminder, rules
 from relay.governance.intents import Status
 from relay.governance.intents_file import IntentsFile
 from relay.governance.lessons import add_lesson, read_lessons
+from relay.governance.shell_lines import UnreadableLine, commands_of
 from relay.governance.trace import Trace
 from relay.governance.trace_records import TraceEntry, TraceKind
 
@@ -67,6 +69,18 @@ class GovernedProject:
             )
         except Exception:
             traceback.print_exc()
+
+    async def select_in_shell(self, call: AgentHookCall) -> None:
+        """Do what ``relay intent select ID`` asks that is about to run in the shell of an agent
+        which no session serves; the command itself then shows what came of it."""
+        use = gate_call(self.gate.run.kind, call).use
+        words: list[str] = []
+        with contextlib.suppress(UnreadableLine):
+            commands = commands_of(use.command)
+            words = [one.text for one in commands[0].words] if len(commands) == 1 else []
+        if words[:3] == ["relay", "intent", "select"] and len(words) > 3:
+            with contextlib.suppress(RelayError):
+                await self.gate.select(words[3])
 
     # -- what the agent, or somebody for it, wants of its intents
 

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from relay.core.dispatch import FULL, MINIMAL, PermissionLevel, PermissionSet
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.protocol.turns import TurnRequest
+from tests.e2e.hooked import hooked_agent
 from tests.support import wait_until
 
 RUNNER = python("relay.app.headless_turn")
@@ -178,3 +180,36 @@ def test_a_conversation_that_has_gone_is_begun_anew(tmp_path: Path) -> None:
     persona = {"command": ["sh", "-c", script, "sh"], "headless": form}
     given = {"external_id": "gone", "resumed_prompt": "new", "persona": persona}
     assert end(request(tmp_path, "old and new", **given))["text"] == "old and new"
+
+
+def test_a_turn_in_a_governed_project_is_governed(tmp_path: Path) -> None:
+    project, made = tmp_path / "project", tmp_path / "project" / "a.py"
+    (project / ".orchestration").mkdir(parents=True)
+    (project / ".orchestration" / "active_intents.yaml").write_text(
+        'active_intents: [{id: INT-1, name: Docs, status: IN_PROGRESS, owned_scope: ["a.py"]}]\n'
+    )
+    write = {"tool": "Write", "input": {"file_path": str(made), "content": "x"}}
+    select = {"tool": "Bash", "input": {"command": "relay intent select INT-1"}}
+    prompt = "\n".join(json.dumps(one) for one in (write, select, write))
+    persona = {
+        "command": [hooked_agent(tmp_path)],
+        "cwd": str(project),
+        "headless": {"args": ["-p"]},
+    }
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    text = end(request(tmp_path / "home", prompt, persona=persona), PATH=path)["text"]
+    before, shown, after = (
+        text.split(f"DONE {n}")[0].split(f"DONE {n - 1}")[-1] for n in (1, 2, 3)
+    )
+    assert "INTENT_REQUIRED" in before
+    assert "<id>INT-1</id>" in shown
+    assert "written" in after and made.read_text() == "x"
+    trace = (project / ".orchestration" / "agent_trace.jsonl").read_text().splitlines()
+    kinds = [json.loads(line)["kind"] for line in trace]
+    assert kinds == ["refusal", "selection", "mutation"]
+
+
+def test_a_program_without_hooks_has_no_turn_in_a_governed_project(tmp_path: Path) -> None:
+    (tmp_path / ".orchestration").mkdir()
+    made = end(request(tmp_path, persona=shell("echo ran")))
+    assert made["state"] == "failed" and "no hooks" in made["reason"] and not made["text"]

@@ -1,6 +1,6 @@
 """A small agent with Claude Code's hooks, in a terminal: it does what its person types.
 
-Each line that it reads is JSON: {"say": text}, or a tool's call {"tool": name, "input": {…}}. It
+Each line that counts is JSON: {"say": text}, or a tool's call {"tool": name, "input": {…}}. It
 asks its hooks as the real one does, shows what they answer, and does what it may: Write, Read and
 Bash. ``DONE n`` ends its n-th turn.
 """
@@ -54,7 +54,7 @@ def call(turn, tool, given):
 
 hook("SessionStart", source="startup")
 print("READY", flush=True)
-for turn, line in enumerate(sys.stdin, 1):
+for turn, line in enumerate((one for one in sys.stdin if one.startswith("{")), 1):
     what = json.loads(line)
     hook("UserPromptSubmit", prompt=line, prompt_id=f"p{turn}")
     if "say" in what:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from tests.e2e.wrapped import (
     ECHO,
     RELAY,
     Wrapped,
+    kill_session,
     python,
     relay,
     relay_json,
@@ -124,6 +127,27 @@ def test_a_risky_command_waits_for_the_person_at_another_terminal(tmp_path: Path
         assert [row["kind"] for row in rows] == [
             *("selection", "approval", "mutation", "approval", "refusal")
         ]
+
+
+def test_a_selection_in_the_shell_is_answered_there_and_outlives_the_session(
+    tmp_path: Path,
+) -> None:
+    project = governed(tmp_path)
+    env = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    size = (24, 2000)
+    with wrapped([hooked_agent(tmp_path)], name="Bob", cwd=project, env=env, size=size) as program:
+        agent = Agent(program)
+        unknown = agent.does(tool="Bash", input={"command": "relay intent select INT-9"})
+        assert "valid ids: INT-001" in unknown
+        told = agent.does(tool="Bash", input={"command": "relay intent select INT-001"})
+        assert "<name>Docs &amp; &lt;src&gt;</name>" in told
+        kill_session(program)
+        wait_registered("Bob")
+        assert agent.writes(project / "src" / "a.py") == "written"
+        agent.does(say="@intent:learn The docs are built by make.\n")
+        lessons = project / ".orchestration" / "CLAUDE.md"
+        wait_until(lambda: lessons.exists() and "built by make" in lessons.read_text())
+        assert "built by make" in relay("intent", "select", "INT-001", "--agent", "Bob", "--json")
 
 
 def test_what_has_no_hooks_is_not_started_there_unless_the_person_says_so(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def hooks(run: Run, *, told: bool = True) -> dict[str, list[dict[str, Any]]]:
     report = {"type": "command", "command": _REPORT, "async": True, "timeout": REPORT_TIMEOUT}
     chosen: dict[str, list[dict[str, Any]]] = {}
     if run.gate_only:
-        return {"PreToolUse": [_gate(run)]}
+        return {"PreToolUse": [_gate(run)], **_after(run)}
     chosen["MessageDisplay"] = [{"hooks": [_ask(run, DISPLAY_TIMEOUT)]}]
     for event in REPORTED:
         chosen[event] = [{"hooks": [dict(report)]}]
@@ -145,10 +145,13 @@ def hooks(run: Run, *, told: bool = True) -> dict[str, list[dict[str, Any]]]:
         chosen["SessionStart"][0]["hooks"].append(_tell(primer(run.name, run.namespaces)))
     if "BeforeTool" in run.hooks:
         chosen["PreToolUse"] = [_gate(run)]
-    if "AfterTool" in run.hooks:
-        for event in ("PostToolUse", "PostToolUseFailure"):
-            chosen[event] = [{"matcher": "", "hooks": [_ask(run, GATE_TIMEOUT)]}]
-    return chosen
+    return chosen | _after(run)
+
+
+def _after(run: Run) -> dict[str, list[dict[str, Any]]]:
+    """The hooks after each tool, where something is registered for them."""
+    events = ("PostToolUse", "PostToolUseFailure") if "AfterTool" in run.hooks else ()
+    return {event: [{"matcher": "", "hooks": [_ask(run, GATE_TIMEOUT)]}] for event in events}
 
 
 def _gate(run: Run) -> dict[str, Any]:

@@ -215,7 +215,8 @@ def ours(run: Run) -> dict[str, list[dict[str, Any]]]:
     """Return our hooks, by event, in the form of Codex's configuration."""
     chosen: dict[str, list[dict[str, Any]]] = {}
     if run.gate_only:
-        return {"PreToolUse": [{"hooks": [_ask(UNASKED)]}]}
+        after = {"PostToolUse": [{"hooks": [_ask()]}]} if "AfterTool" in run.hooks else {}
+        return {"PreToolUse": [{"hooks": [_ask(UNASKED)]}], **after}
     if run.port is not None:
         report = {"type": "command", "command": reporter(), "timeout": TIMEOUT, "async": True}
         more = ("PreCompact",) if "PreCompress" in run.hooks else ()

@@ -1,0 +1,66 @@
+"""Opens a governed project with all that its gate is made of, for a session or a headless turn."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from relay.core.files import make_private_folder
+from relay.core.paths import Home
+from relay.governance.governance_addon import GovernedAgent
+
+if TYPE_CHECKING:
+    from relay.governance.approvals import BrokerRequests
+    from relay.governance.governed_project import GovernedProject
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def project_opener(
+    home: Home, agent: GovernedAgent, pid: int, broker: BrokerRequests | None
+) -> Callable[[str], GovernedProject]:
+    """What opens a governed project for the ``agent``, whose process is ``pid``; without a
+    ``broker`` no person can be asked."""
+
+    def opened(root: str) -> GovernedProject:
+        # Most sessions need none of it.
+        from relay.governance.approvals import BrokerApprover
+        from relay.governance.call_plan import GovernedRun
+        from relay.governance.gate import Gate
+        from relay.governance.governance_store import GovernanceStore
+        from relay.governance.governed_project import GovernedProject
+        from relay.governance.intents_file import IntentsFile
+        from relay.governance.trace import Trace
+
+        scratch = os.path.join(home.run_folder(agent.run), "scratch")
+        make_private_folder(os.path.dirname(scratch))
+        make_private_folder(scratch)
+        run = GovernedRun(
+            agent.run,
+            agent.name,
+            agent.run,
+            root,
+            agent.cwd,
+            pid,
+            kind=agent.kind,
+            scratch=(os.path.realpath(scratch),),
+            kept_out=(os.path.realpath(home.root),),
+        )
+        store, intents = GovernanceStore.open(home), IntentsFile(root)
+        trace = Trace(root, store, now_ms)
+        gate = Gate(
+            run,
+            intents=intents,
+            store=store,
+            trace=trace,
+            approver=None if broker is None else BrokerApprover(broker),
+            now_ms=now_ms,
+        )
+        return GovernedProject(gate, intents, trace, now_ms, store.close)
+
+    return opened
