@@ -5,7 +5,6 @@ from __future__ import annotations
 from relay import __version__
 from relay.broker.client import connect, request
 from relay.cli import output, table
-from relay.cli.govern_verbs import what_holds
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.config.trust import TRUSTED, candidates, found_at, trusted_paths
@@ -78,6 +77,8 @@ def _untrusted(home: Home, cwds: set[str]) -> list[str]:
 
 def status_verb(options: Any) -> int:
     """``relay status``. Starts nothing: it says when there is no broker."""
+    from relay.cli.govern_verbs import what_holds
+
     home = Home.from_env()
     found = broker_status(home)
     live = {str(row["cwd"]) for row in found["agents"] if row["state"] != "gone" and row["cwd"]}

@@ -48,15 +48,14 @@ def why_not(kind: str, data: Mapping[str, Any]) -> str:
         return str(data["ungated"])
     if kind == "command":  # ``codex exec``, ``claude mcp``
         return "what is no conversation in this terminal gets no hooks"
-    return f"{kind or 'it'} has no hooks by which its writes could be refused"
+    return f"{kind or 'it'} has no hooks by which relay could refuse its writes"
 
 
 def check_start(root: str, program: str, kind: str, data: Mapping[str, Any]) -> None:
     """Raises NotGoverned for a program that would work in the project ``root`` ungoverned."""
     if why := why_not(kind, data):
         raise NotGoverned(
-            f"{os.path.basename(program)} is not started, because {root} is governed and it"
-            f" cannot be: {why}",
-            hint="mend that or start another agent; where you want it to write freely, add"
-            " --ungoverned after relay wrap, which is written to the trace",
+            f"{os.path.basename(program)} is not started, because {root} is governed: {why}",
+            hint="mend that where you can, or start another agent; relay wrap --ungoverned …"
+            " lets this one write without an intent, and the trace says so",
         )
