@@ -25,6 +25,8 @@ _TEXT_MAX = 400
 _FILES_SHOWN = 20
 #: The drawing: columns, and rows of one agent.
 _WIDTH, _LANE = 1000, 30
+#: Agents that have a lane of their own; the rest, named last, share one.
+_LANES_MAX = 20
 _KINDS = ("mutation", "refusal", "selection", "approval", "lesson", "governance")
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --dim: #8a8f98; --mutation: #2f81f7;
@@ -286,7 +288,10 @@ def _drawing(rows: Sequence[LogRow]) -> str:
     """A lane for each agent, a dot for each record; records stand in order, not by the clock."""
     if not rows:
         return "<p class=dim>Nothing has happened yet.</p>"
-    lanes = {agent: n for n, agent in enumerate(dict.fromkeys(row.agent for row in rows))}
+    agents = list(dict.fromkeys(row.agent for row in rows))
+    if len(agents) > _LANES_MAX:
+        agents[_LANES_MAX:] = ["others"]
+    lanes = {agent: n for n, agent in enumerate(agents)}
     height, left = len(lanes) * _LANE + 24, 130
     step = (_WIDTH - left - 20) / max(1, len(rows) - 1)
     dots, labels = [], []
@@ -296,7 +301,8 @@ def _drawing(rows: Sequence[LogRow]) -> str:
         labels.append(f'<line x1="{left}" x2="{_WIDTH}" y1="{y}" y2="{y}"/>')
     for number, row in enumerate(rows):
         kind = row.kind if row.kind in _KINDS else "governance"
-        x, y = left + 10 + number * step, lanes[row.agent] * _LANE + 18
+        lane = lanes.get(row.agent, len(lanes) - 1)
+        x, y = left + 10 + number * step, lane * _LANE + 18
         title = f"{_short(row.time)} {row.kind} {row.intent} {row.tool} {row.what}"
         dots.append(
             f'<circle class="{kind}" cx="{x:.1f}" cy="{y}" r="5"><title>{escape(title)}</title>'

@@ -104,7 +104,14 @@ def _classify(path: str, before: bytes | None, after: bytes | None) -> MutationC
     if before is None or after is None or max(len(before), len(after)) > _SYNTAX_MAX:
         return MutationClass.INTENT_EVOLUTION
     same = same_program(path, before, after)
+    if same is None:
+        same = _shown(before) == _shown(after)
     return MutationClass.AST_REFACTOR if same else MutationClass.INTENT_EVOLUTION
+
+
+def _shown(data: bytes) -> list[bytes]:
+    """The lines that show something, without what no one sees at their ends."""
+    return [line.rstrip() for line in data.split(b"\n") if line.strip()]
 
 
 def _is_config(path: str) -> bool:

@@ -26,18 +26,19 @@ _GRAMMARS = {
 }
 
 
-def same_program(path: str, before: bytes, after: bytes) -> bool:
-    """Whether the two are the same program; False for a language that is not known here."""
+def same_program(path: str, before: bytes, after: bytes) -> bool | None:
+    """Whether the two are the same program; None for a language that is not known here."""
     ending = "." + path.lower().rpartition(".")[2]
     try:
         if ending in (".py", ".pyi"):
             return _same_python(ast.parse(before), ast.parse(after))
-        if language := _language(ending):
-            parser = importlib.import_module("tree_sitter").Parser(language)
-            return _same_trees(parser.parse(before), parser.parse(after))
+        language = _language(ending)
+        if language is None:
+            return None
+        parser = importlib.import_module("tree_sitter").Parser(language)
+        return _same_trees(parser.parse(before), parser.parse(after))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        pass
-    return False
+        return False
 
 
 class _Renaming:

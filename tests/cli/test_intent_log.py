@@ -83,7 +83,10 @@ def test_verify_ends_with_1_and_the_line_once_something_is_changed(
 ) -> None:
     assert "as it was written (records: 5)" in relay("intent", "verify").stdout
     trace = project / ".orchestration/agent_trace.jsonl"
-    trace.write_text(trace.read_text().replace("src/a.py", "src/b.py"))
+    whole = trace.read_text()
+    trace.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    assert "its end was cut off" in relay("intent", "verify").stdout
+    trace.write_text(whole.replace("src/a.py", "src/b.py"))
     told = relay("intent", "verify")
     assert told.returncode == 1 and "line 3 was changed after it was written" in told.stdout
     report = json.loads(relay("intent", "verify", "--json").stdout)

@@ -93,6 +93,7 @@ SAME = [
     ("a.rs", RUST, RUST.replace("total", "sum").replace("; max", ";\n// c\nmax"), "rust renamed"),
     ("A.java", JAVA, JAVA.replace("total", "sum").replace("grow", "widen"), "java renamed"),
     ("a.c", C, C.replace("total", "sum").replace("grow", "widen"), "c renamed"),
+    ("a.lua", "one\ntwo\n", "one\r\n\ntwo  \n", "line ends of no language"),
 ]
 OTHER = [
     ("a.py", PYTHON, PYTHON.replace("by=1", "by=2"), "a default"),
@@ -134,7 +135,7 @@ OTHER = [
     ("A.java", JAVA, JAVA.replace("max", "min"), "java member"),
     ("a.c", C, C.replace('"%d"', '"%i"'), "c text"),
     ("a.c", "char a = 'a';", "char a = 'b';", "c character"),
-    ("a.txt", "one\n", "one \n", "no language"),
+    ("a.txt", "one\n", " one\n", "text moved in"),
 ]
 
 

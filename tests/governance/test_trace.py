@@ -10,8 +10,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relay.governance.mutation import compare
 from relay.governance.trace import Trace, TraceFailed, revision
@@ -143,6 +146,22 @@ def test_every_change_is_found_and_stays_known(
     trace.append(entry("goes on"))
     assert trace.verify().faults, "an append must not cover it up"
     assert [row["metadata"]["text"] for _, row in trace.records()][-1] == "goes on"
+
+
+@given(st.data())
+def test_no_other_bytes_are_the_same_trace(data: st.DataObject) -> None:
+    with TemporaryDirectory() as root:
+        os.mkdir(f"{root}/.orchestration")
+        trace = Trace(root, FileHeads(f"{root}/head"))
+        for number in range(3):
+            trace.append(entry(f"text {number}"))
+        whole = Path(trace.path).read_bytes()
+        first = data.draw(st.integers(0, len(whole) - 1))
+        last = data.draw(st.integers(first, min(first + 3000, len(whole))))
+        changed = whole[:first] + data.draw(st.binary(max_size=3)) + whole[last:]
+        Path(trace.path).write_bytes(changed)
+        torn = changed.startswith(whole) and b"\n" not in changed[len(whole) :]
+        assert bool(trace.verify().faults) == (changed != whole and not torn)
 
 
 def test_a_trace_that_came_with_a_clone_is_gone_on_with(trace: Trace, tmp_path: Path) -> None:
