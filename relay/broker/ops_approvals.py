@@ -12,6 +12,7 @@ For the same reason agents do not see what others ask for, and nothing is approv
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
+from relay.broker.ops_query import fitting
 from relay.core.bounded import BoundedDict
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.ids import derived_ulid
@@ -38,6 +40,7 @@ TEXT_MAX, NOTE_MAX, NOTICE_MAX = 500, 2000, 200
 REMEMBERED_MAX = 256
 #: The thread in which the person is told.
 THREAD = "approvals"
+_ID = re.compile(r"[0-9A-Z]{26}")
 _TEXTS = ("tool", "what", "why", "intent", "root", "cwd")
 
 
@@ -129,7 +132,8 @@ class ApprovalOps:
     def approvals(self, request: ClientRequest, batch: Batch) -> Json:
         """What waits for the person, the oldest first."""
         self._directory.check_person(request, "see what waits for approval")
-        return {"rows": [one.shown for one in self._waiting.values()]}
+        rows, more = fitting([one.shown for one in self._waiting.values()])
+        return {"rows": rows, "more": more}
 
     def approve(self, request: ClientRequest, batch: Batch) -> Json:
         """The person says yes, or no: to all that are named, or to none."""
@@ -209,7 +213,7 @@ def _shown(fields: Json, agent: str, now_ms: int) -> Json:
     id_: Any = fields.get("id")
     seconds: Any = fields.get("seconds")
     asked_ms: Any = fields.get("asked_ms")
-    if not isinstance(id_, str) or len(id_) != 26 or not id_.isalnum() or id_ != id_.upper():
+    if not isinstance(id_, str) or not _ID.fullmatch(id_):
         raise UsageError("an approval has the id that its session gives it, a ULID")
     if type(seconds) not in (int, float) or not 0 < seconds <= SECONDS_MAX:
         raise UsageError(f"an approval may wait for at most {SECONDS_MAX:g} seconds")

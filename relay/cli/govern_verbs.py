@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import closing
 
 from relay.broker.client import check_person, request
 from relay.cli import output, table
@@ -75,7 +74,8 @@ def approve_verb(options: Any) -> int:
 
 
 def _list_waiting(*, in_json: bool) -> int:
-    rows = request("approvals", **output.speaker())["rows"]
+    answer = request("approvals", **output.speaker())
+    rows = answer["rows"]
     if in_json:
         output.as_json([output.shaped(row, _FIELDS) for row in rows])
     elif not rows:
@@ -85,6 +85,8 @@ def _list_waiting(*, in_json: bool) -> int:
         for row in rows:
             _print_waiting(row, now_ms, width)
         output.note("relay approve ID lets one go on, relay approve ID --no refuses it")
+    if answer["more"]:
+        output.note("more wait; they are listed once you have decided on some of these")
     return 0
 
 
@@ -140,6 +142,8 @@ def what_holds(home: Home, cwd: str) -> list[tuple[str, str, str]]:
 
 def _turn(home: Home, root: str, turn: str, reason: str | None) -> None:
     """Turn governance off or on; the trace says so first, unless it is what does not work."""
+    from contextlib import closing
+
     from relay.core.agent_names import owner_name
     from relay.core.processes import own_place
     from relay.governance.governance_store import GovernanceStore
@@ -174,6 +178,8 @@ class _Governance:
     """What holds in a folder now."""
 
     def __init__(self, home: Home, cwd: str) -> None:
+        from contextlib import closing
+
         from relay.governance.governance_store import GovernanceStore
         from relay.governance.governed_paths import governed_root
         from relay.governance.intents_file import IntentsFile

@@ -95,8 +95,8 @@ Ops (``?`` marks what may be left out):
               A session asks whether its agent's call may go on; answered once the person has
               decided, or that many seconds after ``asked_ms``. The same id again is the same.
 ``approval_withdraw`` id -> withdrawn. Of the session's own.
-``approvals`` -> rows [{id, agent, tool, what, why, intent, root, cwd, asked_ms, until_ms}]: what
-              waits for the person, the oldest first. Not for agents.
+``approvals`` -> rows [{id, agent, tool, what, why, intent, root, cwd, asked_ms, until_ms}],
+              more: what waits for the person, the oldest first. Not for agents.
 ``approve``   which (ends of ids), refuse?, note? -> rows. Not for agents.
 ``held``      -> rows (with ``hops``), more: what the loop guard has parked for the person
 ``decide``    which? (ids, parts of ids, names; without it all), refuse? -> rows [{id, from, to}]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from relay.broker import ops_approvals
+from relay.broker import ops_approvals, ops_query
 from relay.broker.async_client import AsyncClient
 from relay.broker.client import connect
 from relay.broker.server import wall_ms
@@ -199,6 +199,8 @@ def test_what_nobody_would_read_is_refused_at_once(
     monkeypatch.setattr(ops_approvals, "PER_AGENT_MAX", 2)
 
     async def scenario(bench: Bench) -> None:
+        for wrong in ("", "4qxk", "x" * 26, "É" * 26):
+            assert not (await bench.ask(asked(id=wrong))).granted
         long = await bench.ask(asked("x" * (ops_approvals.WHAT_MAX + 1)))
         assert not long.granted and "nobody would read" in long.note
         for _ in range(2):
@@ -224,6 +226,22 @@ def test_the_notice_shows_no_secret_and_decides_nothing_but_the_list_is_whole(ho
         [notice] = (await bench.person("inbox"))["rows"]
         assert secret not in notice["body"] and notice["body"].count("y") < 250
         assert request.id[-8:] not in notice["body"]
+
+    play(home, scenario)
+
+
+@pytest.mark.usefixtures("served")
+def test_of_more_than_one_answer_holds_the_oldest_are_shown(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ops_query, "_ROWS_BYTES", 8000)
+
+    async def scenario(bench: Bench) -> None:
+        for number in range(3):
+            bench.ask(asked(str(number) * 3000))
+            await bench.waiting(min(number + 1, 2))
+        answer = await bench.person("approvals")
+        assert [row["what"][0] for row in answer["rows"]] == ["0", "1"] and answer["more"]
 
     play(home, scenario)
 
