@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from relay.cli import config_verbs
+from relay.cli.config_template import TEMPLATE
 from relay.config.trust import CONFIG_NAME, is_trusted, read_config
 from relay.core.errors import ConfigError, NotFound, RelayError
 from relay.core.paths import Home
@@ -22,7 +23,7 @@ def relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verb:
 
 
 def test_trust_shows_and_pins(relay: Verb, capsys: pytest.CaptureFixture[str]) -> None:
-    relay("init")
+    Path(CONFIG_NAME).write_text(TEMPLATE)
     capsys.readouterr()
     home, file = Home.from_env(), read_config(str(Path(CONFIG_NAME).absolute()))
     assert relay("trust", "--show") == 0
@@ -156,7 +157,7 @@ def test_what_cannot_load_is_not_trusted(relay: Verb, text: str, why: str) -> No
 
 
 def test_a_file_that_is_gone_can_be_revoked(relay: Verb) -> None:
-    relay("init")
+    Path(CONFIG_NAME).write_text(TEMPLATE)
     relay("trust", CONFIG_NAME)
     os.unlink(CONFIG_NAME)
     assert relay("trust", "--revoke", CONFIG_NAME) == 0
