@@ -43,6 +43,8 @@ class ToolUse:
     cwd: str = ""
     #: Why it cannot be told which paths are touched ("the patch cannot be read"); "" where it can.
     blind: str = ""
+    #: Where the file is not there, the tool looks for one of that name and changes that.
+    guesses: bool = False
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -57,7 +59,7 @@ PARTS_MAX = 1000
 #: Why a call is blind.
 NOT_KNOWN = "relay does not know what this tool changes"
 NO_PATCH = "the patch cannot be read"
-NO_PATH = "the call names no path"
+NO_PATH = "the call names no path that can be read"
 
 _Params = Mapping[str, object]
 _Reader = Callable[[_Params], ToolUse]
@@ -93,28 +95,27 @@ def patch_use(text: str) -> ToolUse:
             continue
         word, _, path = (part.strip() for part in header.removeprefix("***").partition(":"))
         match word.lower():
-            case "add file" if path:
-                writes += spellings(path)
-            case "update file" if path:
+            case "add file" | "update file" | "delete file" if known := spellings(path):
+                (deletes if word.lower() == "delete file" else writes).extend(known)
                 last = path
-                writes += spellings(path)
-            case "delete file" if path:
-                deletes += spellings(path)
-            case "move to" if last and path:
-                moves += [(last, to) for to in spellings(path)]
+            case "move to" if last and (known := spellings(path)):
+                moves += [(last, to) for to in known]
             case "begin patch" | "end patch" | "end of file" if not path:
                 pass
             case _:
                 blind = NO_PATCH
     count = len(writes) + len(deletes) + len(moves)
-    if not count or count > PARTS_MAX or "\0" in text:
+    if not count or count > PARTS_MAX:
         blind = NO_PATCH
     return ToolUse(UseKind.WRITE, (), tuple(writes), tuple(deletes), tuple(moves), blind=blind)
 
 
 def spellings(path: object) -> tuple[str, ...]:
-    """The path as the model gave it, and as agents may read it: without blanks, in form NFC."""
-    if not isinstance(path, str) or not path.strip() or "\0" in path:
+    """The path as the model gave it, and as agents may read it: without blanks, in form NFC.
+
+    None for one with what some of them take out: backslashes, characters without a form.
+    """
+    if not isinstance(path, str) or not path.strip() or "\0" in path or "\\" in path:
         return ()
     bare = path.strip()
     return tuple(dict.fromkeys((path, bare, unicodedata.normalize("NFC", bare))))
@@ -141,6 +142,18 @@ def _writes(name: str) -> _Reader:
     def read(params: _Params) -> ToolUse:
         writes = _paths(params, name)
         return ToolUse(UseKind.WRITE, writes=writes, blind="" if writes else NO_PATH)
+
+    return read
+
+
+def _gemini_writes(*, guesses: bool) -> _Reader:
+    """Gemini CLI takes a leading ``@`` away, unless something of that name is there."""
+
+    def read(params: _Params) -> ToolUse:
+        use = _writes("file_path")(params)
+        if any(path.startswith("@") for path in use.writes):
+            return replace(use, blind="a path that begins with @ may be another one")
+        return replace(use, guesses=guesses and not any(one.startswith("/") for one in use.writes))
 
     return read
 
@@ -225,11 +238,17 @@ TABLES: dict[str, dict[str, _Reader]] = {
         },
         "update_plan request_user_input web_search tool_search spawn_agent send_input wait_agent"
         " resume_agent close_agent list_agents exec get_goal create_goal update_goal"
-        " list_mcp_resources list_mcp_resource_templates read_mcp_resource",
+        " list_mcp_resources list_mcp_resource_templates read_mcp_resource"
+        " collaborationspawn_agent collaborationfollowup_task collaborationsend_message"
+        " collaborationinterrupt_agent collaborationlist_agents collaborationwait_agent"
+        " mcp__codex_tui__create_thread mcp__codex_tui__send_message_to_thread"
+        " mcp__codex_tui__fork_thread mcp__codex_tui__read_thread mcp__codex_tui__wait_threads"
+        " mcp__codex_tui__list_threads",
     ),
     "gemini": _each(
         {
-            **dict.fromkeys(("write_file", "replace"), _writes("file_path")),
+            "write_file": _gemini_writes(guesses=False),
+            "replace": _gemini_writes(guesses=True),
             "read_file": _reads("file_path"),
             "read_many_files": _reads(),
             **dict.fromkeys(("glob", "grep_search", "search_file_content"), _reads("dir_path")),

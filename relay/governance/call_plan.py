@@ -136,6 +136,8 @@ def plan_of(use: CommandUse, run: GovernedRun, call: GateCall, folded: bool) -> 
         return CallPlan(use.kind, tuple(reads))
     for path in use.writes:
         finder.written(path)
+    if call.use.guesses:
+        finder.must_exist(use.writes)
     for path in use.trees:
         finder.written(path, deep=True)
     finder.works_in(use.folders, run.scratch)
@@ -179,6 +181,10 @@ class _Finder:
             self._add(target)
             if deep:
                 self._add_below(target.path, target)
+
+    def must_exist(self, paths: tuple[str, ...]) -> None:
+        if not all(os.path.lexists(os.path.join(self._cwd, one)) for one in paths):
+            self.wrong = "no such file is there, and this tool would look for another one"
 
     def works_in(self, folders: tuple[str, ...], scratch: tuple[str, ...]) -> None:
         """What builds and tests is the project's own, unless it works elsewhere."""

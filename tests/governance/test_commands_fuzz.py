@@ -118,7 +118,7 @@ PARTS = st.tuples(COMMANDS, st.lists(WORDS, max_size=4), JOINTS).map(
 )
 LINES = st.lists(PARTS, min_size=1, max_size=4).map("".join)
 MANY = settings(
-    max_examples=int(os.environ.get("RELAY_FUZZ", "100")),
+    max_examples=int(os.environ.get("RELAY_FUZZ", "50")),
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

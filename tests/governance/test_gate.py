@@ -347,6 +347,23 @@ def test_a_folder_is_all_that_is_in_it(project: Project) -> None:
     project.write("src/secret/key", "")
     refusal = bob.asks(ToolUse(UseKind.DELETE, deletes=("src",)))
     assert refusal is not None and '"src/secret' in refusal.error
+    assert reason(bob.runs("chmod -R a+r src")) is Reason.SCOPE_VIOLATION
+
+
+def test_a_build_works_in_the_project_and_a_guessing_tool_on_files_that_are_there(
+    project: Project,
+) -> None:
+    bob = project.agent("Bob").select()
+    assert bob.runs("cd src && make") is None and not project.person.asked
+    assert bob.runs("cd /usr && make") is None
+    assert "outside of the project" in project.person.asked[-1].why
+    project.write("src/a.py", "")
+    bob.reads("src/a.py")
+    for path, times in (("src/a.py", 1), ("a.py", 2)):
+        bob.asks(ToolUse(UseKind.WRITE, writes=(path,), guesses=True))
+        assert len(project.person.asked) <= times
+    refusal = bob.asks(ToolUse(UseKind.WRITE, writes=("src/b.py",), guesses=True))
+    assert refusal is None and "another one" in project.person.asked[-1].why
 
 
 def test_a_refusal_is_one_line_that_hides_and_fires_nothing(project: Project) -> None:
