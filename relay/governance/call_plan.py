@@ -168,9 +168,11 @@ class _Finder:
         self.wrong = ""
         self.vast: list[str] = []
 
-    def found(self, path: str, *, gone: bool = False, moved: bool = False) -> list[Target]:
+    def found(
+        self, path: str, *, gone: bool = False, moved: bool = False, follow: bool = True
+    ) -> list[Target]:
         try:
-            places = real_places(path, self._cwd)
+            places = real_places(path, self._cwd, follow=follow)
         except ValueError as error:
             self.wrong = f"{path[:100]!r} is not a path: {error}"
             return []
@@ -194,20 +196,20 @@ class _Finder:
                     self.wrong = "it builds or tests outside of the project"
 
     def removed(self, path: str, *, moved: bool = False) -> None:
-        found = self.found(path, gone=True, moved=moved)
         # Of a link the name alone goes, unless what it leads to is meant.
-        for target in found if path.endswith("/") else found[:1]:
+        for target in self.found(path, gone=True, moved=moved, follow=path.endswith("/")):
             self._add(target)
             self._add_below(target.path, target)
 
     def brought(self, source: str, to: str, *, moved: bool = False) -> None:
         """A file or folder comes to another place, or into the folder that is there."""
-        for start in self.found(source)[:1]:
+        if moved:
+            self.removed(source, moved=True)
+        for start in self.found(source, follow=False):
+            into = to
             if os.path.isdir(os.path.join(self._cwd, to)):
-                to = os.path.join(to, os.path.basename(start.path))
-            if moved:
-                self.removed(source, moved=True)
-            for target in self.found(to):
+                into = os.path.join(to, os.path.basename(start.path))
+            for target in self.found(into):
                 target = replace(target, moved_from=start.path if moved else "")
                 self._add(target)
                 self._add_below(start.path, target)

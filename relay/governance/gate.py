@@ -368,12 +368,12 @@ def _states(targets: Sequence[Target]) -> dict[str, FileState]:
 def _why_stale(target: Target, state: FileState, read: str | None) -> str:
     """Why a file must not be changed as it is now; "" where it may. ``read``: its baseline."""
     if state.odd:
-        return state.odd
+        return f"cannot be compared: {state.odd}"
     if state.is_absent:
-        return "it was removed since you last read it" if read and not target.gone else ""
+        return "was removed since you last read it" if read and not target.gone else ""
     if read is None:
-        return "" if target.moved else "it exists, and you have not read it"
-    return "" if read == state.hash else "it was changed since you last read it"
+        return "" if target.moved else "exists, and you have not read it"
+    return "" if read == state.hash else "was modified since you last read it"
 
 
 def _why_to_ask(plan: CallPlan, settings: GovernanceSettings, unread: Sequence[str]) -> str:

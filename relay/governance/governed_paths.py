@@ -67,8 +67,9 @@ def folds_case(root: str) -> bool:
         return False
 
 
-def real_places(path: str, cwd: str) -> tuple[str, ...]:
-    """Where ``path`` is: the name itself in its real folder and, for a link, what it leads to.
+def real_places(path: str, cwd: str, *, follow: bool = True) -> tuple[str, ...]:
+    """Where ``path`` is: the name itself in its real folder and, to ``follow`` a link, what it
+    leads to.
 
     Parents that do not exist yet are taken as named. Raises ValueError for what is no path.
     """
@@ -77,15 +78,20 @@ def real_places(path: str, cwd: str) -> tuple[str, ...]:
     if path == "~" or path.startswith("~/"):
         path = os.path.expanduser(path)
     whole = os.path.join(cwd, path)
-    if os.path.normpath(whole).startswith(_OF_A_PROCESS):
+    plain = os.path.normpath(whole)
+    if plain.startswith(_OF_A_PROCESS):
         raise ValueError("it means something else for each process")
-    # As the kernel goes, not as the text reads: `link/..` is the folder above what it leads to.
-    folder, name = os.path.split(whole.rstrip("/") or "/")
-    if name in ("", ".", ".."):
-        return (os.path.realpath(whole),)
-    named = os.path.join(os.path.realpath(folder), name)
-    real = os.path.realpath(named)
-    return (named,) if real == named else (named, real)
+    # The kernel takes `link/..` for the folder above what it leads to, and so does a shell; most
+    # programs take it for the folder of the link.
+    places: dict[str, None] = {}
+    for spelled in (whole, plain) if ".." in whole else (whole,):
+        folder, name = os.path.split(spelled.rstrip("/") or "/")
+        if name not in ("", ".", ".."):
+            spelled = os.path.join(os.path.realpath(folder), name)
+            places[spelled] = None
+        if follow or name in ("", ".", ".."):
+            places[os.path.realpath(spelled)] = None
+    return tuple(places)
 
 
 def protected(relative: str) -> bool:

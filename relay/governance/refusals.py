@@ -136,14 +136,15 @@ def protected_file(path: str) -> Refusal:
 
 
 def stale_file(files: Sequence[tuple[str, str]]) -> Refusal:
-    """Files, with why each is not as it was read."""
-    listed = "; ".join(f'"{visible(path)}": {visible(why)}' for path, why in files[:LISTED_MAX])
+    """Files, with what is the matter with each ("was modified since you last read it")."""
+    listed = "; ".join(f'"{visible(path)}" {visible(why)}' for path, why in files[:LISTED_MAX])
     more = f"; and {len(files) - LISTED_MAX} more" if len(files) > LISTED_MAX else ""
+    first = visible(files[0][0]) if len(files) == 1 else "each of them"
     return Refusal(
         Reason.STALE_FILE,
-        f"These files are not as you last read them. {listed}{more}",
+        f"{listed}{more}.",
         (
-            "Re-read each of them now, with your tool for reading.",
+            f"Re-read {first} now, with your tool for reading.",
             "Make the change again, from what stands there.",
         ),
     )
@@ -186,7 +187,7 @@ def unknown_change(why: str) -> Refusal:
 
 def human_rejected(what: str, by: str, note: str) -> Refusal:
     """A person said no, or nobody said yes."""
-    who = f"{visible(by)} said no" if by else "Nobody said yes"
+    who = "The person said no" if by else "Nobody said yes"
     words = f": {visible(note)}" if note else ""
     return Refusal(
         Reason.HUMAN_REJECTED,

@@ -205,6 +205,7 @@ def test_an_intent_that_is_none_any_more_allows_nothing(
         ("src/away/file", Reason.SCOPE_VIOLATION),
         ("src/alias.md", Reason.SCOPE_VIOLATION),
         ("link-to-src/x.py", None),
+        ("src/deeper/../../../x.py", Reason.SCOPE_VIOLATION),
         (".", Reason.SCOPE_VIOLATION),
         ("src/.git/config", Reason.PROTECTED_FILE),
         (".ORCHESTRATION/active_intents.yaml", Reason.PROTECTED_FILE),
@@ -225,6 +226,8 @@ def test_every_path_is_where_it_really_is(
     (project.root / "src/alias.md").symlink_to("../README.md")
     (project.root / "src/rules").symlink_to("../.orchestration")
     (project.root / "link-to-src").symlink_to("src")
+    (project.root / "src/1/2/3").mkdir(parents=True)
+    (project.root / "src/deeper").symlink_to("1/2/3")
     assert reason(project.agent("Bob").select().writes(path)) is expected
 
 
@@ -249,14 +252,14 @@ def test_all_paths_of_a_call_count(project: Project) -> None:
 def test_a_file_must_be_as_it_was_read(project: Project) -> None:
     bob, amy = project.agent("Bob").select(), project.agent("Amy").select()
     project.write("src/a.py", "1\n")
-    assert "you have not read it" in str(bob.writes("src/a.py"))
+    assert "exists, and you have not read it" in str(bob.writes("src/a.py"))
     bob.reads("src/a.py")
     amy.reads("src/a.py")
     bob.has_written("src/a.py", "2\n")
     bob.ends_turn()
     refusal = amy.writes("src/a.py")
     assert refusal is not None and refusal.reason is Reason.STALE_FILE
-    assert '"src/a.py": it was changed since you last read it' in refusal.error
+    assert refusal.error == '"src/a.py" was modified since you last read it.'
     amy.reads("src/a.py")
     assert amy.writes("src/a.py") is None
     # What one has written oneself one knows; what somebody has removed one does not.
