@@ -17,6 +17,8 @@ REMINDER = re.compile(
 #: The instructions of what programs ask for themselves: by Qwen Code, with tools; by aider, whose
 #: conversation has none.
 SIDE = re.compile(r"managed memory \w+ subagent|Git commit messages|Briefly summarize")
+#: What Codex asks for its own, in the words of a prompt: a title.
+TITLE = re.compile(r"Do not answer the request\.\s+User prompt:")
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Request:
         """Whether the program asks for itself (a title, a check), outside the conversation."""
         if not self.tools and not self.toolless:
             return True
-        return SIDE.search(self.system[:600]) is not None
+        return bool(SIDE.search(self.system[:600]) or TITLE.search(self.said))
 
 
 def plain(value: Any) -> str:

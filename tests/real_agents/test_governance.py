@@ -1,0 +1,238 @@
+"""Real agents in a governed repository: no write without an intent, and a trace that tells it all.
+
+Their models are scripted; what a model was told of its call is what the program really sent it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.governance.mutation import content_hash
+from tests.agents.gemini.documented import documented_hooks
+from tests.e2e.wrapped import relay, relay_json
+from tests.real_agents.conftest import Binary
+from tests.real_agents.governed import GREET, GovernedAgent, GovernedProject, governed
+from tests.real_agents.model import Read, ScriptedModel, Shell, Step, Tool, Write
+from tests.real_agents.people import PATIENCE
+from tests.real_agents.recipe import Options
+from tests.support import wait_until
+
+pytestmark = pytest.mark.usefixtures("stop_broker")
+
+#: A model whose Codex offers it one tool, JavaScript, by which it calls the others.
+CODE_MODE = {"model": "gpt-6.1-sol"}
+
+
+def js(tool: str, given: object) -> Step:
+    """A call of Codex's tool from the JavaScript that its model writes."""
+    return Tool("exec", {"input": f"text(await tools.{tool}({json.dumps(given)}))"})
+
+
+def js_shell(command: str) -> Step:
+    given = json.dumps({"cmd": command})
+    return Tool("exec", {"input": f"text((await tools.exec_command({given})).output)"})
+
+
+def patch(*lines: str) -> Step:
+    return js("apply_patch", "\n".join(["*** Begin Patch", *lines, "*** End Patch", ""]))
+
+
+def changed(old: str, new: str) -> Step:
+    return patch("*** Update File: src/greet.py", "@@", f"-    return {old}", f"+    return {new}")
+
+
+def test_a_claude_and_a_codex_work_by_intents(
+    claude: Path, codex: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    with governed(tmp_path, model) as project:
+        ann = project.start("Ann", "claude", claude)
+        bob = project.start("Bob", "codex", codex, Options(asks=False, settings=CODE_MODE))
+        nothing_before_the_handshake(project, ann, bob)
+        shaken_hands(project, ann, bob)
+        inside_their_scopes(project, ann, bob)
+        not_what_the_other_changed(project, ann, bob)
+        one_after_the_other(project, ann, bob)
+        not_without_the_person(bob)
+        the_story(project)
+
+
+@pytest.mark.parametrize("agent", ["gemini", "qwen", "opencode"])
+def test_each_other_agent_works_by_intents(
+    agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+) -> None:
+    settings = documented_hooks() if agent == "gemini" else {}
+    with governed(tmp_path, model) as project:
+        ann = project.start("Ann", agent, binary_of(agent), Options(asks=False, settings=settings))
+        src = project.root / "src"
+        told = ann.does(Write(str(src / "new.py"), "x = 1\n"))
+        assert told.reason == "INTENT_REQUIRED" and ann.heard("This project is governed")
+        assert "hello" in ann.does(Read(str(src / "greet.py"))).text
+        told = ann.does(Shell("relay intent select INT-001"))
+        assert "<intent_context>" in told.text and "<scope>src/**</scope>" in told.text
+        assert ann.does(Write(str(src / "secret.py"), "x")).reason == "SCOPE_VIOLATION"
+        assert ann.does(Shell("touch README.md")).reason == "SCOPE_VIOLATION"
+        assert not ann.does(Write(str(src / "new.py"), "x = 1\n")).refusal
+        (src / "greet.py").write_text(GREET.replace("hello", "ciao"))  # the person's doing
+        assert ann.does(Shell("echo '# Ann' >>src/greet.py")).reason == "STALE_FILE"
+        assert "ciao" in ann.does(Read(str(src / "greet.py"))).text
+        assert not ann.does(Shell("echo '# Ann' >>src/greet.py")).refusal
+        assert project.file("src/greet.py").endswith("# Ann\n") and project.file("src/new.py")
+        ann.wrapped.quit()
+        assert [summary(row) for row in project.log()] == [
+            ("Ann", "refusal", "INTENT_REQUIRED"),
+            ("Ann", "selection", "INT-001"),
+            ("Ann", "refusal", "INT-001", "SCOPE_VIOLATION"),
+            ("Ann", "refusal", "INT-001", "SCOPE_VIOLATION"),
+            ("Ann", "mutation", "INT-001", "src/new.py"),
+            ("Ann", "refusal", "INT-001", "STALE_FILE"),
+            ("Ann", "mutation", "INT-001", "src/greet.py"),
+        ]
+        relay("intent", "verify")
+
+
+def summary(row: dict[str, Any]) -> tuple[str, ...]:
+    """A record of the trace in short: who, what, for which intent, why and where."""
+    where = [file["path"] for file in row["files"]]
+    why = row["metadata"].get("reason", "")
+    return tuple(filter(None, [row["agent"], row["kind"], row["intent_id"], why, *where]))
+
+
+def nothing_before_the_handshake(
+    project: GovernedProject, ann: GovernedAgent, bob: GovernedAgent
+) -> None:
+    new = str(project.root / "src" / "new.py")
+    for told in (
+        ann.does(Write(new, "x = 1\n")),
+        ann.does(Shell("echo 'x = 1' >src/new.py")),
+        bob.does(patch("*** Add File: src/new.py", "+x = 1")),
+        bob.does(js_shell("echo 'x = 1' >src/new.py")),
+    ):
+        assert told.reason == "INTENT_REQUIRED"
+        assert any("relay intent select" in step for step in told.refusal["recovery"])
+    assert not project.file("src/new.py")
+    # They were told so at their start, and may read.
+    for agent in (ann, bob):
+        assert agent.heard("This project is governed")
+    assert "hello" in ann.does(Read(str(project.root / "src" / "greet.py"))).text
+    assert "hello" in bob.does(js_shell("cat src/greet.py")).text
+
+
+def shaken_hands(project: GovernedProject, ann: GovernedAgent, bob: GovernedAgent) -> None:
+    """One selects its intent in its words, the other in its shell."""
+    ann.says("I greet people.\n\n@intent:select INT-001")
+    wait_until(lambda: ann.heard("<intent_context>"), PATIENCE, "the context")
+    ann.rest()
+    assert ann.heard("<constraint>No &lt;b&gt;markup&lt;/b&gt; &amp; no emojis</constraint>")
+    assert "status: IN_PROGRESS # nobody has begun" in project.file(
+        ".orchestration/active_intents.yaml"
+    )
+    told = bob.does(js_shell("relay intent select INT-404; relay intent select INT-002"))
+    assert "INT-404" in told.text and "INT-001" in told.text
+    assert "<intent_context>" in told.text and "<scope>src/greet.py</scope>" in told.text
+
+
+def inside_their_scopes(project: GovernedProject, ann: GovernedAgent, bob: GovernedAgent) -> None:
+    root = project.root
+    refused = [
+        ann.does(Write(str(root / "docs" / "greet.md"), "x")),
+        ann.does(Write(str(root / "src" / "secret.py"), "x")),
+        ann.does(Shell("echo x >src/../docs/greet.md")),
+        bob.does(patch("*** Add File: docs/greet.md", "+x", "*** Add File: src/other.py", "+x")),
+    ]
+    assert [told.reason for told in refused] == ["SCOPE_VIOLATION"] * len(refused)
+    assert 'Intent "INT-001" is not authorized to write to' in refused[0].refusal["error"]
+    outside = root.parent / "outside.txt"
+    kept = [
+        ann.does(Write(str(root / ".orchestration" / "more.md"), "x")),
+        ann.does(Shell("echo 'active_intents: []' >.orchestration/active_intents.yaml")),
+        bob.does(patch("*** Add File: .git/hooks/pre-commit", "+x")),
+        bob.does(js_shell(f"echo x >{outside}")),
+    ]
+    assert [told.reason for told in kept] == [*["PROTECTED_FILE"] * 3, "SCOPE_VIOLATION"]
+    assert not project.file("docs/greet.md") and not outside.exists()
+    assert not ann.does(Write(str(root / "src" / "new.py"), "x = 1\n")).refusal
+    assert not bob.does(patch("*** Add File: docs/greet.md", "+Hello")).refusal
+    assert (project.file("src/new.py"), project.file("docs/greet.md")) == ("x = 1\n", "Hello\n")
+
+
+def not_what_the_other_changed(
+    project: GovernedProject, ann: GovernedAgent, bob: GovernedAgent
+) -> None:
+    """Both have read the file. Who changes it first makes the other's reading out of date."""
+    assert not bob.does(changed("'hello'", "'ciao'")).refusal
+    stale = ann.does(Shell("echo '# Ann' >>src/greet.py"))
+    assert stale.reason == "STALE_FILE" and "src/greet.py" in stale.refusal["error"]
+    ann.does(Read(str(project.root / "src" / "greet.py")))
+    edit = {"file_path": str(project.root / "src" / "greet.py"), "old_string": "ciao"}
+    assert not ann.does(Tool("Edit", {**edit, "new_string": "moin"})).refusal
+    assert bob.does(changed("'moin'", "'salut'")).reason == "STALE_FILE"
+    assert "moin" in project.file("src/greet.py")
+    assert "moin" in bob.does(js_shell("cat src/greet.py")).text
+    assert not bob.does(changed("'moin'", "'salut'")).refusal
+    assert project.file("src/greet.py") == GREET.replace("hello", "salut")
+
+
+def one_after_the_other(project: GovernedProject, ann: GovernedAgent, bob: GovernedAgent) -> None:
+    """What one has changed in a turn that still runs is its own until the turn is over."""
+    ann.does(Read(str(project.root / "src" / "greet.py")))
+    edit = {"file_path": str(project.root / "src" / "greet.py"), "old_string": "salut"}
+    assert not ann.does(Tool("Edit", {**edit, "new_string": "hej"}), hold="ann works on").refusal
+    bob.does(js_shell("cat src/greet.py"))
+    leased = bob.does(changed("'hej'", "'hola'"))
+    assert leased.reason == "FILE_LEASED" and "Ann" in leased.refusal["error"]
+    project.go_on("ann works on")
+    ann.rest()
+    assert not bob.does(changed("'hej'", "'hola'")).refusal
+    assert project.file("src/greet.py") == GREET.replace("hello", "hola")
+
+
+def not_without_the_person(bob: GovernedAgent) -> None:
+    before = bob.begins(js_shell("git push --force origin main"))
+    wait_until(lambda: relay_json("approve"), PATIENCE, "the question to the person")
+    [asked] = relay_json("approve")
+    relay("approve", asked["id"], "--no", "--note", "not on a Monday")
+    told = bob.told(before)
+    assert told.reason == "HUMAN_REJECTED" and "not on a Monday" in told.refusal["error"]
+    bob.rest()
+
+
+def the_story(project: GovernedProject) -> None:
+    """The trace tells all of it in order, and nothing else."""
+    assert [summary(row) for row in project.log()] == [
+        *[("Ann", "refusal", "INTENT_REQUIRED")] * 2,
+        *[("Bob", "refusal", "INTENT_REQUIRED")] * 2,
+        ("Ann", "selection", "INT-001"),
+        ("Bob", "selection", "INT-002"),
+        *[("Ann", "refusal", "INT-001", "SCOPE_VIOLATION")] * 3,
+        ("Bob", "refusal", "INT-002", "SCOPE_VIOLATION"),
+        *[("Ann", "refusal", "INT-001", "PROTECTED_FILE")] * 2,
+        ("Bob", "refusal", "INT-002", "PROTECTED_FILE"),
+        ("Bob", "refusal", "INT-002", "SCOPE_VIOLATION"),
+        ("Ann", "mutation", "INT-001", "src/new.py"),
+        ("Bob", "mutation", "INT-002", "docs/greet.md"),
+        ("Bob", "mutation", "INT-002", "src/greet.py"),
+        ("Ann", "refusal", "INT-001", "STALE_FILE"),
+        ("Ann", "mutation", "INT-001", "src/greet.py"),
+        ("Bob", "refusal", "INT-002", "STALE_FILE"),
+        ("Bob", "mutation", "INT-002", "src/greet.py"),
+        ("Ann", "mutation", "INT-001", "src/greet.py"),
+        ("Bob", "refusal", "INT-002", "FILE_LEASED"),
+        ("Bob", "mutation", "INT-002", "src/greet.py"),
+        ("Bob", "approval", "INT-002"),
+        ("Bob", "refusal", "INT-002", "HUMAN_REJECTED"),
+    ]
+    relay("intent", "verify")
+    # What one change left is what the next one found.
+    changes = [
+        file
+        for row in project.log("mutation")
+        for file in row["files"]
+        if file["path"] == "src/greet.py"
+    ]
+    assert [one["before"] for one in changes[1:]] == [one["after"] for one in changes[:-1]]
+    assert changes[-1]["after"] == content_hash(project.file("src/greet.py").encode())
+    assert "`src/greet.py`" in project.file(".orchestration/intent_map.md")
