@@ -44,7 +44,8 @@ def update_map(
             rows[_cell(file.moved_from)] = _row(moved, now_ms, revision)
         rows[_cell(file.path)] = _row(file, now_ms, revision)
     if rows:
-        heading = f"## {visible(intent_id)}: {visible(name)[:_NAME_MAX]}"
+        shown = visible(name)[:_NAME_MAX].replace("<", "&lt;")
+        heading = f"## {visible(intent_id)}: {shown}"
         # What it says can be read in the trace too, so no disk is waited for.
         edit_text(
             root, MAP_FILE, lambda text: upsert(text, heading, rows), _FILE_MAX, durable=False

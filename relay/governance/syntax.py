@@ -1,6 +1,6 @@
-"""Whether two texts are the same program in another form: their syntax trees are compared. Pure.
+"""Whether two texts are the same program in another form: the leaves of their trees are compared.
 
-A file of its own because it alone knows languages: Python by ``ast``, others by tree-sitter's
+Pure. A file of its own because it alone knows languages: Python by ``ast``, others by tree-sitter's
 wheels where they are installed (``relay[syntax]``). Comments, form, docstrings, the order of the
 top-level definitions, and a consistent renaming of what the file itself defines make no difference.
 In doubt two programs are not the same.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -24,204 +24,110 @@ _GRAMMARS = {
     ".java": ("tree_sitter_java", "language"),
     **dict.fromkeys((".c", ".h"), ("tree_sitter_c", "language")),
 }
+#: A leaf: where it stands, its text, and whether that is a name.
+_Leaf = tuple[tuple[object, ...], str, bool]
+
+
+class _Program:
+    """A text as the leaves of its top-level statements, and the names in it."""
+
+    def __init__(self) -> None:
+        #: With the name of what is defined there, "" for other statements.
+        self.parts: list[tuple[str, list[_Leaf]]] = []
+        self.names: set[str] = set()
+        self.defined: set[str] = set()
+
+    def begin(self, name: str) -> None:
+        """The next leaves are those of another top-level statement."""
+        self.parts.append((name, []))
+
+    def add(self, place: tuple[object, ...], text: str, *, name: bool, defined: bool) -> None:
+        """The next leaf."""
+        self.parts[-1][1].append((place, text, name))
+        if name:
+            self.names.add(text)
+            if defined:
+                self.defined.add(text)
 
 
 def same_program(path: str, before: bytes, after: bytes) -> bool | None:
     """Whether the two are the same program; None for a language that is not known here."""
     ending = "." + path.lower().rpartition(".")[2]
+    read = _python if ending in (".py", ".pyi") else _other(ending)
+    if read is None:
+        return None
     try:
-        if ending in (".py", ".pyi"):
-            return _same_python(ast.parse(before), ast.parse(after))
-        language = _language(ending)
-        if language is None:
-            return None
-        parser = importlib.import_module("tree_sitter").Parser(language)
-        return _same_trees(parser.parse(before), parser.parse(after))
+        old, new = read(before), read(after)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
+    in_order = [leaves for _, leaves in old.parts], [leaves for _, leaves in new.parts]
+    by_name = [[one[1] for one in sorted(p.parts, key=lambda o: o[0])] for p in (old, new)]
+    return any(_agree(old, new, *parts) for parts in (in_order, by_name))
 
 
-class _Renaming:
-    """Which name of the one text is which of the other: one to one, wherever they stand."""
-
-    def __init__(self, old: Iterable[str] = (), new: Iterable[str] = ()) -> None:
-        self.old, self.new = frozenset(old), frozenset(new)
-        self._there: dict[str, str] = {}
-        self._back: dict[str, str] = {}
-
-    def agrees(self, old: str, new: str) -> bool:
-        """Whether the two can be the same; from then on they are."""
-        if old != new and (
-            not (old in self.old and new in self.new) or new in self.old or old in self.new
-        ):
-            return False  # it is somebody else's name, or two have changed places
-        return self._there.setdefault(old, new) == new and self._back.setdefault(new, old) == old
+def _agree(
+    old: _Program, new: _Program, before: Sequence[list[_Leaf]], after: Sequence[list[_Leaf]]
+) -> bool:
+    """Whether all leaves are the same under one renaming, from and to names of the file's own that
+    the other text does not have."""
+    there: dict[str, str] = {}
+    if [len(leaves) for leaves in before] != [len(leaves) for leaves in after]:
+        return False
+    for was, now in zip(before, after, strict=True):
+        for (place, text, name), (new_place, new_text, _) in zip(was, now, strict=True):
+            if place != new_place or (not name and text != new_text):
+                return False
+            if name and there.setdefault(text, new_text) != new_text:
+                return False
+    changed = {text: other for text, other in there.items() if text != other}
+    return (
+        len(set(changed.values())) == len(changed)
+        and changed.keys() <= old.defined - new.names
+        and set(changed.values()) <= new.defined - old.names
+    )
 
 
 # -- Python
 
-
-_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-_Matched = ast.MatchAs | ast.MatchStar | ast.MatchMapping
-_Naming = ast.Name | ast.arg | ast.ExceptHandler | _Defined | _Matched
-_Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-#: What stands in the scope of a function or comprehension itself.
-_INNER = ("args", "body", "elt", "key", "value", "generators")
+_Naming = ast.arg | ast.ExceptHandler | ast.MatchAs | ast.MatchStar | ast.MatchMapping | _Defined
 #: Fields that say nothing about the program.
 _SILENT = {"type_ignores", "type_comment", "kind"}
 
 
-def _same_python(before: ast.Module, after: ast.Module) -> bool:
-    members = _Renaming(_members(before), _members(after))
-    scope = _Renaming(_bound(before.body), _bound(after.body))
-    return any(
-        _PythonPair(members, [scope]).same(order(before.body), order(after.body))
-        for order in (list, _by_name)
-    )
+def _python(data: bytes) -> _Program:
+    """Raises SyntaxError, ValueError, RecursionError, MemoryError."""
+    program = _Program()
+    tree = ast.parse(data)
+    for statement in _without_docstring(tree):
+        program.begin(statement.name if isinstance(statement, _Defined) else "")
+        waiting: list[tuple[int, Any, str, Any]] = [(0, None, "", statement)]
+        while waiting:
+            depth, parent, field, value = waiting.pop()
+            place = (depth, type(parent).__name__, field, type(value).__name__)
+            name = isinstance(value, str) and not isinstance(parent, ast.Constant)
+            if isinstance(value, ast.AST):
+                text = ""
+                for below in reversed(value._fields):
+                    inner = getattr(value, below, None)
+                    if below == "body" and isinstance(value, _Defined):
+                        inner = _without_docstring(value)
+                    if below not in _SILENT:
+                        waiting.append((depth + 1, value, below, inner))
+            elif isinstance(value, list):
+                text = str(len(value))
+                waiting += [(depth + 1, parent, field, one) for one in reversed(value)]
+            else:
+                text = value if name else repr(value)
+            stored = isinstance(getattr(parent, "ctx", None), ast.Store)
+            defined = isinstance(parent, _Naming) or stored or field == "asname"
+            program.add(place, text, name=name, defined=defined)
+    return program
 
 
-def _by_name(body: list[ast.stmt]) -> list[ast.stmt]:
-    """The definitions by their names, behind all other statements."""
-    return sorted(body, key=lambda one: one.name if isinstance(one, _Defined) else "")
-
-
-def _members(tree: ast.Module) -> Iterator[str]:
-    """What classes of the file define: methods, fields, and attributes that are assigned."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            yield from _bound(node.body)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.attr
-
-
-def _bound(body: Iterable[ast.AST]) -> Iterator[str]:
-    """The names that statements bind in their own scope."""
-    waiting: list[ast.AST] = list(body)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, _Defined):
-            yield node.name
-            continue
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-            yield node.id
-        elif isinstance(node, ast.alias):
-            yield node.asname or node.name.partition(".")[0]
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            yield node.name
-        elif isinstance(node, ast.MatchMapping) and node.rest:
-            yield node.rest
-        if not isinstance(node, ast.Lambda):
-            waiting += ast.iter_child_nodes(node)
-
-
-class _PythonPair:
-    """Two trees, compared node by node, with the scopes around the place that is looked at."""
-
-    def __init__(self, members: _Renaming, scopes: list[_Renaming]) -> None:
-        self._members = members
-        self._scopes = scopes
-        self._class_body = False
-
-    def same(self, old: object, new: object) -> bool:
-        if type(old) is not type(new):
-            return False
-        if isinstance(old, list):
-            assert isinstance(new, list)
-            return len(old) == len(new) and all(map(self.same, old, new))
-        if not isinstance(old, ast.AST):
-            return repr(old) == repr(new)
-        if isinstance(old, _Function | _Comprehension):
-            return self._same_scope(old, new)
-        return self._same_fields(old, new)
-
-    def _same_fields(self, old: ast.AST, new: Any, *but: str) -> bool:
-        return all(
-            self._same_field(old, name, getattr(old, name, None), getattr(new, name, None))
-            for name in old._fields
-            if name not in _SILENT and name not in but
-        )
-
-    def _same_field(self, node: ast.AST, name: str, old: Any, new: Any) -> bool:
-        if isinstance(old, str) and isinstance(new, str):
-            return self._same_name(node, name, old, new)
-        if name == "names" and isinstance(node, ast.Global | ast.Nonlocal):
-            return len(old) == len(new) and all(map(self._same_variable, old, new))
-        if name == "body" and isinstance(old, list):
-            old, new = _without_docstring(node, old), _without_docstring(node, new)
-            if isinstance(node, ast.ClassDef):
-                outside, self._class_body = self._class_body, True
-                try:
-                    return self.same(old, new)
-                finally:
-                    self._class_body = outside
-        return self.same(old, new)
-
-    def _same_name(self, node: ast.AST, name: str, old: str, new: str) -> bool:
-        if isinstance(node, ast.Attribute) and name == "attr":
-            return self._members.agrees(old, new)
-        if isinstance(node, _Naming):
-            return self._same_variable(old, new)
-        if isinstance(node, ast.alias):
-            if name == "asname":
-                return self._same_variable(old, new)
-            imported = old.partition(".")[0]
-            return old == new and (
-                node.asname is not None or self._same_variable(imported, imported)
-            )
-        return old == new
-
-    def _same_variable(self, old: str, new: str) -> bool:
-        if self._class_body and old in self._members.old:
-            return self._members.agrees(old, new)
-        for scope in reversed(self._scopes):
-            if old in scope.old or new in scope.new:
-                return scope.agrees(old, new)
-        return self._scopes[0].agrees(old, new)
-
-    def _same_scope(self, old: Any, new: Any) -> bool:
-        """A function or comprehension: its name and defaults are of the scope around."""
-        comprehends = isinstance(old, _Comprehension)
-        if not self._same_fields(old, new, *_INNER):
-            return False
-        if not comprehends and not (
-            self.same(old.args.defaults, new.args.defaults)
-            and self.same(old.args.kw_defaults, new.args.kw_defaults)
-        ):
-            return False
-        scope = _Renaming(_bound_in(old), _bound_in(new))
-        outside, self._class_body = self._class_body, False
-        self._scopes.append(scope)
-        try:
-            if comprehends:
-                return all(
-                    self.same(getattr(old, name, None), getattr(new, name, None)) for name in _INNER
-                )
-            return self._same_fields(
-                old.args, new.args, "defaults", "kw_defaults"
-            ) and self._same_field(old, "body", old.body, new.body)
-        finally:
-            self._scopes.pop()
-            self._class_body = outside
-
-
-def _bound_in(node: Any) -> set[str]:
-    """The names of a function's or comprehension's own scope."""
-    if isinstance(node, _Comprehension):
-        return set(_bound(one.target for one in node.generators))
-    body = node.body if isinstance(node.body, list) else [node.body]
-    arguments = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
-    outer = {
-        name
-        for one in ast.walk(node)
-        if isinstance(one, ast.Global | ast.Nonlocal)
-        for name in one.names
-    }
-    return arguments | (set(_bound(body)) - outer)
-
-
-def _without_docstring(node: ast.AST, body: list[Any]) -> list[Any]:
-    if isinstance(node, _Defined | ast.Module) and body and isinstance(body[0], ast.Expr):
+def _without_docstring(node: Any) -> list[Any]:
+    body: list[Any] = node.body
+    if body and isinstance(body[0], ast.Expr):
         value = body[0].value
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
             body = body[1:]
@@ -230,96 +136,72 @@ def _without_docstring(node: ast.AST, body: list[Any]) -> list[Any]:
 
 # -- other languages, by tree-sitter
 
-#: Nodes whose ``name`` or target this file defines: their types end so.
-_DEFINING = (
-    "declaration",
-    "definition",
-    "declarator",
-    "_item",
-    "_spec",
-    "parameter",
-    "parameters",
-) + ("type_alias", "signature", "enumerator", "closure_parameters", "catch_clause")
+#: The types of nodes that define what stands in these fields of theirs end, and do not begin, so.
+_DEFINING = ("declaration", "definition", "declarator", "_item", "_spec", "parameter", "parameters")
 _FOREIGN = ("import", "use", "extern")
-_TARGETS = {"name", "declarator", "pattern", "left", "parameter", None}
+_TARGETS = {"name", "declarator", "pattern", "left", None}
 #: Leaves that can be renamed. A shorthand property is none: its name is a key too.
-_NAMES = {
-    *("identifier", "type_identifier", "property_identifier", "field_identifier"),
-    "private_property_identifier",
-}
+_NAMES = {"identifier", "type_identifier", "property_identifier", "field_identifier"}
 #: Top-level nodes whose order says nothing.
-_MOVABLE = ("function", "class", "method", "struct", "enum", "interface", "trait", "type_alias")
-_FORM = {";"}
-#: Of a type that has one of these in it the text counts, but for the kind of quote.
+_MOVABLE = ("function", "class", "method", "struct", "enum", "interface", "trait")
+#: Of a type that has one of these in it the whole text counts, but for the kind of quote.
 _TEXTS = ("string", "char", "template", "regex")
-_CLOSING = {")", "]", "}"}
 
 
 @cache
 def _language(ending: str) -> Any:
     """The grammar of a language; None where it is not installed, or there is none."""
-    if ending not in _GRAMMARS:
-        return None
-    module, function = _GRAMMARS[ending]
+    module, function = _GRAMMARS.get(ending, ("", ""))
     try:
         library: Any = importlib.import_module("tree_sitter")
-        grammar: Any = importlib.import_module(module)
-        return library.Language(getattr(grammar, function)())
+        return library.Language(getattr(importlib.import_module(module), function)())
     except (ImportError, AttributeError, ValueError, TypeError):
         return None  # missing, or of another version than the library
 
 
-def _same_trees(old: Any, new: Any) -> bool:
-    before, after = old.root_node, new.root_node
-    if before.has_error or after.has_error:
-        return False
-    bound = set(_defined(before)), set(_defined(after))
-    return any(
-        _same_nodes(order(_children(before)), order(_children(after)), _Renaming(*bound))
-        for order in (list, _movable_last)
-    )
+def _other(ending: str) -> Any:
+    language = _language(ending)
+    return (lambda data: _tree(language, data)) if language else None
 
 
-def _same_nodes(before: list[Any], after: list[Any], names: _Renaming) -> bool:
-    if len(before) != len(after):
-        return False
-    waiting = list(zip(reversed(before), reversed(after), strict=True))
-    while waiting:
-        (old_field, old), (new_field, new) = waiting.pop()
-        if old.type != new.type or old_field != new_field:
-            return False
-        if any(word in old.type for word in _TEXTS):
-            if _unquoted(old) != _unquoted(new):
-                return False
-            continue
-        below, above = _children(old), _children(new)
-        if len(below) != len(above):
-            return False
-        if below:
-            waiting += zip(reversed(below), reversed(above), strict=True)
-        elif old.type in _NAMES:
-            if not names.agrees(_text(old), _text(new)):
-                return False
-        elif _text(old) != _text(new):
-            return False
-    return True
+def _tree(language: Any, data: bytes) -> _Program:
+    """Raises SyntaxError."""
+    root = importlib.import_module("tree_sitter").Parser(language).parse(data).root_node
+    if root.has_error:
+        raise SyntaxError
+    program = _Program()
+    for statement in root.children:
+        program.begin(_movable_name(statement))
+        waiting: list[tuple[int, str, str | None, Any]] = [(0, "", None, statement)]
+        while waiting:
+            depth, parent, field, node = waiting.pop()
+            is_text = any(word in node.type for word in _TEXTS)
+            if "comment" in node.type or _is_form(node):
+                continue
+            if node.child_count and not is_text:
+                inner = [(node.type, node.field_name_for_child(n)) for n in range(node.child_count)]
+                if node.type == "expression_list":  # Go: a, b := …
+                    inner = [(parent, field)] * node.child_count
+                below = zip(inner, node.children, strict=True)
+                waiting += [(depth + 1, *where, child) for where, child in reversed([*below])]
+                continue
+            defines = parent.endswith(_DEFINING) and not parent.startswith(_FOREIGN)
+            program.add(
+                (depth, parent, field, node.type),
+                _text(node, unquoted=is_text),
+                name=node.type in _NAMES,
+                defined=defines and field in _TARGETS,
+            )
+    program.parts = [part for part in program.parts if part[1]]
+    return program
 
 
-def _children(node: Any) -> list[tuple[str | None, Any]]:
-    """What a node is made of, with the fields; without comments and what is mere form."""
-    found = []
-    for number, child in enumerate(node.children):
-        if "comment" in child.type or child.type in _FORM:
-            continue
-        after = node.children[number + 1].type if number + 1 < node.child_count else ""
-        if child.type == "," and after in _CLOSING:
-            continue
-        found.append((node.field_name_for_child(number), child))
-    return found
-
-
-def _movable_last(nodes: list[tuple[str | None, Any]]) -> list[tuple[str | None, Any]]:
-    return sorted(nodes, key=lambda one: _movable_name(one[1]))
+def _is_form(node: Any) -> bool:
+    """Whether it is a sign that could be left out: a last comma, or a semicolon at the end."""
+    after = node.next_sibling
+    if node.type == ",":
+        return after is not None and after.type in (")", "]", "}")
+    return node.type == ";" and (after is None or after.type == "}")
 
 
 def _movable_name(node: Any) -> str:
@@ -330,26 +212,7 @@ def _movable_name(node: Any) -> str:
     return "" if name is None else _text(name)
 
 
-def _defined(root: Any) -> Iterator[str]:
-    """The names that a file defines somewhere."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        defines = node.type.endswith(_DEFINING) and not node.type.startswith(_FOREIGN)
-        for number, child in enumerate(node.children):
-            waiting.append(child)
-            if defines and node.field_name_for_child(number) in _TARGETS:
-                if child.type in _NAMES:
-                    yield _text(child)
-                elif child.type == "expression_list":  # Go: a, b := …
-                    yield from (_text(one) for one in child.children if one.type in _NAMES)
-
-
-def _unquoted(node: Any) -> str:
-    text = _text(node)
-    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+def _text(node: Any, *, unquoted: bool = False) -> str:
+    text = bytes(node.text or b"").decode("utf-8", "surrogateescape")
+    quoted = unquoted and len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
     return text[1:-1] if quoted else text
-
-
-def _text(node: Any) -> str:
-    return bytes(node.text or b"").decode("utf-8", "surrogateescape")
