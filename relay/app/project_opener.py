@@ -22,10 +22,14 @@ def now_ms() -> int:
 
 
 def project_opener(
-    home: Home, agent: GovernedAgent, pid: int, broker: BrokerRequests | None
+    home: Home,
+    agent: GovernedAgent,
+    pid: int,
+    broker: BrokerRequests | None,
+    model: Callable[[], str] = lambda: "",
 ) -> Callable[[str], GovernedProject]:
     """What opens a governed project for the ``agent``, whose process is ``pid``; without a
-    ``broker`` no person can be asked."""
+    ``broker`` no person can be asked. ``model()``: the one that spoke last."""
 
     def opened(root: str) -> GovernedProject:
         # Most sessions need none of it.
@@ -61,6 +65,6 @@ def project_opener(
             approver=None if broker is None else BrokerApprover(broker),
             now_ms=now_ms,
         )
-        return GovernedProject(gate, intents, trace, now_ms, store.close)
+        return GovernedProject(gate, intents, trace, now_ms, model, store.close)
 
     return opened

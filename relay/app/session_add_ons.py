@@ -5,7 +5,7 @@ Apart from session_parts for the length of that one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from relay.agents.context_door import door_of
@@ -66,7 +66,9 @@ class AddOnMaker:
         memories.restore(self._checkpoint.get("memory", []))
         return memories
 
-    def governance(self, home: Home, kind: str, hello: Mapping[str, Any]) -> GovernanceAddOn:
+    def governance(
+        self, home: Home, kind: str, hello: Mapping[str, Any], model: Callable[[], str]
+    ) -> GovernanceAddOn:
         """Make the one for ``@intent:``, and for the gate."""
         run = self._run
         agent = GovernedAgent(
@@ -79,7 +81,7 @@ class AddOnMaker:
             ungoverned=bool(hello.get("ungoverned")),
             ungated=why_not(kind, self._launch),
         )
-        open_project = project_opener(home, agent, hello["pid"], self._broker)
+        open_project = project_opener(home, agent, hello["pid"], self._broker, model)
         governance = GovernanceAddOn(
             agent,
             open_project,

@@ -287,7 +287,9 @@ class SessionParts:
         actions = SessionActions(loop, queue, broker, run, now_ms)
         maker = AddOnMaker(run, broker, actions, tasks, queue, self._launch, self._checkpoint.state)
         memories = maker.memory(config)
-        governance = maker.governance(self._home, self._kind, self._hello)
+        governance = maker.governance(
+            self._home, self._kind, self._hello, lambda: self._sources.model
+        )
         kept: dict[str, Checkpointed] = {"memory": memories, "prompt": self._prompt}
         if self._adapter is not None:
             kept["native"] = self._adapter

@@ -55,16 +55,21 @@ class GateCall:
     cwd: str = ""
     #: All that a person has to see of a call whose paths do not tell what it does.
     shown: str = ""
+    #: The model that calls, as the agent names it; "" where nothing says.
+    model: str = ""
 
 
-def gate_call(kind: str, call: AgentHookCall) -> GateCall:
-    """The call of a tool that an agent of this kind tells of by its own hook."""
+def gate_call(kind: str, call: AgentHookCall, model: str = "") -> GateCall:
+    """The call of a tool that an agent of this kind tells of by its own hook.
+
+    ``model`` is the one that spoke last, where the hook does not name it.
+    """
     tool = text_of(call.fields, "tool_name")
     given = call.fields.get("tool_input")
     use = tool_use(kind, tool, given)
     shown = json.dumps(given, ensure_ascii=False, default=str) if use.blind else ""
     id_, cwd = text_of(call.fields, "tool_use_id"), text_of(call.native, "cwd")
-    return GateCall(tool, use, id_, cwd, shown)
+    return GateCall(tool, use, id_, cwd, shown, text_of(call.native, "model") or model)
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,6 +244,7 @@ class CallRecords:
         if not intent_id:
             chosen = self._store.selection(run.run)
             intent_id = chosen.intent if chosen else ""
+        model = call.model or run.model
         return TraceEntry(
-            kind, run.agent, run.session, intent_id, call.tool, run.model, tuple(files), told
+            kind, run.agent, run.session, intent_id, call.tool, model, tuple(files), told
         )

@@ -15,11 +15,11 @@ from typing import Any
 
 from relay.agents.hook_codec import AgentHookCall, text_of
 from relay.agents.tool_uses import UseKind
-from relay.core.errors import RelayError, UsageError, only_the_person
+from relay.core.errors import RelayError, UsageError
 from relay.core.suggest import did_you_mean
 from relay.core.visible import visible
 from relay.governance import refusals
-from relay.governance.call_plan import gate_call
+from relay.governance.call_plan import GateCall, gate_call
 from relay.governance.gate import Gate
 from relay.governance.governed_start import ACTIONS
 from relay.governance.intent_context import intent_context, reminder, rules
@@ -42,6 +42,8 @@ class GovernedProject:
     intents: IntentsFile
     trace: Trace
     now_ms: Callable[[], int]
+    #: The model that spoke last; "" where nothing says.
+    model: Callable[[], str]
     close: Callable[[], None]
 
     # -- around a tool call
@@ -50,7 +52,7 @@ class GovernedProject:
         """Why the call is refused, as one JSON object; "" where it is not. Never raises."""
         use = UseKind.UNKNOWN
         try:
-            asked = gate_call(self.gate.run.kind, call)
+            asked = self._call(call)
             use = asked.use.kind
             async with asyncio.timeout(seconds):
                 refusal = await self.gate.before(asked)
@@ -64,16 +66,17 @@ class GovernedProject:
     async def after(self, call: AgentHookCall) -> None:
         """Have it written down what the call did, whether or not anybody waits. Never raises."""
         try:
-            await asyncio.shield(
-                asyncio.ensure_future(self.gate.after(gate_call(self.gate.run.kind, call)))
-            )
+            await asyncio.shield(asyncio.ensure_future(self.gate.after(self._call(call))))
         except Exception:
             traceback.print_exc()
+
+    def _call(self, call: AgentHookCall) -> GateCall:
+        return gate_call(self.gate.run.kind, call, self.model())
 
     async def select_in_shell(self, call: AgentHookCall) -> None:
         """Do what ``relay intent select ID`` asks that is about to run in the shell of an agent
         which no session serves; the command itself then shows what came of it."""
-        use = gate_call(self.gate.run.kind, call).use
+        use = self._call(call).use
         words: list[str] = []
         with contextlib.suppress(UnreadableLine):
             commands = commands_of(use.command)
@@ -95,6 +98,8 @@ class GovernedProject:
             return await self._learn(text)
         if action == "list":
             return await asyncio.to_thread(self.rules)
+        if action == "status" and text:
+            return await self.set_status(*text.partition(" ")[::2])
         if action == "status":
             chosen = await asyncio.to_thread(self.gate.selected)
             return reminder(chosen) if chosen else "No intent is selected."
@@ -103,10 +108,12 @@ class GovernedProject:
     async def set_status(self, id_: str, status: str) -> str:
         """The agent says that its intent is done, or blocked; all else the person says."""
         chosen = await asyncio.to_thread(self.gate.selected)
+        status = status.strip()
         if chosen is None or chosen.id != id_ or status not in (Status.COMPLETE, Status.BLOCKED):
-            raise only_the_person(
-                "change the status of an intent, but for the selected one to COMPLETE or BLOCKED",
-                self.gate.run.agent,
+            raise RelayError(
+                "an agent may only set the intent that it has selected, to COMPLETE or BLOCKED",
+                hint="the person does the rest",
+                code="forbidden",
             )
         changed = await asyncio.to_thread(
             self.intents.set_status, id_, Status(status), only_from=(Status.IN_PROGRESS,)

@@ -32,3 +32,9 @@ def test_namespaces_are_added_while_they_fit() -> None:
     many = tuple(f"namespace{number}" for number in range(200))
     assert len(primer("Al", many)) <= PRIMER_MAX
     assert "@namespace0:TARGET" in primer("Al", many)
+
+
+def test_the_rule_of_a_governed_project_stays_where_others_have_no_room() -> None:
+    for name in ("Al", "A" * 64):
+        text = primer(name, ("relay", "intent", "memory", *(f"space{n}" for n in range(9))))
+        assert "@intent:select ID" in text and len(text) <= PRIMER_MAX
