@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.hooked import hooked_agent
 from tests.e2e.test_governance import Agent, governed, reason, trace
-from tests.e2e.wrapped import relay, relay_json, wrapped
+from tests.e2e.wrapped import relay, relay_json, wait_registered, wrapped
 
 
 def test_an_agent_selects_and_ends_its_intent_and_only_the_person_opens_it_again(
@@ -25,6 +25,7 @@ def test_an_agent_selects_and_ends_its_intent_and_only_the_person_opens_it_again
     target = project / "src" / "a.py"
     with wrapped([hooked_agent(tmp_path)], name="Bob", cwd=project, size=(24, 2000)) as program:
         agent = Agent(program)
+        wait_registered("Bob")
 
         def shell(line: str) -> str:
             return agent.does(tool="Bash", input={"command": f"relay intent {line}"})
