@@ -27,7 +27,7 @@ VERBS = {
     "approve": ("govern_verbs", "calls of agents that wait for your yes or no"),
     "govern": (
         "govern_verbs",
-        "whether no agent writes here without an intent; turn that off, and on",
+        "whether agents need an intent to write here; turn that off, and on",
     ),
     "agents": ("status", "the agents that are there, and those that were"),
     "status": ("status", "the broker and every agent, with what does not work as it should"),

@@ -139,6 +139,19 @@ def test_a_call_that_the_agent_gives_up_waits_no_longer(home: Home) -> None:
 
 
 @pytest.mark.usefixtures("served")
+def test_a_call_whose_session_has_gone_waits_no_longer(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.ask()
+        await bench.waiting()
+        await bench.bob.client.close()
+        await bench.waiting(0)
+        [agent] = (await bench.person("agents"))["agents"]
+        assert agent["reason"] is None
+
+    play(home, scenario)
+
+
+@pytest.mark.usefixtures("served")
 def test_what_an_id_asks_for_never_changes(home: Home) -> None:
     """Else the person's yes to what they saw would become one to what they did not see."""
 

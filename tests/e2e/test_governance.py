@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.hooked import hooked_agent
 from tests.e2e.wrapped import (
     ECHO,
@@ -127,6 +129,24 @@ def test_a_risky_command_waits_for_the_person_at_another_terminal(tmp_path: Path
         assert [row["kind"] for row in rows] == [
             *("selection", "approval", "mutation", "approval", "refusal")
         ]
+
+
+def test_a_person_turns_governance_off_and_on_while_an_agent_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = governed(tmp_path)
+    monkeypatch.chdir(project)
+    with wrapped([hooked_agent(tmp_path)], name="Bob", cwd=project, size=(24, 2000)) as program:
+        agent = Agent(program)
+        assert reason(agent.writes(project / "b.py")) == "INTENT_REQUIRED"
+        relay("govern", "off", "--reason", "a hot fix")
+        assert agent.writes(project / "b.py") == "written"
+        relay("govern", "on")
+        assert reason(agent.writes(project / "b.py")) == "INTENT_REQUIRED"
+        wait_until(lambda: trace(project)[-1]["kind"] == "refusal")
+        kinds = [(row["kind"], row["metadata"].get("event")) for row in trace(project)]
+        off = kinds.index(("governance", "off"))
+        assert kinds[off + 1 : off + 3] == [("mutation", None), ("governance", "on")]
 
 
 def test_a_selection_in_the_shell_is_answered_there_and_outlives_the_session(
