@@ -116,6 +116,8 @@ def log_row(line: int, row: dict[str, Any]) -> LogRow:
 def _what(files: Sequence[LogFile], more: dict[str, Any]) -> str:
     """What a record tells, in a line."""
     words = [_text(more[name]) for name in ("event", "decision", "reason") if more.get(name)]
+    if "from" in more and "to" in more:
+        words.append(f"{_text(more['from'])} -> {_text(more['to'])}")
     if files:
         words.append(", ".join(one.path for one in files[:3]))
         if len(files) > 3:

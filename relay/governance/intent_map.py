@@ -13,12 +13,18 @@ from relay.governance.mutation import FileMutation, LineRange, MutationClass
 from relay.governance.orchestration_files import edit_text
 from relay.governance.trace_records import timestamp
 
-#: Bytes of the file.
+#: Bytes of the file, and rows: those that were changed longest ago make room.
 _FILE_MAX = 1024 * 1024
+_ROWS_MAX = 1000
 _NAME_MAX = 200
 #: Ranges of a file that are shown.
 _RANGES_SHOWN = 8
-_HEAD = "# Intent map\n\nWhich intent changed which file last. relay keeps this file up to date.\n"
+_HEAD = f"""\
+# Intent map
+
+Which intent changed which file last. relay keeps this file up to date, with
+{_ROWS_MAX} rows at most; `relay intent log` tells all.
+"""
 _TABLE = (
     "| File | Content hash | Lines | Mutation | Git SHA | Last updated |",
     "|---|---|---|---|---|---|",
@@ -74,7 +80,9 @@ def upsert(text: str, heading: str, rows: dict[str, str]) -> str:
         lines[start + 1 : start + 1] = ["", *_TABLE]
         last = start + 3
     lines[last + 1 : last + 1] = left.values()
-    return "\n".join(lines) + "\n"
+    dated = [(line[-23:], i) for i, line in enumerate(lines) if line.startswith("| `")]
+    old = {number for _, number in sorted(dated)[: max(0, len(dated) - _ROWS_MAX)]}
+    return "\n".join(line for number, line in enumerate(lines) if number not in old) + "\n"
 
 
 def _is_heading(line: str, mark: str) -> bool:

@@ -45,6 +45,9 @@ STORY = (
         metadata={"command": NASTY, "by": NASTY},
     ),
     TraceEntry(TraceKind.GOVERNANCE, metadata={"event": "off", "reason": NASTY}),
+    TraceEntry(
+        TraceKind.GOVERNANCE, "", "", "INT-1", metadata={"event": "status", "from": "A", "to": "B"}
+    ),
 )
 
 
@@ -66,22 +69,23 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_log_tells_the_story_in_order(relay: Run, project: Path) -> None:
     lines = relay("intent", "log").stdout.splitlines()
     assert [line.split()[1] for line in lines[1:]] == [
-        *("refusal", "selection", "mutation", "mutation", "governance")
+        *("refusal", "selection", "mutation", "mutation", "governance", "governance")
     ]
     assert "Edit: src/a.py (INTENT_EVOLUTION)" in lines[3]
+    assert "status A -> B" in lines[6]
     assert "\x1b" not in "".join(lines) and "@relay:" not in "".join(lines)
     [row] = json.loads(
         relay("intent", "log", "--agent", "Bob", "--kind", "mutation", "--json").stdout
     )
     assert (row["tool_name"], row["files"][0]["path"]) == ("Edit", "src/a.py")
     shown = relay("intent", "log", "--intent", "INT-1", "--last", "1")
-    assert len(shown.stdout.splitlines()) == 2 and "1 older ones are left out" in shown.stderr
+    assert len(shown.stdout.splitlines()) == 2 and "2 older ones are left out" in shown.stderr
 
 
 def test_verify_ends_with_1_and_the_line_once_something_is_changed(
     relay: Run, project: Path
 ) -> None:
-    assert "as it was written (records: 5)" in relay("intent", "verify").stdout
+    assert "as it was written (records: 6)" in relay("intent", "verify").stdout
     trace = project / ".orchestration/agent_trace.jsonl"
     whole = trace.read_text()
     trace.write_text("".join(whole.splitlines(keepends=True)[:-1]))

@@ -65,3 +65,13 @@ def test_what_is_no_map_is_left_alone(page: Path, tmp_path: Path, kind: str) -> 
     with pytest.raises(StorageError, match="cannot be used"):
         update(page, "INT-1", "a.py", b"x")
     assert victim.read_text() == "mine"
+
+
+def test_the_rows_that_were_changed_longest_ago_make_room(page: Path) -> None:
+    change = [compare(f"{number}.py", None, b"x") for number in range(1000)]
+    update_map(str(page.parent.parent), "INT-1", "x", change[:1], NOW + 5000, "")
+    update_map(str(page.parent.parent), "INT-2", "x", change[1:], NOW, "")
+    update_map(str(page.parent.parent), "INT-1", "x", [compare("new", None, b"")], NOW + 9000, "")
+    kept = rows(page)
+    assert len(kept) == 2 + 1000 and kept[1].startswith("| `0.py`")
+    assert kept[2].startswith("| `new`") and kept[4].startswith("| `2.py`")
