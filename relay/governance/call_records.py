@@ -15,7 +15,7 @@ from typing import Protocol
 from relay.core.bounded import BoundedDict
 from relay.governance.call_plan import CallPlan, GateCall, GovernedRun, Target, named
 from relay.governance.file_states import FileState, read_states
-from relay.governance.governance_store import GovernanceStore
+from relay.governance.governance_store import ABSENT, UNREAD, GovernanceStore
 from relay.governance.intent_map import update_map
 from relay.governance.intents import Intent
 from relay.governance.mutation import FileMutation, compare, opaque
@@ -29,6 +29,8 @@ PENDING_MAX = 256
 KEPT_MAX = 64 * 1024 * 1024
 #: Records that could not be written yet. There are hardly more: nobody writes until they are.
 UNWRITTEN_MAX = 2 * PENDING_MAX
+#: Of a change that no call tells of.
+UNSEEN = "changed during the turn, by something that relay was not told the end of"
 
 
 class TraceWriter(Protocol):
@@ -143,6 +145,25 @@ class CallRecords:
             _, known = self._pending.popitem(last=False)
             self._kept -= known.size
             self._tell(known, sure=False)
+        self._tell_unseen()
+
+    def _tell_unseen(self) -> None:
+        """Tell of files that are different though no call says so: what went on in the background,
+        or while the session was away. Nobody knows by whom, and the run has not seen it."""
+        run = self._run
+        held = {os.path.join(run.root, lease.path): lease for lease in self._store.held(run.run)}
+        read = self._store.baselines(run.run, [lease.path for lease in held.values()])
+        files: dict[str, list[FileMutation]] = {}
+        for path, now in read_states(held).items():
+            lease = held[path]
+            was = read.get(lease.path, ABSENT).removeprefix(UNREAD)
+            # A name that is no UTF-8 is not the file's own.
+            if now.hash != was and not now.is_folder and not now.odd and "\\" not in lease.path:
+                files.setdefault(lease.intent, []).append(opaque(lease.path, was, now.hash))
+        for intent_id, changed in files.items():
+            told = {"text": UNSEEN, "agent_kind": run.kind}
+            who = (run.agent, run.session, intent_id, "", run.model)
+            self.write(TraceEntry(TraceKind.MUTATION, *who, tuple(changed), told))
 
     def _tell(self, known: _Pending, *, sure: bool) -> None:
         """``sure``: it has happened, also where nothing is different."""
@@ -190,8 +211,8 @@ class CallRecords:
             state = now.get(target.path)
             if state is None or not target.key or state.is_folder or state.odd:
                 continue
-            if not target.moved_from or origins.get(target.moved_from) in read:
-                hashes[target.key] = state.hash
+            known = not target.moved_from or origins.get(target.moved_from) in read
+            hashes[target.key] = state.hash if known else UNREAD + state.hash
         self._store.note(self._run.run, hashes)
 
     # -- the trace
@@ -240,7 +261,9 @@ class CallRecords:
         if call.use.command:
             told["command"] = call.use.command
         if plan is not None:
-            told["paths"] = [one.key if one.key is not None else one.path for one in plan.targets]
+            told["paths"] = [
+                named(one.path) if one.key is None else one.key for one in plan.targets
+            ]
         if not intent_id:
             chosen = self._store.selection(run.run)
             intent_id = chosen.intent if chosen else ""

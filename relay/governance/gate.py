@@ -28,7 +28,13 @@ from relay.governance.call_plan import (
 from relay.governance.call_records import CallRecords, TraceWriter
 from relay.governance.commands import CommandKind
 from relay.governance.file_states import FileState, read_states
-from relay.governance.governance_store import GovernanceStore, Lease, Selection, start_of
+from relay.governance.governance_store import (
+    UNREAD,
+    GovernanceStore,
+    Lease,
+    Selection,
+    start_of,
+)
 from relay.governance.governed_paths import folds_case, is_below, is_governed, protected
 from relay.governance.intents import (
     GovernanceSettings,
@@ -371,7 +377,7 @@ def _why_stale(target: Target, state: FileState, read: str | None) -> str:
         return f"cannot be compared: {state.odd}"
     if state.is_absent:
         return "was removed since you last read it" if read and not target.gone else ""
-    if read is None:
+    if read is None or read.startswith(UNREAD):
         return "" if target.moved else "exists, and you have not read it"
     return "" if read == state.hash else "was modified since you last read it"
 

@@ -24,8 +24,9 @@ BASELINES_MAX = 10_000
 BASELINES_ALL, SELECTIONS_MAX = 1_000_000, 500
 #: Baselines between two looks at whether there are too many.
 _SWEEP = 64
-#: What a baseline says of a file that was not there.
-ABSENT = ""
+#: What a baseline says of a file that was not there; and before the hash of one that the run has
+#: moved without having read it.
+ABSENT, UNREAD = "", "unread:"
 
 SCHEMA = Schema(
     title="the state of governance {path}",
@@ -221,6 +222,12 @@ class GovernanceStore:
             else:
                 rows = [(run, path) for path in paths]
                 self._db.executemany("DELETE FROM leases WHERE run=? AND path=?", rows)
+
+    def held(self, run: str) -> list[Lease]:
+        """The leases that a run has taken and not given back, also those that are over."""
+        with self._lock, SCHEMA.errors(self._path):
+            query = "SELECT * FROM leases WHERE run=? ORDER BY path"
+            return [Lease(*row) for row in self._db.execute(query, (run,))]
 
     def leases(self, root: str, now_ms: int) -> list[Lease]:
         """The leases that hold in a project now."""

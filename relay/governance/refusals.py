@@ -237,7 +237,8 @@ def _how_to_select(intents: Mapping[str, Intent]) -> tuple[str, ...]:
     more = [f"and {len(can) - LISTED_MAX} more: relay intent list"] * (len(can) > LISTED_MAX)
     return (
         f"Choose the intent that your task belongs to: {'; '.join(listed + more)}",
-        f"Select it in your shell: relay intent select {visible(can[0].id)}",
+        f"Select it: relay intent select {visible(can[0].id)} in your shell, or a line of your own"
+        f' that is only "@intent:select {visible(can[0].id)}"',
         "Then call the tool again.",
     )
 

@@ -442,6 +442,31 @@ def test_the_trace_tells_of_each_call(project: Project) -> None:
     assert all(one["intent_id"] == "INT-001" and one["agent"] == "Bob" for one in project.told)
 
 
+def test_what_no_call_tells_of_is_told_at_the_end_of_the_turn(project: Project) -> None:
+    bob = project.agent("Bob").select()
+    assert bob.runs("sleep 9 && touch src/late.py &") is None
+    assert bob.writes("src/killed.py") is None
+    project.write("src/moved.py", "1\n")
+    assert bob.runs("mv src/moved.py src/here.py") is None
+    # The session is killed, the agent works on.
+    project.write("src/killed.py", "1\n")
+    os.rename(project.root / "src/moved.py", project.root / "src/here.py")
+    again = project.agent("Bob")
+    move = again.call(ToolUse(UseKind.EXECUTE, command="mv src/moved.py src/here.py"), "Bash")
+    asyncio.run(again.gate.after(move))
+    assert reason(again.writes("src/here.py")) is Reason.STALE_FILE  # moved, and never read
+    project.write("src/late.py", "1\n")
+    again.ends_turn()
+    again.ends_turn()
+    told = [(one["tool_name"], [file["path"] for file in one["files"]]) for one in project.told[1:]]
+    assert told == [
+        ("Bash", ["src/here.py"]),
+        ("Write", []),
+        ("", ["src/killed.py", "src/late.py"]),
+    ]
+    assert reason(again.writes("src/killed.py")) is Reason.STALE_FILE
+
+
 def test_an_intent_for_each_turn_where_the_project_wants_that(project: Project) -> None:
     settings = "governance:\n  select_every_turn: true\n"
     project.write(".orchestration/active_intents.yaml", INTENTS + settings)
