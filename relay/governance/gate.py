@@ -110,9 +110,12 @@ class Gate:
         """Note what ``call`` has done. Raises CancelledError only."""
         await asyncio.to_thread(self._guarded, self._done, call)
 
-    async def turn_ended(self) -> None:
-        """Give back what was taken for a turn. May be repeated; raises CancelledError only."""
-        await asyncio.to_thread(self._guarded, self._end_turn)
+    async def turn_ended(self, *, chosen: bool = False) -> None:
+        """Give back what was taken for a turn. May be repeated; raises CancelledError only.
+
+        ``chosen``: what is selected is for the next turn, where each turn selects anew.
+        """
+        await asyncio.to_thread(self._guarded, self._end_turn, chosen)
 
     async def ended(self) -> None:
         """Forget the run: its agent has ended. Raises CancelledError only."""
@@ -339,13 +342,13 @@ class Gate:
             plan = plan_of(use, self.run, call, self._folded)
             self._records.done_unseen(call, plan, self.selected())
 
-    def _end_turn(self) -> None:
+    def _end_turn(self, chosen: bool) -> None:
         try:
             self._records.all_done()
         finally:
             self._store.release(self.run.run)
             document, _ = self._document()
-            if document is not None and document.settings.select_every_turn:
+            if not chosen and document is not None and document.settings.select_every_turn:
                 self._store.unselect(self.run.run)
 
 

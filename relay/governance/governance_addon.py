@@ -102,6 +102,7 @@ class GovernanceAddOn:
         self._project: GovernedProject | None = None
         self._noted = False
         self._works = True  # what an earlier session has left ends with the first rest
+        self._chosen = False  # in the words of the turn that runs
         self._gone = False
         self._pending: OrderedDict[str, AddOnCommand] = OrderedDict()
         self._order = asyncio.Lock()
@@ -152,7 +153,8 @@ class GovernanceAddOn:
             self._works = True
         elif state is AgentState.IDLE and self._works and self._project is not None:
             self._works = False
-            self._spawn(self._turn_over(self._project))
+            chosen, self._chosen = self._chosen, False
+            self._spawn(self._turn_over(self._project, chosen))
 
     def agent_gone(self) -> None:
         """Nobody is told any more what comes of a command."""
@@ -245,6 +247,7 @@ class GovernanceAddOn:
         try:
             async with self._order:
                 told = await self._opened().do(command.action, command.text.strip())
+                self._chosen |= self._works and command.action == "select"
         except RelayError as error:
             told = _refused(command, error.line)
         finally:
@@ -255,8 +258,8 @@ class GovernanceAddOn:
         if not self._gone:
             self._answer(command.id, told)
 
-    async def _turn_over(self, project: GovernedProject) -> None:
-        text = await project.turn_ended()
+    async def _turn_over(self, project: GovernedProject, chosen: bool) -> None:
+        text = await project.turn_ended(chosen=chosen)
         if text and self._door is not None and self._door.tells_once:
             self._door.give(text)
 

@@ -134,11 +134,14 @@ class GovernedProject:
         except RelayError as error:
             return f"{rules((), words=words)}\nThey cannot be read now: {error.message}"
 
-    async def turn_ended(self) -> str:
-        """Give back what the turn took; what to remind the agent of in its next one, or ""."""
-        await self.gate.turn_ended()
-        chosen = await asyncio.to_thread(self.gate.selected)
-        return reminder(chosen) if chosen else ""
+    async def turn_ended(self, *, chosen: bool = False) -> str:
+        """Give back what the turn took; what to remind the agent of in its next one, or "".
+
+        ``chosen``: it was selected in words, which are answered in the next turn.
+        """
+        await self.gate.turn_ended(chosen=chosen)
+        intent = await asyncio.to_thread(self.gate.selected)
+        return reminder(intent) if intent else ""
 
     async def ended(self) -> None:
         """The agent has ended: forget it here, and close."""

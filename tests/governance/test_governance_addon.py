@@ -59,8 +59,8 @@ class Project:
     async def selected(self) -> str:
         return "INT-1"
 
-    async def turn_ended(self) -> str:
-        self.done.append(("turn ended",))
+    async def turn_ended(self, *, chosen: bool = False) -> str:
+        self.done.append(("turn ended", "chosen") if chosen else ("turn ended",))
         return "still INT-1"
 
     async def ended(self) -> None:
@@ -211,6 +211,19 @@ def test_its_turn_gives_back_what_it_took_and_the_next_one_is_reminded(tmp_path:
         assert bench.door.given == ["rules", "still INT-1", "still INT-1"]
         await bench.add_on.end()
         assert bench.project.done[-1] == ("ended",)
+
+    play(scenario)
+
+
+def test_what_was_selected_in_words_is_for_the_turn_that_reads_the_answer(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        bench = Bench(tmp_path, root=str(tmp_path))
+        bench.add_on.take(AddOnCommand("1", "select", "INT-1"))
+        for state in (AgentState.IDLE, AgentState.BUSY, AgentState.IDLE):
+            await bench.settled()
+            bench.add_on.state_changed(state)
+        await bench.settled()
+        assert bench.project.done[1:] == [("turn ended", "chosen"), ("turn ended",)]
 
     play(scenario)
 

@@ -87,6 +87,21 @@ def test_the_context_is_answered_and_a_turn_is_reminded_until_the_intent_is_done
     play(tmp_path, scenario)
 
 
+def test_where_each_turn_selects_anew_a_turn_that_selected_in_words_leaves_it_to_the_next(
+    tmp_path: Path,
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        path = bench.root / ".orchestration" / "active_intents.yaml"
+        path.write_text(f"{INTENTS}governance: {{select_every_turn: true}}\n")
+        await bench.project.do("select", "INT-1")
+        assert await bench.project.turn_ended(chosen=True) != ""
+        assert await bench.write() == ""
+        assert await bench.project.turn_ended() == ""
+        assert await bench.write() == "INTENT_REQUIRED"
+
+    play(tmp_path, scenario)
+
+
 @pytest.mark.parametrize(
     "asked", ["INT-1 PENDING", "INT-1 IN_PROGRESS", "INT-2 COMPLETE"], ids=["back", "same", "other"]
 )
