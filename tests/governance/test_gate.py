@@ -231,6 +231,24 @@ def test_every_path_is_where_it_really_is(
     assert reason(project.agent("Bob").select().writes(path)) is expected
 
 
+def test_two_cases_of_a_name_are_one_file_where_the_disk_says_so(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.governance.gate.folds_case", lambda root: True)
+    bob, amy = project.agent("Bob").select(), project.agent("Amy").select()
+    assert bob.writes("src/new.py") is None
+    assert reason(amy.writes("SRC/New.py")) is Reason.FILE_LEASED
+    assert reason(amy.writes("src/Secret/key.py")) is Reason.SCOPE_VIOLATION
+
+
+def test_words_that_are_no_text_are_refused_and_told(project: Project) -> None:
+    project.person.answer = ApprovalAnswer(False)
+    bob = project.agent("Bob").select()
+    assert reason(bob.runs("echo \ud800 > '/x\ud800\udcff'")) is Reason.HUMAN_REJECTED
+    assert reason(bob.runs("echo \ud800 > /x\udcff")) is Reason.SCOPE_VIOLATION
+    assert [one["kind"] for one in project.told[1:]] == ["approval", "refusal", "refusal"]
+
+
 def test_a_path_is_relative_to_where_the_call_works(project: Project) -> None:
     bob = project.agent("Bob", "src").select()
     use = ToolUse(UseKind.WRITE, writes=("x.py",))
