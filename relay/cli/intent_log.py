@@ -6,6 +6,7 @@ import os
 import time
 from collections import deque
 from contextlib import closing
+from datetime import datetime
 
 from relay.broker.client import check_person
 from relay.cli import output, table
@@ -136,20 +137,29 @@ def _print(rows: list[LogRow]) -> None:
     if not rows:
         output.note("nothing of that is in the trace")
         return
+    width = table.columns()
     table.table(
         ("TIME", "KIND", "INTENT", "AGENT", "WHAT"),
         [
-            (
-                row.time if table.columns() is None else row.time[:19].replace("T", " "),
-                row.kind,
-                row.intent or "-",
-                row.agent,
-                f"{row.tool}: {row.what}" if row.tool else row.what,
-            )
+            (_when(row.time), row.kind, row.intent or "-", row.agent, _what(row, width is None))
             for row in rows
         ],
-        width=table.columns(),
+        width=width,
+        remarks=[] if width is None else [row.words for row in rows],
     )
+
+
+def _what(row: LogRow, whole: bool) -> str:
+    what = f"{row.tool}: {row.what}" if row.tool else row.what
+    return f"{what} {row.words}".strip() if whole else what
+
+
+def _when(time_: str) -> str | None:
+    """A record's time as the other verbs show theirs; as it stands there if it is none."""
+    try:
+        return table.when(int(datetime.fromisoformat(time_).timestamp() * 1000))
+    except (ValueError, OverflowError, OSError):
+        return time_
 
 
 def _verify(options: Any) -> int:

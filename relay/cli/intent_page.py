@@ -78,6 +78,8 @@ class LogRow:
     agent: str
     tool: str
     what: str
+    #: The agent's command, the error, a person's reason.
+    words: str
     reason: str
     model: str
     revision: str
@@ -106,6 +108,7 @@ def log_row(line: int, row: dict[str, Any]) -> LogRow:
         agent=_text(row["agent"]) or ("relay" if more.get("event") == BROKEN else "the person"),
         tool=_text(row.get("tool_name")),
         what=_what(files, more),
+        words=next((_text(more[one]) for one in ("text", "error", "command") if more.get(one)), ""),
         reason=_text(more.get("reason")) if row["kind"] == "refusal" else "",
         model=models[0] if models else "",
         revision=_text(_object(row.get("vcs")).get("revision")),
@@ -125,10 +128,6 @@ def _what(files: Sequence[LogFile], more: dict[str, Any]) -> str:
         words.append(f"({', '.join(sorted({one.mutation for one in files}))})")
     elif paths := _list(more.get("paths")):
         words.append(", ".join(map(_text, paths[:3])))
-    for name in ("text", "error", "command"):
-        if more.get(name):
-            words.append(_text(more[name]))
-            break
     if more.get("by"):
         words.append(f"(by {_text(more['by'])})")
     return " ".join(words)
@@ -251,7 +250,7 @@ def _refusals(rows: Sequence[LogRow]) -> str:
     lines = [
         f"<tr><td class=time>{escape(_short(row.time))}<td>{escape(row.agent)}"
         f"<td>{escape(row.tool)}<td>{escape(row.reason)}"
-        f"<td>{escape(row.what.removeprefix(row.reason))}"
+        f"<td>{escape(row.what.removeprefix(row.reason))} {escape(row.words)}"
         for row in reversed(rows)
         if row.kind == "refusal"
     ]
@@ -263,7 +262,7 @@ def _everything(rows: Sequence[LogRow]) -> str:
         f"<tr><td class=time>{escape(_short(row.time))}"
         f"<td><span class={row.kind if row.kind in _KINDS else 'governance'}>{escape(row.kind)}"
         f"</span><td class=id>{escape(row.agent)}<td class=id>{escape(row.intent)}"
-        f"<td>{escape(row.tool)}<td>{escape(row.what)}{_more_files(row)}"
+        f"<td>{escape(row.tool)}<td>{escape(row.what)} {escape(row.words)}{_more_files(row)}"
         for row in reversed(rows)
     ]
     return _table("<th>When<th>Kind<th>Agent<th>Intent<th>Tool<th>What", lines)
@@ -305,7 +304,7 @@ def _drawing(rows: Sequence[LogRow]) -> str:
         kind = row.kind if row.kind in _KINDS else "governance"
         lane = lanes.get(row.agent, len(lanes) - 1)
         x, y = left + 10 + number * step, lane * _LANE + 18
-        title = f"{_short(row.time)} {row.kind} {row.intent} {row.tool} {row.what}"
+        title = f"{_short(row.time)} {row.kind} {row.intent} {row.tool} {row.what} {row.words}"
         dots.append(
             f'<circle class="{kind}" cx="{x:.1f}" cy="{y}" r="5"><title>{escape(title)}</title>'
             "</circle>"
