@@ -15,9 +15,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from relay.agents.tool_uses import ToolUse, UseKind
@@ -37,10 +37,6 @@ from relay.governance.trace import Trace
 Result = TypeVar("Result")
 Function = TypeVar("Function", bound=Callable[..., Any])
 Tool = TypeVar("Tool")
-#: Which files a call touches: names of parameters, or a function of the same arguments.
-Paths = str | Sequence[str] | Callable[..., Any]
-#: The methods of an object that is a tool; the first that it has is the one that is governed.
-METHODS = ("run", "execute", "invoke", "__call__")
 #: Seconds that a call waits for the gate, which has deadlines of its own.
 WAIT_MAX = 600.0
 
@@ -48,8 +44,8 @@ WAIT_MAX = 600.0
 class _Touches(TypedDict, total=False):
     """What is said of a tool: see GovernedTools.governed."""
 
-    paths: Paths | None
-    reads: Paths | None
+    paths: str | Sequence[str] | None
+    reads: str | Sequence[str]
     command: str
     name: str
 
@@ -62,126 +58,6 @@ class HookBlocked(RelayError):
     def __init__(self, refusal: Refusal, tool: str) -> None:
         super().__init__(refusal.text(tool))
         self.refusal = refusal
-        self.tool = tool
-
-
-@dataclass(frozen=True, slots=True)
-class _Touched:
-    """Says of a function's call what it does to files."""
-
-    signature: inspect.Signature
-    paths: Paths | None
-    reads: Paths | None
-    command: str
-
-    def use(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolUse:
-        """Raises TypeError for arguments that the function does not take."""
-        given = self.signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        named = given.arguments
-        reads = _texts(self.reads, named, args, kwargs)
-        if self.command:
-            return ToolUse(UseKind.EXECUTE, reads=reads, command=str(named[self.command]))
-        if self.paths is None and self.reads is None:
-            return ToolUse(UseKind.UNKNOWN, blind="it does not say which files it changes")
-        writes = _texts(self.paths, named, args, kwargs)
-        kind = UseKind.WRITE if writes else UseKind.READ if reads else UseKind.OTHER
-        return ToolUse(kind, reads=reads, writes=writes)
-
-
-def _touched(
-    function: Callable[..., Any], tool: str, paths: Paths | None, reads: Paths | None, command: str
-) -> _Touched:
-    """Raises UsageError where that cannot be told."""
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise UsageError(
-            f"{tool} is a generator, which runs after it was called",
-            hint="govern the function in it that changes files",
-        )
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"the parameters of {tool} are unknown: {error}",
-            hint="govern a function of your own that calls it",
-        ) from error
-    for one in (*_names(paths), *_names(reads), *((command,) if command else ())):
-        if one not in signature.parameters:
-            raise UsageError(
-                f"{tool} has no parameter {one!r}",
-                hint=f"it has: {', '.join(signature.parameters) or 'none'}",
-            )
-    return _Touched(signature, paths, reads, command)
-
-
-def _texts(
-    paths: Paths | None, named: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[str, ...]:
-    if paths is None:
-        return ()
-    if callable(paths):
-        return tuple(_flat(paths(*args, **kwargs)))
-    return tuple(path for name in _names(paths) for path in _flat(named[name]))
-
-
-def _names(paths: Paths | None) -> tuple[str, ...]:
-    if paths is None or callable(paths):
-        return ()
-    return (paths,) if isinstance(paths, str) else tuple(paths)
-
-
-def _flat(value: object) -> Iterable[str]:
-    """The paths in a value: one, none or several. Raises TypeError for what is no path."""
-    if value is None:
-        return
-    if isinstance(value, list | tuple | set | frozenset):
-        for one in value:
-            yield from _flat(one)
-        return
-    yield os.fsdecode(value)  # type: ignore[arg-type]
-
-
-class _Loop:
-    """An event loop in a thread of its own, for all gates of this process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
-
-    def begin(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Begin ``work``; to cancel the future cancels it."""
-        with self._lock:
-            if self._loop is None or self._pid != os.getpid():  # a fork has no threads
-                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
-                run = self._loop.run_forever
-                threading.Thread(target=run, name="relay-governance", daemon=True).start()
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The result of ``work``; what interrupts the wait ends the work."""
-        future = self.begin(work)
-        try:
-            return future.result(WAIT_MAX)
-        except BaseException:
-            future.cancel()
-            raise
-
-
-_LOOP = _Loop()
-
-
-async def _before(gate: Gate, call: GateCall) -> None:
-    """Raises HookBlocked."""
-    if call.use.reads and call.use.writes:
-        # A function sees what it reads before it writes; an agent that does both in one has not.
-        await gate.before(replace(call, use=ToolUse(UseKind.READ, reads=call.use.reads)))
-    if refusal := await gate.before(call):
-        raise HookBlocked(refusal, call.tool)
-
-
-async def _select(gate: Gate, intent_id: str) -> str:
-    return intent_context(await gate.select(intent_id), ())
 
 
 class GovernedTools:
@@ -195,17 +71,17 @@ class GovernedTools:
 
     def __init__(
         self,
-        root: str | os.PathLike[str] | None = None,
+        root: str | os.PathLike[str] = "",
         *,
         agent: str = "",
         model: str = "",
         approve: Callable[[ApprovalRequest], bool] | None = None,
     ) -> None:
-        self._folder = "" if root is None else os.path.abspath(root)
         # Inside a wrapped agent they are that agent's: its intent, what it has read, its leases.
         self._run = os.environ.get("RELAY_RUN") or f"tools-{new_ulid(_now_ms())}"
         script = os.path.basename(sys.argv[0]) if sys.argv else ""
         self._agent = agent or os.environ.get("RELAY_AGENT") or script or "python"
+        self._folder = os.path.abspath(root) if root else ""
         self._model = model
         self._approve = approve
         self._lock = threading.Lock()
@@ -219,86 +95,83 @@ class GovernedTools:
         self,
         function: Any = None,
         *,
-        paths: Paths | None = None,
-        reads: Paths | None = None,
+        paths: str | Sequence[str] | None = None,
+        reads: str | Sequence[str] = (),
         command: str = "",
         name: str = "",
     ) -> Any:
         """Put the gate around ``function``; without one, a decorator.
 
-        ``paths`` says which files a call makes, changes or deletes, ``reads`` which it reads: names
-        of parameters, or a function of the same arguments that returns paths. ``command`` names the
-        parameter with a shell's line. Without any of them a person is asked each time; ``paths=()``
-        says that no file is touched. Raises UsageError for what cannot be governed; the function
-        then raises HookBlocked where it is refused.
+        ``paths`` names the parameters with files that a call makes, changes or deletes, ``reads``
+        with those that it reads, ``command`` the one with a shell's line. Without any of them a
+        person is asked each time; ``paths=()`` says that no file is touched. Raises UsageError for
+        what cannot be governed; the function then raises HookBlocked where it is refused.
         """
         if function is None:
-            return functools.partial(
-                self.governed, paths=paths, reads=reads, command=command, name=name
-            )
-        tool = name or getattr(function, "__name__", "") or type(function).__name__
-        touched = _touched(function, tool, paths, reads, command)
+            touched = _Touches(paths=paths, reads=reads, command=command, name=name)
+            return functools.partial(self.governed, **touched)
+        tool = name or function.__name__
+        changed, read = _names(paths or ()), _names(reads)
+        signature = _signature(function, tool, {*changed, *read, *_names(command or ())})
+
+        def asked(args: Any, kwargs: Any) -> tuple[Gate | None, GateCall]:
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            seen = [[*_paths(given.arguments[one] for one in names)] for names in (read, changed)]
+            use = ToolUse(UseKind.WRITE, tuple(seen[0]), tuple(seen[1]))
+            if command:
+                use = replace(use, kind=UseKind.EXECUTE, command=str(given.arguments[command]))
+            elif paths is None and not read:
+                use = ToolUse(UseKind.UNKNOWN, blind="it does not say which files it changes")
+            elif not seen[1]:
+                use = replace(use, kind=UseKind.READ if read else UseKind.OTHER)
+            call = GateCall(tool, use, new_ulid(_now_ms()), os.getcwd(), repr((*args, kwargs)))
+            return self._gate_for(call), call
 
         @functools.wraps(function)
         def plain(*args: Any, **kwargs: Any) -> Any:
-            gate, call = self._call(tool, touched, args, kwargs)
-            if gate is None:
-                return function(*args, **kwargs)
-            _LOOP.wait(_before(gate, call))
+            gate, call = asked(args, kwargs)
+            _wait(_before(gate, call))
             try:
                 return function(*args, **kwargs)
             finally:
-                _LOOP.wait(gate.after(call))
+                _wait(_after(gate, call))
 
         @functools.wraps(function)
         async def waits(*args: Any, **kwargs: Any) -> Any:
-            gate, call = self._call(tool, touched, args, kwargs)
-            if gate is None:
-                return await function(*args, **kwargs)
-            await asyncio.wrap_future(_LOOP.begin(_before(gate, call)))
+            gate, call = asked(args, kwargs)
+            await asyncio.wrap_future(_begin(_before(gate, call)))
             try:
                 return await function(*args, **kwargs)
             finally:
-                await asyncio.wrap_future(_LOOP.begin(gate.after(call)))
+                await asyncio.wrap_future(_begin(_after(gate, call)))
 
         return waits if inspect.iscoroutinefunction(function) else plain
 
     def govern(self, tool: Tool, *, method: str = "", **touched: Unpack[_Touches]) -> Tool:
-        """Put the gate around a tool that a model calls: a function, an object, a class of objects.
+        """Put the gate around a class of tools, or one: its ``run``, else ``__call__``, or
+        ``method``.
 
-        Of an object the first of ``run``, ``execute``, ``invoke`` and ``__call__`` is governed, or
-        ``method``. What it touches stands in its attributes ``paths``, ``reads`` and ``command``
-        where it is not given, its name in ``name``. Returns a copy of the object, or a subclass of
-        the class; what was given stays as it was. The rest is as in ``governed``.
+        What it touches stands in its attributes ``paths``, ``reads``, ``command`` and ``name``
+        where it is not given. Returns the class, or a copy of the object. As ``governed`` else.
         """
-        if inspect.isroutine(tool) or isinstance(tool, functools.partial):
-            return self.governed(tool, **touched)
         kind = tool if isinstance(tool, type) else type(tool)
-        has = {name for one in kind.__mro__ for name in vars(one)}  # not what its metaclass has
-        called = method or next((one for one in METHODS if one in has), "")
-        function = getattr(kind, called, None)
-        if called not in has or not callable(function):
+        method = method or ("run" if hasattr(kind, "run") else "__call__")
+        function = inspect.getattr_static(kind, method, None)
+        if not inspect.isfunction(function):
             raise UsageError(
-                f"{kind.__name__} has no method {method or ' or '.join(METHODS)}",
+                f"{kind.__name__} has no method {method}",
                 hint="name the one that a model calls: govern(tool, method=…)",
             )
-        own = {key: getattr(kind, key) for key in _Touches.__annotations__ if hasattr(kind, key)}
-        own["name"] = str(getattr(tool, "name", "") or kind.__name__)
-        governed: Any = self.governed(function, **cast("_Touches", own | dict(touched)))
-        try:
-            make: Any = type(kind)
-            under: Any = make(kind.__name__, (kind,), {"__slots__": (), called: governed})
-            under.__module__, under.__qualname__ = kind.__module__, kind.__qualname__
-            if isinstance(tool, type):
-                return cast("Tool", under)
-            twin = copy.copy(tool)
-            twin.__class__ = under
-        except TypeError as error:
-            raise UsageError(
-                f"{kind.__name__} cannot be governed as an object: {error}",
-                hint="govern a function that calls it: governed(function, paths=…)",
-            ) from error
-        return twin
+        own = {one: getattr(tool, one) for one in _Touches.__annotations__ if hasattr(tool, one)}
+        said = cast("_Touches", {"name": kind.__name__} | own | dict(touched))
+        governed = self.governed(function, **said)
+        if isinstance(tool, type):
+            setattr(tool, method, governed)
+            return tool
+        twin, make = cast("Any", copy.copy(tool)), cast("Any", type(kind))
+        twin.__class__ = make(kind.__name__, (kind,), {"__slots__": (), method: governed})
+        return cast("Tool", twin)
 
     def select_intent(self, intent_id: str) -> str:
         """Select the intent of that id for all tools of this object.
@@ -307,7 +180,7 @@ class GovernedTools:
         Raises RelayError where it cannot be selected, which says what can.
         """
         gate = self._governing()
-        return "" if gate is None else _LOOP.wait(_select(gate, intent_id))
+        return intent_context(_wait(gate.select(intent_id))) if gate else ""
 
     def intent_rules(self, tool: str = "select_active_intent") -> str:
         """What a model is to be told at its start; ``tool`` is what it selects its intent with.
@@ -322,25 +195,20 @@ class GovernedTools:
 
     def end_turn(self) -> None:
         """Give back the files that were changed: others may change them at once."""
-        gate = self._governing()
-        if gate is not None:
-            _LOOP.wait(gate.turn_ended())
+        if gate := self._governing():
+            _wait(gate.turn_ended())
 
-    def _call(
-        self, tool: str, touched: _Touched, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Gate | None, GateCall]:
-        """The gate, if there is one, and the call as it sees it. Raises HookBlocked."""
-        use, shown = touched.use(args, kwargs), repr((*args, kwargs))
-        call = GateCall(tool, use, new_ulid(_now_ms()), os.getcwd(), shown)
+    def _gate_for(self, call: GateCall) -> Gate | None:
+        """Raises HookBlocked where the call may change something and there should be a gate."""
         try:
-            return self._governing(), call
+            return self._governing()
         except RelayError as error:
             if call.use.kind in (UseKind.READ, UseKind.OTHER):
-                return None, call
-            raise HookBlocked(engine_failed(error), tool) from error
+                return None
+            raise HookBlocked(engine_failed(error), call.tool) from error
 
     def _governing(self) -> Gate | None:
-        """The gate of the governed project, made once for each process."""
+        """The gate of the governed project, made once for each process. Raises RelayError."""
         with self._lock:
             self._folder = self._folder or os.getcwd()
             gate = self._gates.get(os.getpid())  # a fork opens the files anew
@@ -349,45 +217,106 @@ class GovernedTools:
             return gate
 
     def _opened(self, root: str) -> Gate:
-        home = Home.from_env()
+        home, run = Home.from_env(), self._run
         store = GovernanceStore.open(home)
-        asked = _Asked(self._approve) if self._approve and not os.environ.get("RELAY_RUN") else None
+        # A wrapped agent says yes to nothing itself.
+        ask = None if os.environ.get("RELAY_RUN") else self._approve
         return Gate(
             GovernedRun(
-                run=self._run,
-                agent=self._agent,
-                session=self._run,
-                root=root,
-                cwd=self._folder,
-                pid=os.getpid(),
+                *(run, self._agent, run, root, self._folder, os.getpid()),
                 model=self._model,
                 kept_out=(os.path.realpath(home.root),),
             ),
             intents=IntentsFile(root),
             store=store,
             trace=Trace(root, store),
-            approver=asked,
+            approver=_Asked(ask) if ask else None,
             now_ms=_now_ms,
         )
 
 
 class _Asked:
-    """Asks the user's own function for a person's yes."""
+    """Asks the user's own function for a person's yes. What it raises is no yes."""
 
     def __init__(self, function: Callable[[ApprovalRequest], bool]) -> None:
         self._function = function
 
     async def ask(self, request: ApprovalRequest) -> ApprovalAnswer:
-        """What it says; no, where it fails or takes too long."""
         try:
             async with asyncio.timeout(request.seconds):
                 yes = await asyncio.to_thread(self._function, request)
         except TimeoutError:
             return ApprovalAnswer(False, "", f"nobody said yes within {request.seconds:g} s")
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-            return ApprovalAnswer(False, "", f"the person could not be asked: {why}")
         return ApprovalAnswer(yes is True, "the person")
+
+
+def _signature(function: Callable[..., Any], tool: str, named: set[str]) -> inspect.Signature:
+    """Raises UsageError where it has no such parameters, or runs later than it is called."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(
+            f"{tool} is a generator, which runs after it was called",
+            hint="govern the function in it that changes files",
+        )
+    signature = inspect.signature(function)
+    if missing := sorted(map(str, named - signature.parameters.keys())):
+        raise UsageError(
+            f"{tool} has no parameter {missing[0]!r}",
+            hint=f"it has: {', '.join(signature.parameters) or 'none'}",
+        )
+    return signature
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _paths(values: object) -> Iterator[str]:
+    """All paths in values, of which each is one, none or several. Raises TypeError."""
+    if isinstance(values, str | bytes | os.PathLike):
+        yield os.fsdecode(values)
+    elif values is not None:
+        for one in cast("Sequence[object]", values):
+            yield from _paths(one)
+
+
+async def _before(gate: Gate | None, call: GateCall) -> None:
+    """Raises HookBlocked."""
+    if gate is None:
+        return
+    if call.use.reads and call.use.writes:
+        # A function sees what it reads before it writes; an agent that does both in one has not.
+        await gate.before(replace(call, use=ToolUse(UseKind.READ, reads=call.use.reads)))
+    if refusal := await gate.before(call):
+        raise HookBlocked(refusal, call.tool)
+
+
+async def _after(gate: Gate | None, call: GateCall) -> None:
+    if gate is not None:
+        await gate.after(call)
+
+
+_LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
+_LOCK = threading.Lock()
+
+
+def _begin(work: Coroutine[Any, Any, Result]) -> Future[Result]:
+    """Do ``work`` in the one loop of this process that all gates have, in a thread of its own."""
+    with _LOCK:
+        loop = _LOOPS.get(os.getpid())  # a fork has no threads
+        if loop is None:
+            loop = _LOOPS[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="relay-gate", daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(work, loop)
+
+
+def _wait(work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of ``work``, which ends when the wait does."""
+    future = _begin(work)
+    try:
+        return future.result(WAIT_MAX)
+    except BaseException:
+        future.cancel()
+        raise
 
 
 def _now_ms() -> int:
