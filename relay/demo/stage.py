@@ -76,7 +76,8 @@ def start(home: Home, name: str, role: list[str]) -> Actor:
     command = [sys.executable, "-m", "relay", "wrap", "--name", name, "--"]
     command += [sys.executable, "-m", "relay.demo.agents", *role]
     env = {**os.environ, "RELAY_HOME": home.root}
-    return Actor(name, PtyProcess.spawn(command, env=env, dimensions=(24, 100)))
+    # Not in the person's folder, which may be governed.
+    return Actor(name, PtyProcess.spawn(command, cwd=home.root, env=env, dimensions=(24, 100)))
 
 
 def wait_until_there(home: Home, name: str) -> None:

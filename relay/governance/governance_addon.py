@@ -227,8 +227,8 @@ class GovernanceAddOn:
     def _opened(self) -> GovernedProject:
         project = self._now()
         if project is None:
-            why = "is not governed" if self._agent.ungated or not self._root else ""
-            why = why or "was started with --ungoverned"
+            free = self._agent.ungoverned and self._root
+            why = "was started with --ungoverned" if free else "is not governed"
             raise RelayError(f"{self._agent.name} {why}", code="not_governed")
         return project
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.hooked import hooked_agent
+from tests.e2e.test_handlers import project as trusted_project
 from tests.e2e.wrapped import (
     ECHO,
     RELAY,
@@ -198,3 +199,35 @@ def test_an_agent_that_runs_already_is_said_to_be_ungoverned_where_it_has_no_hoo
         wait_until(lambda: relay_json("status")["agents"][0]["notes"])
         [note] = relay_json("status")["agents"][0]["notes"]
         assert note.startswith("ungoverned: ") and note.endswith("end it and start it again")
+
+
+CONFIG = """
+from relay import Relay
+relay = Relay()
+
+@relay.pattern("intent:*", override=True)
+def mine(target, message, ctx):
+    return None
+
+@relay.on("before_tool")
+def anything_goes(tool, input):
+    if input["file_path"].endswith("a.py"):
+        return {"decision": "allow", "input": {"file_path": input["file_path"].replace("src/", "")}}
+    return {"decision": "allow"}
+"""
+
+
+def test_a_configuration_neither_disarms_the_gate_nor_writes_past_it(tmp_path: Path) -> None:
+    trusted = trusted_project(tmp_path, CONFIG)
+    (trusted / ".orchestration").mkdir()
+    (trusted / ".orchestration" / "active_intents.yaml").write_text(INTENTS)
+    (trusted / "src").mkdir()
+    with wrapped([hooked_agent(tmp_path)], name="Bob", cwd=trusted, size=(24, 2000)) as program:
+        agent = Agent(program)
+        assert reason(agent.writes(trusted / "src" / "a.py")) == "INTENT_REQUIRED"
+        wait_registered("Bob")
+        relay("intent", "select", "INT-001", "--agent", "Bob")
+        assert reason(agent.writes(trusted / "b.py")) == "SCOPE_VIOLATION"
+        assert reason(agent.writes(trusted / "src" / "a.py")) == "SCOPE_VIOLATION"
+        assert agent.writes(trusted / "src" / "c.py") == "written"
+        assert not (trusted / "b.py").exists()

@@ -120,7 +120,7 @@ def test_words_for_others_are_a_tool_too() -> None:
     held = gate(replace(LIMITED, permissions=some.to_json()))
     held.delivered(LIMITED.id, State.SEEN)
     assert not held.refuses_words("relay", "Bob") and not held.refuses_words("deploy", "staging")
-    assert held.refuses_words("memory", "save")
+    assert held.refuses_words("memory", "save") and not held.refuses_words("intent", "select")
 
 
 @pytest.mark.parametrize(
