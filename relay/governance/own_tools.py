@@ -31,6 +31,7 @@ from relay.governance.governance_store import GovernanceStore
 from relay.governance.governed_paths import governed_root
 from relay.governance.intent_context import intent_context, rules
 from relay.governance.intents_file import IntentsFile
+from relay.governance.lessons import read_lessons
 from relay.governance.refusals import Refusal, engine_failed
 from relay.governance.trace import Trace
 
@@ -180,7 +181,9 @@ class GovernedTools:
         Raises RelayError where it cannot be selected, which says what can.
         """
         gate = self._governing()
-        return intent_context(_wait(gate.select(intent_id))) if gate else ""
+        if gate is None:
+            return ""
+        return intent_context(_wait(gate.select(intent_id)), read_lessons(gate.run.root))
 
     def intent_rules(self, tool: str = "select_active_intent") -> str:
         """What a model is to be told at its start; ``tool`` is what it selects its intent with.

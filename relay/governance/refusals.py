@@ -235,10 +235,11 @@ def _how_to_select(intents: Mapping[str, Intent]) -> tuple[str, ...]:
         return ("There is no intent to select: ask the person to add one.", READING)
     listed = [f"{visible(one.id)} ({visible(one.name)[:80]})" for one in can[:LISTED_MAX]]
     more = [f"and {len(can) - LISTED_MAX} more: relay intent list"] * (len(can) > LISTED_MAX)
+    id_ = visible(can[0].id)
     return (
         f"Choose the intent that your task belongs to: {'; '.join(listed + more)}",
-        f"Select it: relay intent select {visible(can[0].id)} in your shell, or a line of your own"
-        f' that is only "@intent:select {visible(can[0].id)}"',
+        f"Select it: relay intent select {id_} in your shell, by itself; or a line of your own that"
+        f' is only "@intent:select {id_}"; or your tool select_active_intent, if you have one.',
         "Then call the tool again.",
     )
 
