@@ -8,38 +8,54 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from relay.governance.command_arguments import (
+from relay.agents.tool_uses import patch_use
+from relay.governance.file_commands import (
+    FILE_PROGRAMS,
     READ,
     CommandKind,
     CommandUse,
     UnknownArguments,
+    hazard,
+    may_be_option,
     path_of,
     shown,
     unknown,
 )
-from relay.governance.command_wrappers import HARMLESS_NAMES, PYTHON, WRAPPERS
-from relay.governance.file_commands import FILE_PROGRAMS
 from relay.governance.intents import GovernanceSettings, Unknown
-from relay.governance.project_commands import BUILDS, PROJECT_PROGRAMS
-from relay.governance.shell_lines import Simple, UnreadableLine, Word, commands_of
+from relay.governance.project_commands import BUILDS, PROJECT_PROGRAMS, RUN
+from relay.governance.shell_lines import ANY, Simple, UnreadableLine, Word, commands_of
 
 __all__ = ["CommandKind", "CommandUse", "classify"]
 
-#: Paths that one line may name, commands in commands that are followed, and folders in which one
-#: command may find itself after several ``cd``.
-PATHS_MAX, NESTED_MAX, FOLDERS_MAX = 1000, 5, 8
+#: Paths that one line may name, and shells in shells that are followed.
+PATHS_MAX, NESTED_MAX = 1000, 5
 #: Where programs are that are what their names say, and where a project keeps its own.
 _SYSTEM = {"/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin", "/sbin", "/usr/sbin"}
 _PROJECT = re.compile(r"(?:.*/)?(?:\.?venv|env)/bin|(?:.*/)?node_modules/\.bin|\.|\.\.")
 #: What is written there is kept nowhere.
 _NOWHERE = {"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"}
-_VERSIONED = (
-    "node npm npx cargo rustc go java javac gcc g++ clang make cmake git pip uv ruby perl docker gh"
-    " pytest mypy ruff black deno bun dotnet swift relay"
+_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
+_ACTIVATE = re.compile(r"(?:\./)?(?:\.venv|venv|env)/bin/activate")
+#: Parts of names of variables by which programs and shells are told what to run or to read.
+_HARMFUL = (
+    r"\w*(?:PATH|PAGER|EDIT|VISUAL|HOME|SHELL|ENV|OPT|CMD|COMMAND|TMP|TEMP|IFS|LD_|DYLD|GIT|BASH|ZSH"
+    r"|ZDOT|LESS|CONF|PS\d|PROMPT|GLOB|HIST|MAIL|PYTHON|NODE|NPM|RUST|CARGO|GO|JAVA|PERL|RUBY|LIB"
+    r"|LOC|NLS|MAGIC|STTY|MALLOC|RELAY|WRAP|CC|CXX|FLAGS|MAKE|SSH|SUDO|ASK|PROXY|ARGV|FPATH|PWD"
+    r"|PLUGIN|INIT|START|HOOK|EXEC|BIN|TOOL|LOAD|AGENT|BROWSER|TERMINFO|PRE)\w*"
+)
+#: Variables that change nothing but what they say; small ones are the line's own.
+_HARMLESS_NAMES = re.compile(
+    rf"(?!{_HARMFUL}$)[A-Z][A-Z0-9_]*|(?!\w*path$)[a-z_][a-z0-9_]*|LC_\w+|NODE_ENV|PYTHONPATH"
+    r"|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE|RUST_BACKTRACE|RUST_LOG|CGO_ENABLED"
+)
+#: relay's verbs that an agent may use; the broker decides which of them it refuses.
+_RELAY = (
+    "send inbox sent cancel show history status agents intent approve govern trust allow refuse"
+    " held doctor help --help --version"
 )
 
 
@@ -56,8 +72,6 @@ def _classified(line: str, settings: GovernanceSettings, nested: int) -> Command
         commands = commands_of(line)
     except UnreadableLine as error:
         use = unknown(f"relay cannot read this line ({error})")
-    except RecursionError:
-        use = unknown("relay cannot read this line (too deep)")
     else:
         use = _Line(settings, nested).read(commands)
     return replace(use, kind=CommandKind.APPROVE, why="a person decides on it") if whole else use
@@ -68,7 +82,7 @@ def _matches(text: str, globs: Sequence[str]) -> bool:
 
 
 class _Line:
-    """Adds up what the simple commands of one line do, and in which folders they do it."""
+    """Adds up what the simple commands of one line do, and where."""
 
     def __init__(self, settings: GovernanceSettings, nested: int) -> None:
         self._settings = settings
@@ -78,101 +92,67 @@ class _Line:
         self._order = [CommandKind.READ, CommandKind.WRITE, CommandKind.RUN]
         self._order += worst if refused else reversed(worst)
         self._use = READ
-        #: Where the next command may be, relative to where the line begins; None: nobody knows.
-        self._folders: list[str] | None = [""]
-        #: Where it may be if not everything before it went well.
-        self._else: list[str] = []
+        #: Where the next command is, relative to where the line begins; None: nobody knows.
+        self._folder: str | None = ""
 
     def read(self, commands: list[Simple]) -> CommandUse:
         for at, simple in enumerate(commands):
-            after = commands[at + 1].after if at + 1 < len(commands) else ""
-            if simple.after != "&&":
-                self._both()
-            if [word.text for word in simple.words[:1]] == ["cd"]:
-                self._enter(simple, piped="|" in (simple.after, after))
+            if simple.after in (";", "&", "||") and self._folder:
+                self._folder = None  # what has led there may have failed
+            if simple.words and simple.words[0].text == "cd":
+                self._add(self._around(simple))
+                follows = commands[at + 1].after if at + 1 < len(commands) else ""
+                self._folder = self._entered(simple, follows)
                 continue
-            self._add(self._simple(simple, commands[at - 1] if at else None))
-        mine = self._use
-        count = sum(map(len, (mine.writes, mine.deletes, mine.moves, mine.trees)))
-        if count + len(mine.copies) > PATHS_MAX:
-            return unknown("it names too many files")
-        return self._use
+            use = self._simple(simple)
+            before = commands[at - 1].words[:1] if at and simple.after == "|" else []
+            if use.kind is CommandKind.UNKNOWN and before and before[0].text in ("curl", "wget"):
+                why = "it runs what comes from the network"
+                use = replace(use, kind=CommandKind.APPROVE, why=why)
+            self._add(use)
+        many = len(self._use.changed) > PATHS_MAX
+        return unknown("it names too many files") if many else self._use
 
-    # -- folders
-
-    def _both(self) -> None:
-        if self._folders is not None:
-            self._folders = list(dict.fromkeys([*self._folders, *self._else]))
-            self._else = []
-            if len(self._folders) > FOLDERS_MAX:
-                self._folders = None
-
-    def _enter(self, simple: Simple, *, piped: bool) -> None:
-        self._add(self._around(simple))
-        names = [word for word in simple.words[1:] if word.text not in ("--", "-P")]
-        sure = simple.depth == 0 and not simple.in_block and not piped and not simple.assignments
-        if self._folders is None or not sure or len(names) != 1 or not names[0].literal:
-            self._folders = None
-            return
-        name = path_of(names[0]) if names[0].text else "-"
-        up = ".." in name.split("/")
-        late = ".." in name.lstrip("./").split("/")
-        below = any(folder.strip("./") for folder in self._folders)
+    def _entered(self, simple: Simple, follows: str) -> str | None:
+        """Where a ``cd`` leads, if it is sure that what follows is there."""
+        sure = simple.depth == 0 and not simple.in_block and simple.after not in ("||", "|")
+        if self._folder is None or not sure or follows == "|" or len(simple.words) != 2:
+            return None
+        word = simple.words[1]
         # A shell goes up by the words, a path by the links: they meet where there is no link.
-        if name.startswith(("-", "+")) or (up and (below or late)):
-            self._folders = None
-            return
-        self._else = list(dict.fromkeys([*self._else, *self._folders]))
-        self._folders = [_joined(folder, name) for folder in self._folders]
-        if simple.after == "||":
-            self._both()
+        up = re.search(r"(?:^|/)\.\.(?:/|$)", self._folder + "/" + word.text.lstrip("./"))
+        if not word.literal or not word.text or word.text[0] in "-+" or up:
+            return None
+        if ".." in word.text.split("/") and self._folder:
+            return None
+        return _joined(self._folder, path_of(word))
 
     def _add(self, use: CommandUse) -> None:
-        """Add what a command does in each folder in which it may do it."""
-        kind, why = use.kind, use.why
+        """Add what a command does where it does it."""
         use = replace(use, writes=tuple(one for one in use.writes if one not in _NOWHERE))
-        if kind is CommandKind.RUN:
-            use = replace(use, folders=("",))
-        changed = (
-            *use.trees,
-            *use.writes,
-            *use.deletes,
-            *(one for pair in (*use.moves, *use.copies) for one in pair),
-        )
-        folders = self._folders
-        if folders is None:
-            if any(not one.startswith(("/", "~")) for one in changed):
-                use = unknown("nobody can tell in which folder it would write")
-                kind, why = use.kind, use.why
-                folders = []
-            else:
-                folders = [""]
-                use = replace(use, reads=())
-                if kind is CommandKind.RUN:
-                    use = unknown("nobody can tell in which folder it would build")
-                    kind, why = use.kind, use.why
-        mine = self._use
-        worse = self._order.index(kind) > self._order.index(mine.kind)
+        runs = use.kind is CommandKind.RUN
+        if self._folder is None and (runs or any(one[0] not in "/~" for one in use.changed)):
+            use = unknown("nobody can tell in which folder it would work")
+        folder, mine = self._folder or "", self._use
+        worse = self._order.index(use.kind) > self._order.index(mine.kind)
         self._use = CommandUse(
-            kind if worse else mine.kind,
-            mine.reads + (_each(use.reads, folders) if len(folders) == 1 else ()),
-            mine.writes + _each(use.writes, folders),
-            mine.deletes + _each(use.deletes, folders),
-            mine.moves + _pairs(use.moves, folders),
-            mine.copies + _pairs(use.copies, folders),
-            mine.trees + _each(use.trees, folders),
-            tuple(dict.fromkeys(mine.folders + _each(use.folders, folders))),
-            why if worse else mine.why,
+            use.kind if worse else mine.kind,
+            mine.reads + (() if self._folder is None else _each(use.reads, folder)),
+            mine.writes + _each(use.writes, folder),
+            mine.deletes + _each(use.deletes, folder),
+            mine.moves + _pairs(use.moves, folder),
+            mine.copies + _pairs(use.copies, folder),
+            mine.trees + _each(use.trees, folder),
+            (*mine.folders, *_each(use.folders, ""), *((folder,) if runs else ())),
+            use.why if worse else mine.why,
         )
 
-    # -- one command
-
-    def _simple(self, simple: Simple, before: Simple | None) -> CommandUse:
+    def _simple(self, simple: Simple) -> CommandUse:
         use = self._around(simple)
         if simple.words:
             self._add(use)
             text = " ".join(word.text for word in simple.words)
-            use = self._program(simple.words, simple, before)
+            use = self.program(simple.words, simple)
             settings = self._settings
             if _matches(text, settings.approve_commands):
                 use = replace(use, kind=CommandKind.APPROVE, why="a person decides on it")
@@ -187,7 +167,7 @@ class _Line:
         """What its redirections and assignments do."""
         use = READ
         for name, _ in simple.assignments:
-            if not HARMLESS_NAMES.fullmatch(name):
+            if not _HARMLESS_NAMES.fullmatch(name):
                 use = unknown(f"{name} changes what programs do")
         writes = []
         for word in simple.writes:
@@ -195,51 +175,43 @@ class _Line:
                 writes.append(path_of(word))
             except UnknownArguments as error:
                 use = unknown(f"it writes into a file whose name {error}")
-        if any(one.startswith("/dev/") and one not in _NOWHERE for one in writes):
-            use = unknown("it writes to a device")
         if use is READ and not _NOWHERE.issuperset(writes):
             use = CommandUse(CommandKind.WRITE)
         return replace(use, writes=tuple(writes))
 
-    def _program(
-        self, words: Sequence[Word], simple: Simple, before: Simple | None = None
-    ) -> CommandUse:
+    def program(self, words: Sequence[Word], simple: Simple) -> CommandUse:
         """What the program that ``words`` begin with does."""
         if not words or not words[0].literal or not words[0].text:
             return unknown("which program runs is only known when it is run")
         name, rest = words[0].text, words[1:]
         folder, base = posixpath.split(name)
-        own = base in BUILDS or PYTHON.fullmatch(base)
+        own = base in BUILDS or _PYTHON.fullmatch(base)
         if folder in _SYSTEM or (folder and own and _PROJECT.fullmatch(folder)):
             name = base
+        if _PYTHON.fullmatch(name):
+            name = "python"
+        known = name in FILE_PROGRAMS or name in PROJECT_PROGRAMS or name in _WRAPPERS
+        if [word.text for word in rest] == ["--version"] and (known or name in _VERSIONED):
+            return READ
         try:
             if row := FILE_PROGRAMS.get(name) or PROJECT_PROGRAMS.get(name):
-                if len(rest) == 1 and rest[0].text == "--version" and name in _VERSIONED.split():
-                    return READ
                 use = row(name, rest)
                 inputs = tuple(path_of(one) for one in simple.reads if one.literal and one.text)
                 return replace(use, reads=use.reads + inputs) if name == "cat" else use
-            if wrapper := WRAPPERS.get("python" if PYTHON.fullmatch(name) else name):
-                return wrapper(self, rest, simple, before)
+            if wrapper := _WRAPPERS.get(name):
+                return wrapper(self, rest, simple)
         except UnknownArguments as error:
             return unknown(f"{name}: {error}")
-        if [word.text for word in rest] == ["--version"] and name in _VERSIONED.split():
-            return READ
         return unknown(f"relay does not know what {shown(words[0])} changes")
 
-    # -- programs that run others
-
-    def words(self, words: Sequence[Word], simple: Simple) -> CommandUse:
-        return self._program(words, simple)
-
     def text(self, text: str) -> CommandUse:
+        """What a shell does that is given ``text``."""
         return _classified(text, self._settings, self._nested + 1)
 
 
 def _least(use: CommandUse) -> CommandKind:
     """What a command is that is said to read: what it writes is checked all the same."""
-    changed = use.writes or use.deletes or use.moves or use.copies or use.trees
-    return CommandKind.WRITE if changed else CommandKind.READ
+    return CommandKind.WRITE if use.changed else CommandKind.READ
 
 
 def _joined(folder: str, path: str) -> str:
@@ -248,9 +220,125 @@ def _joined(folder: str, path: str) -> str:
     return posixpath.join(folder, path)
 
 
-def _each(paths: tuple[str, ...], folders: list[str]) -> tuple[str, ...]:
-    return tuple(_joined(folder, path) for folder in folders for path in paths)
+def _each(paths: tuple[str, ...], folder: str) -> tuple[str, ...]:
+    return tuple(_joined(folder, path) for path in paths)
 
 
-def _pairs(paths: tuple[tuple[str, str], ...], folders: list[str]) -> tuple[tuple[str, str], ...]:
-    return tuple((_joined(one, a), _joined(one, b)) for one in folders for a, b in paths)
+def _pairs(paths: tuple[tuple[str, str], ...], folder: str) -> tuple[tuple[str, str], ...]:
+    return tuple((_joined(folder, one), _joined(folder, to)) for one, to in paths)
+
+
+# -- programs that run others
+
+_Wrapper = Callable[[_Line, Sequence[Word], Simple], CommandUse]
+_VERSIONED = {"node", "rustc", "java", "gcc", "clang", "pip", "ruby", "perl", "docker", "deno"}
+
+
+def _behind(flags: str = "(?!)", skip: int = 0) -> _Wrapper:
+    """It runs what stands behind its options and ``skip`` more words."""
+
+    def wrapper(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
+        rest = list(words)
+        while rest and may_be_option(rest[0]):
+            option = rest.pop(0)
+            if not option.literal or not re.fullmatch(flags, option.text):
+                raise UnknownArguments(f"{shown(option)} is not known here")
+        return line.program(rest[skip:], simple) if rest[skip:] else READ
+
+    return wrapper
+
+
+def _env(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
+    rest = list(words)
+    while rest and (match := re.match(r"(\w+)=", rest[0].text)):
+        if not _HARMLESS_NAMES.fullmatch(match[1]):
+            return unknown(f"{match[1]} changes what programs do")
+        rest.pop(0)
+    return _behind()(line, rest, simple)
+
+
+def _command(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
+    return READ if words and words[0].text in ("-v", "-V") else _behind()(line, words, simple)
+
+
+def _shell(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
+    """A shell: with ``-c`` and its line; everything else could run anything."""
+    if len(words) == 2 and re.fullmatch(r"-l?c", words[0].text) and words[1].literal:
+        return line.text(words[1].text)
+    return unknown("a shell runs what nobody has read")
+
+
+def _project_run(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
+    """It runs a program of the project's, known only if it builds or tests."""
+    rest = [word for word in words if word.text not in ("run", "exec", "--yes", "-y")]
+    texts = [word.text for word in rest[:2]]
+    if texts[:1] and (texts[0] in BUILDS or (_PYTHON.fullmatch(texts[0]) and "-m" in texts)):
+        return line.program(rest, simple)
+    return RUN if texts == ["sync"] else unknown("relay does not know what this changes")
+
+
+def _source(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
+    known = len(words) == 1 and words[0].literal and _ACTIVATE.fullmatch(words[0].text)
+    return RUN if known else unknown("it runs a file that nobody has read")
+
+
+def _python(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
+    if len(words) > 1 and words[0].text == "-m" and words[1].text in BUILDS:
+        return line.program(words[1:], simple)
+    return unknown("python runs code that nobody has read")
+
+
+def _xargs(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
+    """It runs a program with words that only its input has."""
+    more = (*words, Word(ANY, dynamic=True, splits=True))
+    return _behind(r"-0|-r|-n\d+|-0n\d+|-P\d+|-I\{\}")(line, more, simple)
+
+
+def _find(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
+    kept: list[Word] = []
+    rest = list(words)
+    while rest:
+        if rest[0].text not in ("-exec", "-execdir"):
+            kept.append(rest.pop(0))
+            continue
+        end = next((at for at, word in enumerate(rest) if word.text in (";", "+")), len(rest))
+        ran = [replace(one, dynamic=one.dynamic or "{}" in one.text) for one in rest[1:end]]
+        rest = rest[end + 1 :]
+        if line.program(ran, simple).kind is not CommandKind.READ:
+            return unknown("find runs a program that does not only read")
+    bad = hazard(kept, "", "delete exec execdir ok okdir fprint fprint0 fprintf fls files0-from")
+    return unknown(f"find with {bad} changes files that nobody can name") if bad else READ
+
+
+def _patch(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
+    """Codex's patches, which it takes from a shell's line, too."""
+    text = words[0].text if len(words) == 1 and words[0].literal else simple.input
+    if text is None or ANY in text or len(words) > 1:
+        raise UnknownArguments("the patch is only known when it is run")
+    use = patch_use(text)
+    kind = CommandKind.UNKNOWN if use.blind else CommandKind.WRITE
+    return CommandUse(kind, (), use.writes, use.deletes, use.moves, why=use.blind)
+
+
+def _relay(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
+    verb = words[0].text if words else ""
+    if verb not in _RELAY.split() or (verb == "intent" and hazard(words, "", "html")):
+        return unknown(f"relay {verb} is a person's".replace("  ", " "))
+    return READ
+
+
+#: Programs that run others, or other text.
+_WRAPPERS: dict[str, _Wrapper] = {
+    "env": _env,
+    "command": _command,
+    **dict.fromkeys(("exec", "builtin"), _behind()),
+    "timeout": _behind(skip=1),
+    **dict.fromkeys(("npx", "uv", "uvx", "poetry", "bundle"), _project_run),
+    **dict.fromkeys(("sh", "bash", "zsh", "dash"), _shell),
+    **dict.fromkeys(("source", "."), _source),
+    "python": _python,
+    "xargs": _xargs,
+    "find": _find,
+    "apply_patch": _patch,
+    "relay": _relay,
+}

@@ -1,32 +1,161 @@
-"""Programs that read and write files, and what a shell has built in. Pure.
+"""What programs do that read and write files, told from their arguments. Pure.
 
-Files that a program changes are told as far as its arguments name them.
+What is not known of a program (an option, an argument that is only known when it is run) makes the
+command unknown: it is never skipped.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
-from relay.governance.command_arguments import (
-    READ,
-    CommandKind,
-    CommandUse,
-    Row,
-    UnknownArguments,
-    hazard,
-    may_be_option,
-    options,
-    path_of,
-    rows,
-    shown,
-    unknown,
-)
 from relay.governance.shell_lines import ANY, Word
 
-#: Characters of a sed script that is read.
-_SCRIPT_MAX = 4000
+
+class CommandKind(StrEnum):
+    """What a line needs, from the least to the most."""
+
+    READ = "read"
+    #: Every path that it changes is known, and is checked as an edit's.
+    WRITE = "write"
+    #: It builds or tests: an intent is enough, and what is in ``writes`` is checked.
+    RUN = "run"
+    #: Nobody can tell what it changes: as the setting ``unknown`` says.
+    UNKNOWN = "unknown"
+    #: Always a person's yes.
+    APPROVE = "approve"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandUse:
+    """What one line does. Paths are relative to where it begins; ``~`` is the home folder.
+
+    They are to be checked whatever the kind is. A folder in ``deletes``, ``moves``, ``copies`` or
+    ``trees`` means all that is below it; if the second of a pair is a folder, the first one comes
+    into it.
+    """
+
+    kind: CommandKind
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    deletes: tuple[str, ...] = ()
+    moves: tuple[tuple[str, str], ...] = ()
+    copies: tuple[tuple[str, str], ...] = ()
+    #: Files that are changed, and folders in which any file may be.
+    trees: tuple[str, ...] = ()
+    #: Where something is built or tested; "" is where the line begins.
+    folders: tuple[str, ...] = ()
+    #: Why it is unknown or needs a person ("rm -r deletes whole folders"); "" otherwise.
+    why: str = ""
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Every path that it names and may change."""
+        both = (path for pair in (*self.moves, *self.copies) for path in pair)
+        return (*self.writes, *self.deletes, *self.trees, *both)
+
+
+READ = CommandUse(CommandKind.READ)
+#: What a program does: takes its name and the words behind it, raises UnknownArguments.
+Row = Callable[[str, Sequence[Word]], CommandUse]
+
+
+class UnknownArguments(ValueError):
+    """An option or argument of which nobody can tell what it does; the text says which."""
+
+
+def unknown(why: str) -> CommandUse:
+    return CommandUse(CommandKind.UNKNOWN, why=why)
+
+
+def approve(why: str) -> CommandUse:
+    return CommandUse(CommandKind.APPROVE, why=why)
+
+
+def rows(names: str, row: Row) -> dict[str, Row]:
+    """The same row for each of these programs."""
+    return dict.fromkeys(names.split(), row)
+
+
+# -- arguments
+
+
+def path_of(word: Word) -> str:
+    """The path that a word names: a ``~`` that is not the home folder's becomes ``./~``."""
+    if not word.literal or not word.text:
+        raise UnknownArguments(f"{shown(word)} is only known when it is run")
+    return word.text if word.home or not word.text.startswith("~") else "./" + word.text
+
+
+def paths_of(words: Iterable[Word]) -> tuple[str, ...]:
+    return tuple(map(path_of, words))
+
+
+def shown(word: Word) -> str:
+    """The word for people and models, shortened."""
+    text = word.text.replace(ANY, "…")
+    return repr(text if len(text) <= 40 else text[:40] + "…")
+
+
+def may_be_option(word: Word) -> bool:
+    """Whether it is one, or may become one when it is run."""
+    return word.text[:1] == "-" or (not word.literal and word.text[:1] in ("", ANY, *"*?[{"))
+
+
+def hazard(words: Iterable[Word], letters: str, names: str) -> str:
+    """The first word that is, or may be, one of these options; long ones may be shortened."""
+    for word in words:
+        if word.literal and word.text == "--":
+            break
+        if not may_be_option(word):
+            continue
+        option = word.text.partition("=")[0]
+        known = word.literal or re.match(r"--?\w", option)
+        name = option.lstrip("-")
+        long = len(option) > 2 and any(one.startswith(name) for one in names.split())
+        short = option[:2] != "--" and any(one in letters for one in word.text[1:])
+        if not known or ANY in option or long or short:
+            return shown(word)
+    return ""
+
+
+def options(
+    words: Sequence[Word], flags: str, valued: str = "", long: str = ""
+) -> tuple[set[str], list[Word]]:
+    """The options and the operands of words; an option that is not named here is unknown.
+
+    ``valued``: letters with a value. ``long``: long options, with a value only behind ``=``.
+    """
+    found: set[str] = set()
+    operands: list[Word] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, _, _ = word.text[2:].partition("=")
+        if word.literal and word.text == "--":
+            return found, [*operands, *rest]
+        if not may_be_option(word) or word.text == "-":
+            operands.append(word)
+        elif word.literal and word.text.startswith("--") and name in long.split():
+            found.add(name)
+        else:
+            letters = word.text[1:]
+            while letters and letters[0] in flags:
+                found.add(letters[0])
+                letters = letters[1:]
+            valid = not letters or (letters[0] in valued and (letters[1:] or rest))
+            if not word.literal or not valid:
+                raise UnknownArguments(f"{shown(word)} is not known here")
+            if len(letters) == 1:
+                rest.pop(0)
+    return found, operands
+
+
+# -- reading
 
 
 def _harmless(name: str, words: Sequence[Word]) -> CommandUse:
@@ -40,12 +169,9 @@ def _prints(name: str, words: Sequence[Word]) -> CommandUse:
 
 
 def _greps(name: str, words: Sequence[Word]) -> CommandUse:
-    operands = [word for word in words if not word.text.startswith("-")]
-    given = any(word.text.startswith(("-e", "-f", "--reg", "--file")) for word in words)
-    bad = hazard(words, "", "pre hostname-bin") if name == "rg" else None
-    if bad is not None:
-        return unknown(f"{name} {shown(bad)} runs another program")
-    return CommandUse(CommandKind.READ, reads=_named(operands if given else operands[1:]))
+    if bad := hazard(words, "", "pre hostname-bin") if name == "rg" else "":
+        return unknown(f"{name} {bad} runs another program")
+    return CommandUse(CommandKind.READ, reads=_named(words)[1:])
 
 
 def _named(words: Iterable[Word]) -> tuple[str, ...]:
@@ -57,313 +183,164 @@ def _reads_unless(letters: str, names: str = "") -> Row:
 
     def row(name: str, words: Sequence[Word]) -> CommandUse:
         bad = hazard(words, letters, names)
-        return READ if bad is None else unknown(f"{name} with {shown(bad)} can write files")
+        return unknown(f"{name} with {bad} can write files") if bad else READ
 
     return row
 
 
-def _at_most_one(name: str, words: Sequence[Word]) -> CommandUse:
-    """It writes into its second operand."""
-    if len(words) > 1 or not all(word.literal for word in words):
-        return unknown(f"{name} can write into its last argument")
-    return READ
+def _reads_if(plain: Callable[[Sequence[Word]], bool], why: str) -> Row:
+    return lambda name, words: READ if plain(words) else unknown(f"{name} {why}")
 
 
-def _test(name: str, words: Sequence[Word]) -> CommandUse:
-    """Comparisons of numbers evaluate names, and commands in their values, in some shells."""
+def _each_is(pattern: str) -> Callable[[Sequence[Word]], bool]:
+    return lambda words: all(one.literal and re.fullmatch(pattern, one.text) for one in words)
+
+
+def _test_is_plain(words: Sequence[Word]) -> bool:
+    """Numbers and names are evaluated in some shells, with the commands in them."""
     texts = [word.text for word in words]
-    sums = {"-eq", "-ne", "-lt", "-le", "-gt", "-ge"}
-    for at, text in enumerate(texts):
-        if text in sums and not all(one.isdecimal() for one in texts[at - 1 : at + 2 : 2]):
-            return unknown(f"{name} … {text} evaluates what is compared")
-    if any(text in ("-v", "-R", "-t") for text in texts):
-        return unknown(f"{name} with -v, -R or -t evaluates what follows")
-    return READ
+    if {"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R", "-t"} & set(texts):
+        return False
+    couples = zip(words, words[1:], strict=False)
+    unclear = any(one.dynamic and other.dynamic for one, other in couples)
+    return not (unclear or any("[" in text for text in texts) or any(one.splits for one in words))
 
 
-def _printf(name: str, words: Sequence[Word]) -> CommandUse:
-    """Its numbers are evaluated by zsh, its option by bash."""
-    if words and may_be_option(words[0]):
-        return unknown("printf with options evaluates names")
-    formed = bool(words) and words[0].literal
-    if formed and not re.search(r"%(?![-0-9.]*[sbq%])", words[0].text):
-        return READ
-    return _number(name, words[1 if formed else 0 :])
+def _printf_is_plain(words: Sequence[Word]) -> bool:
+    """Numbers are evaluated by zsh, an option by bash."""
+    known = bool(words) and words[0].literal and not may_be_option(words[0])
+    return known and re.fullmatch(r"(?:[^%]|%[-0-9.]*s|%%)*", words[0].text) is not None
 
 
-def _number(name: str, words: Sequence[Word]) -> CommandUse:
-    """Words that zsh evaluates as numbers."""
-    if all(word.text.isdecimal() for word in words):
-        return READ
-    return unknown(f"{name} evaluates its arguments")
-
-
-def _names(name: str, words: Sequence[Word]) -> CommandUse:
-    """``read`` and ``unset``, which take names of variables."""
-    plain = all(re.fullmatch(r"-r|-p|-rp|[^-\[]+", word.text) for word in words)
-    small = all(word.literal and word.text == word.text.lower() for word in words)
-    return READ if plain and small else unknown(f"{name} changes variables that programs read")
-
-
-def _set(name: str, words: Sequence[Word]) -> CommandUse:
-    plain = all(re.fullmatch(r"[-+][euxvfo]+|pipefail|errexit|nounset", one.text) for one in words)
-    return READ if plain else unknown("set changes how the shell reads")
-
-
-#: A command of sed's that writes and runs nothing, with its addresses.
 _ADDRESS = r"(?:\d+(?:~\d+)?|\$|/(?:[^/\\\n]|\\.)*/I?)"
+#: A command of sed's that writes and runs nothing, with its addresses.
 _SED = re.compile(
-    rf"\s*(?:{_ADDRESS}(?:,[+~]?{_ADDRESS})?\s*!?\s*)?"
-    r"(?:[pdqQPDnNgGhHx=]|s([/|#,@:!%+_])(?:(?!\1)[^\\\n]|\\.)*\1(?:(?!\1)[^\\\n]|\\[\s\S])*\1[gpIi\d]*"
-    r"|y/(?:[^/\\\n]|\\.)*/(?:[^/\\\n]|\\.)*/|[aic]\\?[^\n]*)\s*(?:[;\n]|$)"
+    rf"\s*(?:{_ADDRESS}(?:,[+~]?{_ADDRESS})?\s*!?\s*)?(?:[pdqD=]|s([/|#,@:!%+_])"
+    r"(?:(?!\1)[^\\\n]|\\.)*\1(?:(?!\1)[^\\\n]|\\[\s\S])*\1[gpIi\d]*)\s*(?:[;\n]|$)"
 )
 
 
-def _sed_is_plain(script: Word) -> bool:
-    if ANY in script.text or not script.literal or len(script.text) > _SCRIPT_MAX:
-        return False
-    at = 0
-    while at < len(script.text):
-        match = _SED.match(script.text, at)
-        if match is None or match.end() == at:
-            return False
-        at = match.end()
-    return True
-
-
 def _sed(name: str, words: Sequence[Word]) -> CommandUse:
-    scripts, operands, suffix, rest = [], [], None, list(words)
-    while rest:
-        word = rest.pop(0)
-        inplace = re.fullmatch(r"-[nErsuz]*i(.*)|--in-place(?:=(.*))?", word.text, re.DOTALL)
-        if not may_be_option(word):
-            operands.append(word)
-        elif word.literal and word.text in ("-e", "-ne", "-Ee", "--expression") and rest:
-            scripts.append(rest.pop(0))
-        elif word.literal and word.text.startswith("--expression="):
-            scripts.append(Word(word.text.partition("=")[2], quoted=True))
-        elif word.literal and inplace:
-            suffix = inplace[1] or inplace[2] or ""
-            if rest and rest[0].text == "" and rest[0].quoted:  # BSD's and macOS's
-                rest.pop(0)
-        elif not (
-            word.literal
-            and re.fullmatch(r"-[nErsuz]+|--(quiet|silent|regexp-extended|posix)", word.text)
-        ):
-            raise UnknownArguments(f"{shown(word)} is not known here")
-    if not scripts and operands:
-        scripts.append(operands.pop(0))
-    if not all(map(_sed_is_plain, scripts)) or not scripts:
+    in_place = [word for word in words if re.fullmatch(r"-[nEr]*i|--in-place", word.text)]
+    rest = [word for word in words if word not in in_place]
+    _, operands = options(rest, "nErsz")
+    if not operands or not operands[0].text or (in_place and sys.platform == "darwin"):
+        raise UnknownArguments("its script cannot be told")  # macOS' sed takes it for a suffix
+    script, at = operands[0], 0
+    while at < len(script.text) <= 4000 and (match := _SED.match(script.text, at)):
+        at = match.end()
+    if not script.literal or at < len(script.text):
         raise UnknownArguments("its script may write files or run commands")
-    if suffix is None:
-        return CommandUse(CommandKind.READ, reads=_named(operands))
-    if not re.fullmatch(r"[\w.~-]*", suffix) or not operands:
-        raise UnknownArguments("its backups cannot be told")
-    files = [path_of(word) for word in operands]
-    backups = [one + suffix for one in files] if suffix else []
-    return CommandUse(CommandKind.WRITE, reads=(), writes=(*files, *backups))
+    if not in_place:
+        return CommandUse(CommandKind.READ, reads=_named(operands[1:]))
+    return CommandUse(CommandKind.WRITE, writes=paths_of(operands[1:]))
 
 
 def _awk(name: str, words: Sequence[Word]) -> CommandUse:
     """Only a program that prints: nothing in it that could write a file or run a command."""
-    given, operands = options(words, "", "Fv")
-    if (
-        not operands
-        or not operands[0].literal
-        or "@" in "".join(one.text for one in given.values())
-    ):
-        raise UnknownArguments("its program is only known when it is run")
-    program = operands[0].text.replace("||", "")
+    _, operands = options(words, "", "F")
+    program = operands[0].text.replace("||", "") if operands and operands[0].literal else "@"
     if re.search(r"[>|@]|system|getline", program):
         raise UnknownArguments("its program may write files or run commands")
     return CommandUse(CommandKind.READ, reads=_named(operands[1:]))
 
 
-def _tar(name: str, words: Sequence[Word]) -> CommandUse:
-    """Only what lists an archive."""
-    lists = r"-?t[vzjJ]*f" if name == "tar" else r"-l|-Z1|-t"
-    if len(words) == 2 and re.fullmatch(lists, words[0].text) and not may_be_option(words[1]):
-        return READ
-    raise UnknownArguments("it may write any file")
-
-
-def _curl(name: str, words: Sequence[Word]) -> CommandUse:
-    """Only what it may print, or write into a file that is named."""
-    given, operands = options(
-        words,
-        "fsSLIikvg46",
-        "HXmAeuo",
-        "fail silent show-error location head include verbose insecure compressed globoff header="
-        " request= max-time= connect-timeout= user-agent= retry= output= fail-with-body",
-    )
-    target = given.get("output") or given.get("o")
-    if len(operands) != 1:
-        raise UnknownArguments("more than one address")
-    if target is None or target.text in ("-", "/dev/null"):
-        return READ
-    if re.search(r"#\d", target.text):
-        raise UnknownArguments("a name that is made of the address")
-    return CommandUse(CommandKind.WRITE, writes=(path_of(target),))
-
-
 # -- writing
+
+
+def _deletes(name: str, words: Sequence[Word]) -> CommandUse:
+    return CommandUse(CommandKind.WRITE, deletes=paths_of(options(words, "")[1]))
 
 
 def _each_file(flags: str, valued: str = "", long: str = "") -> Row:
     """It makes or changes each of its operands."""
 
     def row(name: str, words: Sequence[Word]) -> CommandUse:
-        _, operands = options(words, flags, valued, long)
-        return CommandUse(CommandKind.WRITE, writes=tuple(map(path_of, operands)))
+        return CommandUse(
+            CommandKind.WRITE, writes=paths_of(options(words, flags, valued, long)[1])
+        )
 
     return row
 
 
 def _chmod(name: str, words: Sequence[Word]) -> CommandUse:
-    mode = next((word for word in words if re.fullmatch(r"[-+=,ugoarwxXst0-7]+", word.text)), None)
-    rest = [word for word in words if word is not mode]
-    given, operands = options(rest, "RvcfhHLP", "", "recursive verbose changes silent quiet")
-    if mode is None or not operands:
+    if not words or not re.fullmatch(r"[+=,ugoarwx0-7-]+", words[0].text):
         raise UnknownArguments("its mode cannot be told")
-    paths = tuple(map(path_of, operands))
-    if given.keys() & {"R", "recursive"}:
-        return CommandUse(CommandKind.WRITE, trees=paths)
-    return CommandUse(CommandKind.WRITE, writes=paths)
+    return CommandUse(CommandKind.WRITE, writes=paths_of(options(words[1:], "vcf")[1]))
 
 
 def _rm(name: str, words: Sequence[Word]) -> CommandUse:
-    longs = "recursive force verbose interactive dir one-file-system no-preserve-root"
-    given, operands = options([one for one in words if one.literal], "rRfivIdx", "", longs)
-    operands += [one for one in words if not one.literal]
-    deep = bool(given.keys() & {"r", "R", "recursive"})
-    wide = [word for word in operands if _wide(word)]
-    deletes = tuple(path_of(word) for word in operands if word.literal and word.text)
-    if "no-preserve-root" in given or (deep and wide):
-        kind, why = CommandKind.APPROVE, "rm -r deletes whole folders"
-    elif not all(word.literal for word in operands):
-        kind, why = CommandKind.UNKNOWN, "what rm deletes is only known when it is run"
-    else:
-        kind, why = CommandKind.WRITE, ""
-    return CommandUse(kind, deletes=deletes, why=why)
+    unclear = [word for word in words if not word.literal]
+    longs = "recursive force verbose dir"
+    given, operands = options([one for one in words if one.literal], "rRfivd", "", longs)
+    deep = given & {"r", "R", "recursive"}
+    deletes = paths_of(operands)
+    if deep and (unclear or any(word.home or _wide(word.text) for word in operands)):
+        return CommandUse(CommandKind.APPROVE, deletes=deletes, why="rm -r deletes whole folders")
+    if unclear:
+        why = "what rm deletes is only known when it is run"
+        return CommandUse(CommandKind.UNKNOWN, deletes=deletes, why=why)
+    return CommandUse(CommandKind.WRITE, deletes=deletes)
 
 
-def _wide(word: Word) -> bool:
-    """It names a folder that holds much, or nobody knows what."""
-    path = posixpath.normpath(word.text or ".")
-    return not word.literal or word.home or path in (".", "..") or path.startswith(("/", "../"))
+def _wide(path: str) -> bool:
+    """A folder that holds much, or lies elsewhere."""
+    path = posixpath.normpath(path)
+    return path in (".", "..") or path.startswith(("/", "../"))
 
 
-def _deletes(flags: str, long: str = "") -> Row:
-    def row(name: str, words: Sequence[Word]) -> CommandUse:
-        _, operands = options(words, flags, "", long)
-        return CommandUse(CommandKind.WRITE, deletes=tuple(map(path_of, operands)))
-
-    return row
-
-
-def pairs(given: dict[str, Word], operands: Sequence[Word]) -> tuple[tuple[str, str], ...]:
-    """From where to where ``mv``, ``cp`` and ``ln`` bring what."""
-    paths = [path_of(word) for word in operands]
-    target = given.get("t") or given.get("target-directory")
-    if target is not None:
-        folder = path_of(target)
-    elif len(paths) == 2 and not paths[1].endswith("/"):
-        return ((paths[0], paths[1]),)
-    elif len(paths) < 2:
+def pairs(operands: Sequence[Word]) -> tuple[tuple[str, str], ...]:
+    """From where to where ``mv`` and ``cp`` bring what."""
+    if len(operands) < 2:
         raise UnknownArguments("two names are needed")
-    else:
-        folder = paths.pop()
-    return tuple(
-        (one, posixpath.join(folder, posixpath.basename(one.rstrip("/")))) for one in paths
-    )
-
-
-def _itself(given: dict[str, Word], operands: Sequence[Word]) -> tuple[str, ...]:
-    """The target, where an option says that nothing comes into it even if it is a folder."""
-    exact = given.keys() & {"T", "n", "h", "no-target-directory"} and operands
-    return (path_of(operands[-1]),) if exact else ()
+    *sources, to = paths_of(operands)
+    if len(sources) == 1 and not to.endswith("/"):
+        return ((sources[0], to),)
+    return tuple((one, posixpath.join(to, posixpath.basename(one.rstrip("/")))) for one in sources)
 
 
 def _mv(name: str, words: Sequence[Word]) -> CommandUse:
-    longs = "force interactive no-clobber verbose update no-target-directory target-directory="
-    given, operands = options(words, "fivnuTh", "t", longs)
-    exact = _itself(given, operands)
-    return CommandUse(CommandKind.WRITE, writes=exact, moves=pairs(given, operands))
+    return CommandUse(CommandKind.WRITE, moves=pairs(options(words, "fivnu", "", "force")[1]))
 
 
 def _cp(name: str, words: Sequence[Word]) -> CommandUse:
-    longs = "force interactive no-clobber verbose update no-target-directory target-directory="
-    longs += " recursive archive preserve no-dereference dereference"
-    given, operands = options(words, "fivnupPHLdxTaRrc", "t", longs)
-    exact = _itself(given, operands)
-    return CommandUse(CommandKind.WRITE, writes=exact, copies=pairs(given, operands))
-
-
-def _ln(name: str, words: Sequence[Word]) -> CommandUse:
-    longs = "symbolic force no-dereference verbose relative no-target-directory target-directory="
-    given, operands = options(words, "sfnvTirFh", "t", longs)
-    if len(operands) == 1 and not given.keys() & {"t", "target-directory"}:
-        operands = [*operands, Word(posixpath.basename(operands[0].text.rstrip("/")) or ".")]
-    linked = pairs(given, operands)
-    soft = given.keys() & {"s", "symbolic"}
-    # A hard link is another way to write into the file itself.
-    writes = () if soft else tuple(source for source, _ in linked)
-    exact = _itself(given, operands)
-    return CommandUse(CommandKind.WRITE, writes=(*writes, *exact), copies=linked)
-
-
-def _dd(name: str, words: Sequence[Word]) -> CommandUse:
-    paths = []
-    for word in words:
-        key, equals, value = word.text.partition("=")
-        if not equals or not word.literal:
-            raise UnknownArguments(f"{shown(word)} is not known here")
-        if key == "of":
-            paths.append(path_of(Word(value, quoted=True)))
-    return CommandUse(CommandKind.WRITE, writes=tuple(paths))
+    longs = "force recursive archive preserve"
+    return CommandUse(CommandKind.WRITE, copies=pairs(options(words, "fivnupaRr", "", longs)[1]))
 
 
 #: Programs that read and write files.
 FILE_PROGRAMS: dict[str, Row] = {
     **rows(
-        "echo true false : ls dir vdir stat du df pwd basename dirname realpath readlink which"
-        " whoami id groups seq sleep md5sum sha1sum sha224sum sha256sum sha384sum sha512sum"
-        " cksum sum b2sum base32 wc cut tr paste join comm cmp diff rev fold expand"
-        " unexpand od hexdump strings jq wait jobs uname uptime free"
-        " nproc ps pgrep getconf locale tty ulimit umask type printenv column cal numfmt",
+        "echo true false : ls stat du df pwd basename dirname realpath readlink which whoami id"
+        " seq sleep md5sum sha1sum sha256sum wc cut tr paste join comm cmp diff rev fold od"
+        " hexdump strings jq uname ps pgrep type printenv column wait",
         _harmless,
     ),
     **rows("cat head tail nl tac", _prints),
     **rows("grep egrep fgrep rg", _greps),
-    **rows("test [ [[", _test),
-    "printf": _printf,
-    **rows("exit return break continue shift", _number),
-    **rows("read unset", _names),
-    "set": _set,
+    **rows("test [ [[", _reads_if(_test_is_plain, "may evaluate what it is given")),
+    "printf": _reads_if(_printf_is_plain, "may evaluate what it is given"),
+    **rows("exit break continue", _reads_if(_each_is(r"\d+"), "may evaluate what it is given")),
+    "read": _reads_if(_each_is(r"-r|(?!\w*path$)[a-z_]+"), "changes what programs heed"),
+    "set": _reads_if(_each_is(r"[-+][euxo]+|pipefail"), "changes how the shell reads"),
     "sort": _reads_unless("oT", "output compress-program temporary-directory"),
-    "base64": _reads_unless("o", "output"),
-    "shuf": _reads_unless("o", "output"),
     "tree": _reads_unless("oR", "output"),
     "file": _reads_unless("C", "compile"),
     "date": _reads_unless("s", "set"),
     "fd": _reads_unless("xX", "exec exec-batch"),
-    "yq": _reads_unless("is", "inplace in-place split-exp"),
-    **rows("uniq xxd", _at_most_one),
+    "base64": _reads_unless("o", "output"),
+    "uniq": _reads_if(
+        lambda words: not words or words[0].text == "-c" and not words[1:], "may write"
+    ),
     "sed": _sed,
-    **rows("awk gawk mawk", _awk),
-    **rows("tar unzip", _tar),
-    "curl": _curl,
-    "touch": _each_file("acmh", "rdt", "no-create reference= date= time="),
-    "mkdir": _each_file("pv", "m", "parents verbose mode="),
-    "tee": _each_file("aip", "", "append ignore-interrupts"),
-    "truncate": _each_file("co", "sr", "no-create size= reference="),
-    "sponge": _each_file("a"),
+    "awk": _awk,
+    "touch": _each_file("acmh"),
+    "mkdir": _each_file("pv", "m", "parents verbose"),
+    "tee": _each_file("a", "", "append"),
+    "truncate": _each_file("c", "s", "size"),
     "chmod": _chmod,
     "rm": _rm,
-    "unlink": _deletes(""),
-    "rmdir": _deletes("pv", "ignore-fail-on-non-empty parents verbose"),
+    **rows("unlink rmdir", _deletes),
     "mv": _mv,
     "cp": _cp,
-    "ln": _ln,
-    "dd": _dd,
 }

@@ -16,12 +16,9 @@ LINE_MAX, DEPTH_MAX = 256 * 1024, 12
 _ENDS = " \t\n;&|<>()"
 #: What may stand between ``${`` and ``}``: nothing that assigns, indirects or is evaluated again.
 _EXPANSION = re.compile(r"#?(?:\w+|[?#@*$!-])(?:(?::?[-+?]|%%?|##?)[\w ./,:@%+=*-]*)?")
-#: No names: their values would be evaluated, and may have commands in them.
-_ARITHMETIC = re.compile(r"[ \d+*/%<>!-]*")
 _PARAMETER = re.compile(r"\w+|[?#@*$!-]")
-_OPERATOR = re.compile(r"\d*(<<<|<<-?|<>|<&|<|&>>?|>>|>\||>&|>)")
+_OPERATOR = re.compile(r"\d*(<<<|<<|<|&>>?|>>|>\||>&|>)")
 _NUMBERED = re.compile(r"\d+[<>]|&>")
-_NAME = re.compile(r"\w+")
 #: Words that stand before a command, and are none.
 _BEFORE = {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "time"}
 _AFTER = {"fi", "done", "}"}
@@ -40,8 +37,10 @@ class Word:
     text: str
     #: Unquoted ``* ? [ {`` stand in it, so it may be other words, and several.
     glob: bool = False
-    #: A part of it is only known when it is run; where that was unquoted, it may be many words.
+    #: A part of it is only known when it is run.
     dynamic: bool = False
+    #: That part is not in quotes, so it may be several words.
+    splits: bool = False
     #: It stands at least partly in quotes, so it is no keyword.
     quoted: bool = False
     #: It begins with a ``~`` that is the home folder.
@@ -64,7 +63,8 @@ class Simple:
     reads: list[Word] = field(default_factory=list)
     #: What ``<<`` and ``<<<`` give it to read; None without.
     input: str | None = None
-    #: What stood before it: "" (the first), ``;``, ``&``, ``&&``, ``||``, ``|``, ``(`` or ``)``.
+    #: What stood before it: "" (the first), ``;``, ``&``, ``&&``, ``||`` or ``|``; of the first one
+    #: in a subshell or a substitution: before that.
     after: str = ""
     #: How deep in subshells it stands; 0 for the shell that the line is given to.
     depth: int = 0
@@ -78,10 +78,8 @@ class Simple:
 
 def commands_of(line: str) -> list[Simple]:
     """Every simple command of ``line``, also those in substitutions and subshells, in its order."""
-    if len(line) > LINE_MAX:
-        raise UnreadableLine("it is too long")
-    if "\0" in line:
-        raise UnreadableLine("a character that no shell takes")
+    if len(line) > LINE_MAX or "\0" in line:
+        raise UnreadableLine("it is no line that a shell takes")
     found: list[Simple] = []
     _Reader(line, found, 0).read_list("")
     return found
@@ -90,30 +88,26 @@ def commands_of(line: str) -> list[Simple]:
 class _Reader:
     """Reads one text. ``found`` is filled with the commands of this and of all that are in it."""
 
-    def __init__(self, text: str, found: list[Simple], depth: int) -> None:
+    def __init__(self, text: str, found: list[Simple], depth: int, after: str = "") -> None:
         if depth > DEPTH_MAX:
             raise UnreadableLine("commands in commands too deep")
         self._text = text
         self._at = 0
         self._found = found
         self._depth = depth
+        self._after = after
         self._block = 0
-        self._pending: list[tuple[Simple, str, bool, bool]] = []
+        #: Here-documents whose text begins on the next line, their ends, whether these are quoted.
+        self._pending: list[tuple[Simple, str, bool]] = []
 
     def read_list(self, until: str) -> None:
         """Read commands up to ``until``, which is "" or ``)``."""
-        after = "" if self._depth == 0 else "("
-        current = self._new(after)
+        current = self._new(self._after)
         while True:
             self._skip_blanks()
             char = self._peek()
-            if char == "":
-                if until or self._pending or self._block:
-                    raise UnreadableLine("something that is not closed")
-                self._finish(current)
-                return
-            if char == until:
-                if self._pending or self._block:
+            if char in ("", until):
+                if char != until or self._pending or self._block:
                     raise UnreadableLine("something that is not closed")
                 self._at += 1
                 self._finish(current)
@@ -132,6 +126,7 @@ class _Reader:
                 self._word_of(current)
 
     def _new(self, after: str) -> Simple:
+        self._after = after
         return Simple(after=after, depth=self._depth, in_block=self._block > 0)
 
     def _finish(self, current: Simple) -> None:
@@ -140,27 +135,26 @@ class _Reader:
 
     def _next(self, current: Simple) -> Simple:
         """End ``current`` at an operator, and begin the next one."""
-        for operator in ("&&", "||", "|&", ";;", ";&", "\n", ";", "&", "|"):
-            if self._text.startswith(operator, self._at):
-                break
-        if operator in (";;", ";&"):
-            raise UnreadableLine("case")
-        self._at += len(operator)
-        if operator == "&" and self._peek() in ("|", "!"):
-            raise UnreadableLine("&" + self._peek())
+        operator = self._text[self._at]
+        self._at += 1
+        if operator in "&|" and self._peek() == operator:
+            operator *= 2
+            self._at += 1
+        if operator in (";", "&", "|") and self._peek() in ("&", "|", ";", "!"):
+            raise UnreadableLine(operator + self._peek())
         self._finish(current)
         if operator == "\n":
             self._bodies()
-        return self._new({"\n": ";", "|&": "|"}.get(operator, operator))
+            operator = ";"
+        return self._new(operator)
 
     def _subshell(self, current: Simple) -> Simple:
         if not current.empty or self._text.startswith("((", self._at):
             raise UnreadableLine("a parenthesis in a command")
         self._at += 1
         self._inner(")")
-        self._skip_blanks()
         self._nothing_behind("a parenthesis")
-        return self._new(")")
+        return self._new(current.after)
 
     def _nothing_behind(self, what: str) -> None:
         self._skip_blanks()
@@ -171,7 +165,7 @@ class _Reader:
         """Read the commands of a subshell or a substitution that begins here."""
         if self._pending:
             raise UnreadableLine("a here-document before a substitution")
-        reader = _Reader(self._text, self._found, self._depth + 1)
+        reader = _Reader(self._text, self._found, self._depth + 1, self._after)
         reader._at = self._at  # the same text, further on
         reader.read_list(until)
         self._at = reader._at
@@ -191,36 +185,33 @@ class _Reader:
                 self._nothing_behind(word.text)
                 return
             if plain and word.text == "for":
-                self._for()
+                self._for(current)
                 return
             if plain and word.text in ("case", "select", "function", "coproc", "repeat", "foreach"):
                 raise UnreadableLine(word.text)
         if not current.words:
             name, equals, _ = word.text.partition("=")
-            if equals and _NAME.fullmatch(name.removesuffix("+")):
+            if equals and re.fullmatch(r"\w+\+?", name):
                 current.assignments.append((name.removesuffix("+"), word))
                 return
-        if self._peek() == "(":
-            raise UnreadableLine("a parenthesis in a word")
         current.words.append(word)
 
-    def _for(self) -> None:
+    def _for(self, current: Simple) -> None:
         """Skip ``NAME in WORDS`` up to the separator; what is substituted in it is read."""
         self._skip_blanks()
-        if not _NAME.fullmatch(self._word().text):
-            raise UnreadableLine("for")
+        name = self._word()
+        current.assignments.append((name.text, name))
         self._skip_blanks()
-        if self._peek() not in ";\n":
-            if self._word().text != "in":
+        if self._word().text != "in":
+            raise UnreadableLine("for")
+        while self._skip_blanks() and self._peek() not in ("", ";", "\n"):
+            if not self._word().text:
                 raise UnreadableLine("for")
-            while self._skip_blanks() and self._peek() not in ("", ";", "\n"):
-                if not self._word().text:
-                    raise UnreadableLine("for")
         self._block += 1
 
     def _word(self) -> Word:
         text: list[str] = []
-        glob = dynamic = quoted = home = False
+        glob = dynamic = splits = quoted = home = False
         begin = self._at
         while (char := self._peek()) and char not in _ENDS:
             first = self._at == begin
@@ -242,21 +233,22 @@ class _Reader:
                     text.append(escaped)
                     quoted = True
             elif char in "$`":
-                dynamic |= self._expansion(char, text, in_quotes=False)
+                splits |= self._expansion(char, text, "")
             else:
                 home |= first and char == "~"
                 # The last ones are globs, or the place of a command, in zsh.
-                glob |= char in "*?[{^#" or (first and char == "=")
+                glob |= char in "*?[^#" or (first and char == "=")
+                glob |= char == "{" and self._peek() != "}"
                 text.append(char)
         if self._peek() == "(":
             raise UnreadableLine("a parenthesis in a word")
         if self._pending and "\n" in self._text[begin : self._at]:
             raise UnreadableLine("a here-document before a line that goes on")
         word = "".join(text)
-        if word in ("[", "[[", "{", "{}"):
+        if word in ("[", "[[", "{"):
             glob = False
         dynamic |= home and word != "~" and not word.startswith("~/")
-        return Word(word, glob, dynamic, quoted, home)
+        return Word(word, glob, dynamic or splits, splits, quoted, home)
 
     def _double_quoted(self, text: list[str]) -> bool:
         dynamic = False
@@ -268,27 +260,20 @@ class _Reader:
                 text.append(self._peek().strip("\n"))
                 self._at += 1
             elif char in "$`":
-                dynamic |= self._expansion(char, text, in_quotes=True)
+                dynamic |= self._expansion(char, text, '"|)/')
             else:
                 text.append(char)
         raise UnreadableLine("a quote that is not closed")
 
-    def _expansion(self, char: str, text: list[str], *, in_quotes: bool) -> bool:
-        """Read what ``$`` or a backtick begins; whether it is more than the character itself."""
+    def _expansion(self, char: str, text: list[str], ends: str) -> bool:
+        """Read what ``$`` begins; whether it is more than the character itself.
+
+        ``ends``: what a ``$`` may stand before, besides blanks, and mean itself.
+        """
         rest = self._text
-        if char == "`":
-            end = rest.find("`", self._at)
-            inside = rest[self._at : end]
-            if end < 0 or "\\" in inside:
-                raise UnreadableLine("backticks")
-            _Reader(inside, self._found, self._depth + 1).read_list("")
-            self._at = end + 1
-        elif rest.startswith("((", self._at):
-            end = rest.find("))", self._at)
-            if end < 0 or not _ARITHMETIC.fullmatch(rest[self._at + 2 : end]):
-                raise UnreadableLine("arithmetic")
-            self._at = end + 2
-        elif rest.startswith("(", self._at):
+        if char == "`" or rest.startswith(("((", "[", "'"), self._at):
+            raise UnreadableLine("backticks, a sum or a quote behind $")
+        if rest.startswith("(", self._at):
             self._at += 1
             self._inner(")")
         elif rest.startswith("{", self._at):
@@ -296,17 +281,11 @@ class _Reader:
             if end < 0 or not _EXPANSION.fullmatch(rest[self._at + 1 : end]):
                 raise UnreadableLine("${…}")
             self._at = end + 1
-        elif rest.startswith(("'", '"'), self._at) and not in_quotes:
-            raise UnreadableLine("$ before a quote")
-        elif rest.startswith("[", self._at):
-            raise UnreadableLine("$[")
         elif name := _PARAMETER.match(rest, self._at):
             self._at = name.end()
             if self._peek() == "[":
                 raise UnreadableLine("an index")
-            text.append("0" if name[0] in "?#" else ANY)  # a number, whatever it is
-            return True
-        elif self._peek() in ("", " ", "\t", "\n") or (in_quotes and self._peek() in '"|)/'):
+        elif self._peek() in ("", " ", "\t", "\n", *ends):
             text.append(char)
             return False
         else:
@@ -321,66 +300,43 @@ class _Reader:
         if operator in ("<", ">") and self._peek() == "(":
             self._at += 1
             self._inner(")")
-            current.words.append(Word(ANY, dynamic=True))
+            current.words.append(Word(ANY, dynamic=True, splits=True))
             return
-        if self._peek() in ("!", "|", "&", "(", "<", ">"):
+        if self._peek() in ("!", "|", "&", "(", "<", ">", "-"):
             raise UnreadableLine(operator + self._peek())
         self._skip_blanks()
         before = self._at
         word = self._word()
         if self._at == before:
             raise UnreadableLine("a redirection to nothing")
-        if operator in ("<<", "<<-"):
+        if operator == "<<":
             if not word.literal:
                 raise UnreadableLine("the end of a here-document")
-            self._pending.append((current, word.text, word.quoted, operator == "<<-"))
+            self._pending.append((current, word.text, word.quoted))
             current.input = ""
         elif operator == "<<<":
             current.input = word.text
         elif operator == "<":
             current.reads.append(word)
-        elif operator == "<&" or (operator == ">&" and re.fullmatch(r"\d+-?|-", word.text)):
-            if not re.fullmatch(r"\d+-?|-", word.text):
-                raise UnreadableLine(operator)
-        else:
+        elif operator != ">&" or not re.fullmatch(r"\d+", word.text):
             current.writes.append(word)
 
     def _bodies(self) -> None:
         """Read the here-documents that were announced on the line that has just ended."""
-        for simple, end, quoted, tabs in self._pending:
+        for simple, end, quoted in self._pending:
             lines: list[str] = []
-            while True:
-                if self._at >= len(self._text):
-                    raise UnreadableLine("a here-document that is not closed")
-                stop = self._end_of_line()
-                line = self._text[self._at : stop]
-                self._at = stop + 1
-                line = line.lstrip("\t") if tabs else line
-                if line == end:
-                    break
-                # Some shells end it here, too, or read on behind the backslash.
-                if line.strip().startswith(end or ")") or (not quoted and line.endswith("\\")):
-                    raise UnreadableLine("the end of a here-document")
+            while (line := self._text[self._at : self._end_of_line()]) != end:
+                self._at = self._end_of_line() + 1
+                # Some shells end it here, too, or read on behind a backslash.
+                ends = line.strip().startswith(end or ")") or self._at > len(self._text)
+                if ends or (not quoted and re.search(r"`|\$\(|\\$", line)):
+                    raise UnreadableLine("a here-document with commands, or without its end")
                 lines.append(line)
-            body = "\n".join(lines)
-            simple.input = body if quoted else self._expanded(body)
+            self._at = min(self._end_of_line() + 1, len(self._text))
+            simple.input = "\n".join(lines)
+            if not quoted and re.search(r"[$\\]", simple.input):
+                simple.input = ANY
         self._pending = []
-        self._at = min(self._at, len(self._text))
-
-    def _expanded(self, body: str) -> str:
-        """A here-document's text, in which the shell runs substitutions."""
-        reader = _Reader(body, self._found, self._depth + 1)
-        text: list[str] = []
-        while char := reader._peek():
-            reader._at += 1
-            if char == "\\" and reader._peek() in ("$", "`", "\\"):
-                text.append(reader._peek())
-                reader._at += 1
-            elif char in "$`":
-                reader._expansion(char, text, in_quotes=True)
-            else:
-                text.append(char)
-        return "".join(text)
 
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]

@@ -31,7 +31,20 @@ COMMANDS = st.sampled_from(
         *("sed", "sed -n", "sed -i", "tee", "touch", "mkdir -p", "rmdir", "xargs", "bash -c"),
         *("sh -c", "eval", "env", "command", "cd sub", "cd ..", "cd", "test", "[", "[[", "grep"),
         *("head", "ln -s", "ln", "true", "false", "printf", "export", "set", "exec", "read x"),
-        *("for i in a b.txt; do", "done", "if", "then", "fi", "while", "{", "}", "! true", "x=a"),
+        *(
+            "for PATH in .; do",
+            "read PATH <<< .",
+            "for i in a b.txt; do",
+            "done",
+            "if",
+            "then",
+            "fi",
+            "while",
+            "{",
+            "}",
+            "! true",
+            "x=a",
+        ),
         *(
             "(",
             "! cd sub",
@@ -142,6 +155,8 @@ def test_nothing_changes_but_what_is_told(line: str) -> None:
             (folder / "sub").mkdir(parents=True)
             for name in ("a", "b.txt", "-ob.txt", "sub/a", "sub/b.txt"):
                 (folder / name).write_text(f"x {name}\n")
+            (folder / "ls").write_text("echo x > new\n")
+            (folder / "ls").chmod(0o700)
             (folder / "link").symlink_to("sub")
             told = told_paths(use, folder, top)
             before = snapshot(top)

@@ -368,7 +368,7 @@ def test_a_folder_is_all_that_is_in_it(project: Project) -> None:
     project.write("src/secret/key", "")
     refusal = bob.asks(ToolUse(UseKind.DELETE, deletes=("src",)))
     assert refusal is not None and '"src/secret' in refusal.error
-    assert reason(bob.runs("chmod -R a+r src")) is Reason.SCOPE_VIOLATION
+    assert reason(bob.runs("git restore src")) is Reason.SCOPE_VIOLATION
 
 
 def test_a_build_works_in_the_project_and_a_guessing_tool_on_files_that_are_there(
