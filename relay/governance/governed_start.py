@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from relay.agents.known_agents import HOOK_CODECS
 from relay.agents.launch import SKILL_SHELL, TOOL_EVENTS
 from relay.config.manifest import Known
 from relay.core.errors import RelayError
@@ -48,6 +49,8 @@ def why_not(kind: str, data: Mapping[str, Any]) -> str:
         return str(data["ungated"])
     if kind == "command":  # ``codex exec``, ``claude mcp``
         return "what is no conversation in this terminal gets no hooks"
+    if kind in HOOK_CODECS:
+        return "it was started before that, without the hooks by which relay refuses writes"
     return f"{kind or 'it'} has no hooks by which relay could refuse its writes"
 
 

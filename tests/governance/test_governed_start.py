@@ -20,7 +20,7 @@ def test_an_agent_is_asked_around_its_calls_whatever_the_configuration_has() -> 
     ("kind", "data", "why"),
     [
         ("claude", BOTH, ""),
-        ("claude", {"gates": ["BeforeTool"]}, "claude has no hooks"),
+        ("claude", {"gates": ["BeforeTool"]}, "started before that"),
         ("claude", {"ungated": "hooks are off"}, "hooks are off"),
         ("gemini", {"ungated": "no file; docs/agents/gemini.md says how"}, "gemini.md says how"),
         ("codex", {"degraded": "too old", "ungated": "too old"}, "too old"),
