@@ -12,19 +12,14 @@ import stat
 #: The folder that makes a project a governed one (relay.governance.intents has it, too, but reads
 #: more).
 FOLDER = ".orchestration"
-#: Folders that agents write in by no tool, wherever in the project they are.
-PROTECTED_FOLDERS = (FOLDER, ".git")
-#: Files, by the ends of their paths, that could turn an agent's hooks off.
-PROTECTED_FILES = (
-    ".claude/settings.json",
-    ".claude/settings.local.json",
-    ".codex/config.toml",
-    ".codex/hooks.json",
-    ".gemini/settings.json",
-    ".qwen/settings.json",
-    "opencode.json",
-    "opencode.jsonc",
+#: Folders that agents write in by no tool, wherever in the project they are: the rules, the
+#: repository itself, and what agents take hooks, settings, skills and plugins from, which run
+#: without being asked about.
+PROTECTED_FOLDERS = frozenset(
+    (FOLDER, ".git", ".claude", ".codex", ".gemini", ".qwen", ".opencode", ".agents")
 )
+#: Files, by name, that are as good as those.
+PROTECTED_FILES = (".mcp.json", "opencode.json", "opencode.jsonc")
 _SHARED = ("/", "/tmp", "/var/tmp", "/private/tmp", "/private/var/tmp")
 _OF_A_PROCESS = ("/proc/", "/dev/fd/")
 
@@ -96,7 +91,5 @@ def real_places(path: str, cwd: str, *, follow: bool = True) -> tuple[str, ...]:
 
 def protected(relative: str) -> bool:
     """Whether no agent writes there, whatever its intent. Case never makes a difference."""
-    folded = relative.casefold()
-    if not set(folded.split("/")).isdisjoint(PROTECTED_FOLDERS):
-        return True
-    return any(f"/{folded}".endswith(f"/{one}") for one in PROTECTED_FILES)
+    names = relative.casefold().split("/")
+    return names[-1] in PROTECTED_FILES or not set(names).isdisjoint(PROTECTED_FOLDERS)

@@ -126,8 +126,8 @@ def protected_file(path: str) -> Refusal:
     """A file that no intent opens."""
     return Refusal(
         Reason.PROTECTED_FILE,
-        f'"{visible(path)}" is written by people only, whatever the intent: it holds the rules that'
-        " agents work under, or what their repository is made of.",
+        f'"{visible(path)}" is written by people only, whatever the intent: it is of the rules and'
+        " settings that agents work under, or of the repository itself.",
         (
             "Ask the person to make the change.",
             "For git, use git itself; for a status, relay intent; for a lesson, @intent:learn",

@@ -73,7 +73,10 @@ def test_what_is_no_path_is_said(path: str) -> None:
         ("sub/opencode.json", True),
         (".github/workflows/ci.yml", False),
         ("src/opencode.json.py", False),
-        (".claude/commands/a.md", False),
+        ("sub/.claude/skills/a/SKILL.md", True),
+        (".opencode/plugin/a.js", True),
+        (".mcp.json", True),
+        ("docs/claude/a.md", False),
     ],
     ids=lambda value: str(value)[-20:],
 )
