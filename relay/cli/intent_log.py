@@ -72,7 +72,7 @@ def _log(options: Any) -> int:
         raise UsageError("--html writes a page and --json prints", hint="leave one of them out")
     if options.html:
         # Else an agent could write with it what the gate keeps it from.
-        check_person(home, "writes the page of what was done")
+        check_person(home, "write the page of what was done")
         _check_target(options.html)
     with closing(GovernanceStore.open(home)) as store:
         trace = Trace(root, store)
