@@ -73,10 +73,12 @@ def _init_governed(options: Options) -> int:
         if governed_root(root) != root:
             if made:
                 os.rmdir(folder)
+            why = "it is your home folder, or one that others share"
+            if not made:
+                why = f"its {FOLDER} is there, and is no folder of yours"
             raise RelayError(
-                f"{root} cannot be governed: it is your home folder or one that others share, or"
-                f" its {FOLDER} is no folder of yours",
-                hint="change to the folder of a project",
+                f"{root} cannot be governed: {why}",
+                hint="change to the folder of a project" if made else f"look at {folder}",
             )
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(path, flags, 0o644), "w", encoding="utf-8") as file:
@@ -94,8 +96,9 @@ def _init_governed(options: Options) -> int:
         output.as_json({"path": path, "root": root, "next": next_steps})
         return 0
     output.data(path)
-    output.note(f"From now on no agent that is wrapped in {root} writes without an intent.")
-    output.note(f"Edit the file; then see whether it can be used: {next_steps[0]}")
-    output.note(f"Then start an agent: {next_steps[1]}. It selects its intent itself, or you do:")
-    output.note("relay intent select INT-001 --agent Alice")
+    output.note("From now on agents that are wrapped here write with an intent only.")
+    output.note(f"Edit the file, then see whether it can be used: {next_steps[0]}")
+    output.note(f"Then start an agent: {next_steps[1]}")
+    output.note("It selects its intent, or you do: relay intent select INT-001 --agent Alice")
+    output.note("Of agents that run already, relay agents says which to start again.")
     return 0
