@@ -387,7 +387,7 @@ def _why_stale(target: Target, state: FileState, read: str | None) -> str:
 
 def _why_to_ask(plan: CallPlan, settings: GovernanceSettings, unread: Sequence[str]) -> str:
     """Why a person has to agree; "" where an intent is enough."""
-    if plan.kind is CommandKind.APPROVE:
+    if plan.kind is CommandKind.APPROVE or plan.vast:
         return plan.why
     if plan.kind is CommandKind.UNKNOWN and settings.unknown is Unknown.APPROVE:
         return plan.why
