@@ -144,7 +144,7 @@ def stale_file(files: Sequence[tuple[str, str]]) -> Refusal:
         Reason.STALE_FILE,
         f"{listed}{more}.",
         (
-            f"Re-read {first} now, with your tool for reading.",
+            f"Read {first} now, with your tool for reading.",
             "Make the change again, from what stands there.",
         ),
     )
@@ -153,7 +153,7 @@ def stale_file(files: Sequence[tuple[str, str]]) -> Refusal:
 def file_leased(leases: Sequence[Lease], now_ms: int) -> Refusal:
     """Files that somebody else is changing."""
     listed = "; ".join(
-        f'"{visible(one.path)}" by {visible(one.agent)} for intent "{visible(one.intent)}", since'
+        f'"{visible(one.path)}" by {visible(one.agent)} for intent "{visible(one.intent)}", begun'
         f" {_ago(now_ms - one.since_ms)}"
         for one in leases[:LISTED_MAX]
     )
@@ -165,8 +165,8 @@ def file_leased(leases: Sequence[Lease], now_ms: int) -> Refusal:
         (
             "Work on something else first; it is free when that agent's turn ends, after"
             f" {left} s at the latest.",
-            "Then re-read the file, and try again.",
-            f"To ask for it: relay send {visible(first.agent)} --expect-reply TEXT",
+            "Then read the file again, and repeat the call.",
+            f'To ask for it: relay send {visible(first.agent)} "TEXT"',
         ),
     )
 
@@ -187,11 +187,11 @@ def unknown_change(why: str) -> Refusal:
 
 def human_rejected(what: str, by: str, note: str) -> Refusal:
     """A person said no, or nobody said yes."""
-    who = "The person said no" if by else "Nobody said yes"
+    who = "The person said no to" if by else "Only a person's yes allows"
     words = f": {visible(note)}" if note else ""
     return Refusal(
         Reason.HUMAN_REJECTED,
-        f"{who} to {visible(what)[:200]}{words}",
+        f"{who} {visible(what)[:200]}{words}",
         ("Do not try it again in another way.", "Go on without it, or ask the person what to do."),
     )
 

@@ -306,7 +306,7 @@ def test_one_changes_a_file_at_a_time(project: Project) -> None:
     project.now += 7000
     refusal = amy.asks(ToolUse(UseKind.WRITE, writes=("src/other.py", "src/new.py")))
     assert refusal is not None and refusal.reason is Reason.FILE_LEASED
-    assert '"src/new.py" by Bob for intent "INT-001", since 7 s ago' in refusal.error
+    assert '"src/new.py" by Bob for intent "INT-001", begun 7 s ago' in refusal.error
     assert "593 s" in refusal.recovery[0]
     # All or none: what she could have had is free.
     assert bob.writes("src/other.py") is None
