@@ -158,7 +158,8 @@ class _Line:
                 use = replace(use, kind=CommandKind.APPROVE, why="a person decides on it")
             elif use.kind is not CommandKind.APPROVE:
                 if _matches(text, settings.read_commands):
-                    use = replace(use, kind=_least(use), why="")
+                    kind = CommandKind.WRITE if use.changed else CommandKind.READ
+                    use = replace(use, kind=kind, why="")
                 elif _matches(text, settings.run_commands):
                     use = replace(use, kind=CommandKind.RUN, why="")
         return use
@@ -186,18 +187,17 @@ class _Line:
         name, rest = words[0].text, words[1:]
         folder, base = posixpath.split(name)
         own = base in BUILDS or _PYTHON.fullmatch(base)
-        if folder in _SYSTEM or (folder and own and _PROJECT.fullmatch(folder)):
+        outside = not folder or folder in _SYSTEM
+        if outside or (own and _PROJECT.fullmatch(folder)):
             name = base
         if _PYTHON.fullmatch(name):
             name = "python"
         known = name in FILE_PROGRAMS or name in PROJECT_PROGRAMS or name in _WRAPPERS
-        if [word.text for word in rest] == ["--version"] and (known or name in _VERSIONED):
-            return READ
+        if outside and [word.text for word in rest] == ["--version"]:
+            return READ if known or name in _VERSIONED else unknown("relay does not know it")
         try:
             if row := FILE_PROGRAMS.get(name) or PROJECT_PROGRAMS.get(name):
-                use = row(name, rest)
-                inputs = tuple(path_of(one) for one in simple.reads if one.literal and one.text)
-                return replace(use, reads=use.reads + inputs) if name == "cat" else use
+                return row(name, rest)
             if wrapper := _WRAPPERS.get(name):
                 return wrapper(self, rest, simple)
         except UnknownArguments as error:
@@ -207,11 +207,6 @@ class _Line:
     def text(self, text: str) -> CommandUse:
         """What a shell does that is given ``text``."""
         return _classified(text, self._settings, self._nested + 1)
-
-
-def _least(use: CommandUse) -> CommandKind:
-    """What a command is that is said to read: what it writes is checked all the same."""
-    return CommandKind.WRITE if use.changed else CommandKind.READ
 
 
 def _joined(folder: str, path: str) -> str:
@@ -243,6 +238,8 @@ def _behind(flags: str = "(?!)", skip: int = 0) -> _Wrapper:
             option = rest.pop(0)
             if not option.literal or not re.fullmatch(flags, option.text):
                 raise UnknownArguments(f"{shown(option)} is not known here")
+        if any(word.splits for word in rest[:skip]):
+            raise UnknownArguments("it may be several words")
         return line.program(rest[skip:], simple) if rest[skip:] else READ
 
     return wrapper
@@ -251,7 +248,7 @@ def _behind(flags: str = "(?!)", skip: int = 0) -> _Wrapper:
 def _env(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
     rest = list(words)
     while rest and (match := re.match(r"(\w+)=", rest[0].text)):
-        if not _HARMLESS_NAMES.fullmatch(match[1]):
+        if not _HARMLESS_NAMES.fullmatch(match[1]) or rest[0].splits:
             return unknown(f"{match[1]} changes what programs do")
         rest.pop(0)
     return _behind()(line, rest, simple)

@@ -10,7 +10,7 @@ import posixpath
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from relay.governance.shell_lines import ANY, Word
@@ -102,8 +102,9 @@ def shown(word: Word) -> str:
 
 
 def may_be_option(word: Word) -> bool:
-    """Whether it is one, or may become one when it is run."""
-    return word.text[:1] == "-" or (not word.literal and word.text[:1] in ("", ANY, *"*?[{"))
+    """Whether it is one, or may become one when it is run, or several words with one."""
+    unclear = not word.literal and word.text[:1] in ("", ANY, *"*?[{")
+    return word.text[:1] == "-" or word.splits or unclear
 
 
 def hazard(words: Iterable[Word], letters: str, names: str) -> str:
@@ -114,7 +115,7 @@ def hazard(words: Iterable[Word], letters: str, names: str) -> str:
         if not may_be_option(word):
             continue
         option = word.text.partition("=")[0]
-        known = word.literal or re.match(r"--?\w", option)
+        known = word.literal or (re.match(r"--?\w", option) and not word.splits)
         name = option.lstrip("-")
         long = len(option) > 2 and any(one.startswith(name) for one in names.split())
         short = option[:2] != "--" and any(one in letters for one in word.text[1:])
@@ -158,13 +159,8 @@ def options(
 # -- reading
 
 
-def _harmless(name: str, words: Sequence[Word]) -> CommandUse:
-    """Whatever its arguments are, it changes no file."""
-    return READ
-
-
 def _prints(name: str, words: Sequence[Word]) -> CommandUse:
-    """The same, and it shows the files that it is given."""
+    """Whatever its arguments are, it shows the files that it is given, and changes none."""
     return CommandUse(CommandKind.READ, reads=_named(words))
 
 
@@ -178,18 +174,13 @@ def _named(words: Iterable[Word]) -> tuple[str, ...]:
     return tuple(path_of(one) for one in words if one.literal and one.text and one.text[0] != "-")
 
 
-def _reads_unless(letters: str, names: str = "") -> Row:
-    """It reads, but for these options."""
-
-    def row(name: str, words: Sequence[Word]) -> CommandUse:
-        bad = hazard(words, letters, names)
-        return unknown(f"{name} with {bad} can write files") if bad else READ
-
-    return row
-
-
 def _reads_if(plain: Callable[[Sequence[Word]], bool], why: str) -> Row:
     return lambda name, words: READ if plain(words) else unknown(f"{name} {why}")
+
+
+def _reads_unless(letters: str, names: str = "") -> Row:
+    """It reads, but for these options."""
+    return _reads_if(lambda words: not hazard(words, letters, names), "with this can write files")
 
 
 def _each_is(pattern: str) -> Callable[[Sequence[Word]], bool]:
@@ -273,20 +264,13 @@ def _rm(name: str, words: Sequence[Word]) -> CommandUse:
     unclear = [word for word in words if not word.literal]
     longs = "recursive force verbose dir"
     given, operands = options([one for one in words if one.literal], "rRfivd", "", longs)
-    deep = given & {"r", "R", "recursive"}
-    deletes = paths_of(operands)
-    if deep and (unclear or any(word.home or _wide(word.text) for word in operands)):
-        return CommandUse(CommandKind.APPROVE, deletes=deletes, why="rm -r deletes whole folders")
-    if unclear:
-        why = "what rm deletes is only known when it is run"
-        return CommandUse(CommandKind.UNKNOWN, deletes=deletes, why=why)
-    return CommandUse(CommandKind.WRITE, deletes=deletes)
-
-
-def _wide(path: str) -> bool:
-    """A folder that holds much, or lies elsewhere."""
-    path = posixpath.normpath(path)
-    return path in (".", "..") or path.startswith(("/", "../"))
+    # Folders that hold much, or lie elsewhere.
+    wide = [word for word in operands if re.match(r"/|~|\.\.?(/|$)", posixpath.normpath(word.text))]
+    use = CommandUse(CommandKind.WRITE, deletes=paths_of(operands))
+    if given & {"r", "R", "recursive"} and (unclear or wide):
+        return replace(use, kind=CommandKind.APPROVE, why="rm -r deletes whole folders")
+    why = "what rm deletes is only known when it is run"
+    return replace(use, kind=CommandKind.UNKNOWN, why=why) if unclear else use
 
 
 def pairs(operands: Sequence[Word]) -> tuple[tuple[str, str], ...]:
@@ -314,7 +298,7 @@ FILE_PROGRAMS: dict[str, Row] = {
         "echo true false : ls stat du df pwd basename dirname realpath readlink which whoami id"
         " seq sleep md5sum sha1sum sha256sum wc cut tr paste join comm cmp diff rev fold od"
         " hexdump strings jq uname ps pgrep type printenv column wait",
-        _harmless,
+        lambda name, words: READ,
     ),
     **rows("cat head tail nl tac", _prints),
     **rows("grep egrep fgrep rg", _greps),
@@ -328,7 +312,6 @@ FILE_PROGRAMS: dict[str, Row] = {
     "file": _reads_unless("C", "compile"),
     "date": _reads_unless("s", "set"),
     "fd": _reads_unless("xX", "exec exec-batch"),
-    "base64": _reads_unless("o", "output"),
     "uniq": _reads_if(
         lambda words: not words or words[0].text == "-c" and not words[1:], "may write"
     ),

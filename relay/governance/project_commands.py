@@ -17,7 +17,6 @@ from relay.governance.file_commands import (
     UnknownArguments,
     approve,
     hazard,
-    may_be_option,
     options,
     pairs,
     paths_of,
@@ -39,13 +38,13 @@ _GIT_LISTS = {
     "remote": "-v show get-url origin",
     "stash": "list show",
     "worktree": "list",
-    "config": "--get -l --list user.name user.email remote.origin.url",
+    "config": "-l --list",
 }
 
 
 def _git(name: str, words: Sequence[Word]) -> CommandUse:
     rest = [word for word in words if word.text != "--no-pager"]
-    if len(rest) > 2 and rest[0].text == "-C" and not may_be_option(rest[1]):
+    if len(rest) > 2 and rest[0].text == "-C" and rest[1].literal:
         use = _git(name, rest[2:])
         elsewhere = use.kind in (CommandKind.WRITE, CommandKind.RUN)
         return unknown("git -C works elsewhere") if elsewhere else use

@@ -58,9 +58,8 @@ class Simple:
 
     words: list[Word] = field(default_factory=list)
     assignments: list[tuple[str, Word]] = field(default_factory=list)
-    #: What is written by ``>`` and its kin, and read by ``<``.
+    #: What is written by ``>`` and its kin.
     writes: list[Word] = field(default_factory=list)
-    reads: list[Word] = field(default_factory=list)
     #: What ``<<`` and ``<<<`` give it to read; None without.
     input: str | None = None
     #: What stood before it: "" (the first), ``;``, ``&``, ``&&``, ``||`` or ``|``; of the first one
@@ -73,7 +72,7 @@ class Simple:
 
     @property
     def empty(self) -> bool:
-        return not (self.words or self.assignments or self.writes or self.reads)
+        return not (self.words or self.assignments or self.writes)
 
 
 def commands_of(line: str) -> list[Simple]:
@@ -316,9 +315,7 @@ class _Reader:
             current.input = ""
         elif operator == "<<<":
             current.input = word.text
-        elif operator == "<":
-            current.reads.append(word)
-        elif operator != ">&" or not re.fullmatch(r"\d+", word.text):
+        elif operator != "<" and (operator != ">&" or not re.fullmatch(r"\d+", word.text)):
             current.writes.append(word)
 
     def _bodies(self) -> None:
