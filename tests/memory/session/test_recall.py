@@ -94,7 +94,7 @@ def test_memory_has_four_actions_of_relays_own() -> None:
         [handler] = registry.select("memory", action)
         actions = FakeActions()
         handler.callee.binding.call(handler.callee.function, (action, "x", context(actions)))
-        assert handler.builtin and actions.done == [("command", action, "x")]
+        assert handler.builtin and actions.done == [("command", "memory", action, "x")]
     assert registry.select("memory", "burn") == []
 
 
