@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from relay.cli import output
 from relay.cli.config_template import INTENTS_TEMPLATE, TEMPLATE
@@ -13,7 +14,7 @@ from relay.core.errors import RelayError, UsageError
 from relay.core.files import write_atomically
 from relay.core.paths import working_folder
 from relay.governance.governed_paths import FOLDER, governed_root
-from relay.governance.intents import INTENTS_FILE
+from relay.governance.intents import INTENTS_FILE, MAP_FILE, TRACE_FILE
 
 
 def add(verbs: Parser) -> None:
@@ -83,6 +84,11 @@ def _init_governed(options: Options) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(path, flags, 0o644), "w", encoding="utf-8") as file:
             file.write(INTENTS_TEMPLATE)
+        # A trace that git carries is another one on each branch, and verifies nowhere.
+        with suppress(FileExistsError):
+            ignored = os.open(os.path.join(folder, ".gitignore"), flags, 0o644)
+            with open(ignored, "w", encoding="utf-8") as file:
+                file.write(f"{TRACE_FILE}\n{MAP_FILE}\n")
     except FileExistsError as error:
         raise RelayError(
             f"{error.filename} is already there", hint="edit it; relay intent check finds mistakes"

@@ -1,11 +1,12 @@
-"""Texts in ``.orchestration`` that relay keeps for people: read with bounds, replaced as a whole.
+"""Texts in ``.orchestration`` that relay shares with people: read with bounds, replaced as a whole.
 
-A file of its own because the intent map and the lessons are both kept so. The folder may come from
-somebody else's repository: no link is followed, and nothing but a file is read.
+A file of its own because the intents, their map and the lessons are all kept so. The folder may
+come from somebody else's repository: no link is followed, and nothing but a file is read.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -18,6 +19,11 @@ from relay.governance.intents import FOLDER
 
 #: How long a change waits for another one. Seconds.
 _LOCK_WAIT, _LOCK_POLL = 5.0, 0.01
+_SAID = {
+    errno.ELOOP: "it is a link",
+    errno.ENOENT: f"the folder {FOLDER} is not there",
+    errno.ENOTDIR: f"{FOLDER} is no folder",
+}
 
 
 def read_text(root: str, name: str, limit: int) -> str | None:
@@ -37,7 +43,7 @@ def edit_text(
     """Replace a file of the folder by what ``change`` makes of its text, "" where there is none.
 
     Returns whether it is another text now. Raises StorageError, also where it would become longer
-    than ``limit`` bytes.
+    than ``limit`` bytes or somebody saves it at that moment, and what ``change`` raises.
     """
     path = os.path.join(root, FOLDER, name)
     with _errors(path):
@@ -53,6 +59,11 @@ def edit_text(
                     f"{path} is full: it may have {limit} bytes",
                     hint="shorten it, or move it away and relay begins another",
                 )
+            if _read(folder, name, limit)[0] != text:
+                raise StorageError(
+                    f"{path} has been saved by somebody else just now, so it is not changed",
+                    hint="try again",
+                )
             files.write_atomically(path, changed, mode=mode, durable=durable)
             return True
         finally:
@@ -64,8 +75,9 @@ def _errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        said = _SAID.get(error.errno or 0) or error.strerror or str(error)
         raise StorageError(
-            f"{path} cannot be used: {error.strerror or error}", hint="see what lies there"
+            f"{path} cannot be used: {said}", hint="see what lies there", details={"why": said}
         ) from error
 
 

@@ -13,7 +13,14 @@ from relay.cli.config_template import INTENTS_TEMPLATE, TEMPLATE
 from relay.config.load import load
 from relay.config.trust import CONFIG_NAME, read_config
 from relay.core.errors import RelayError
-from relay.governance.intents import FOLDER, INTENTS_FILE, GovernanceSettings, parse
+from relay.governance.intents import (
+    FOLDER,
+    INTENTS_FILE,
+    MAP_FILE,
+    TRACE_FILE,
+    GovernanceSettings,
+    parse,
+)
 from tests.cli.verbs import Verb, printed_json, verbs_of
 
 
@@ -72,7 +79,9 @@ def test_init_governed_makes_a_project_a_governed_one(
     done = capsys.readouterr()
     path = tmp_path / "shop" / FOLDER / INTENTS_FILE
     assert done.out == f"{path}\n" and "relay intent check" in done.err
-    assert path.read_text() == INTENTS_TEMPLATE and os.listdir(path.parent) == [INTENTS_FILE]
+    assert path.read_text() == INTENTS_TEMPLATE
+    assert sorted(os.listdir(path.parent)) == [".gitignore", INTENTS_FILE]
+    assert (path.parent / ".gitignore").read_text() == f"{TRACE_FILE}\n{MAP_FILE}\n"
     assert list(parse(INTENTS_TEMPLATE).intents) == ["INT-001"]
     path.write_text("mine")
     with pytest.raises(RelayError, match="already there"):
