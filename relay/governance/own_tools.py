@@ -111,7 +111,7 @@ class GovernedTools:
         if function is None:
             touched = _Touches(paths=paths, reads=reads, command=command, name=name)
             return functools.partial(self.governed, **touched)
-        tool = name or function.__name__
+        tool = name or getattr(function, "__name__", type(function).__name__)
         changed, read = _names(paths or ()), _names(reads)
         signature = _signature(function, tool, {*changed, *read, *_names(command or ())})
 
@@ -276,7 +276,10 @@ def _names(given: str | Sequence[str]) -> tuple[str, ...]:
 def _paths(values: object) -> Iterator[str]:
     """All paths in values, of which each is one, none or several. Raises TypeError."""
     if isinstance(values, str | bytes | os.PathLike):
-        yield os.fsdecode(values)
+        path = os.fsdecode(values)
+        yield path
+        if path.startswith("~"):  # the home folder only to functions that think of it
+            yield f"./{path}"
     elif values is not None:
         for one in cast("Sequence[object]", values):
             yield from _paths(one)

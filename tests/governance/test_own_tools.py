@@ -74,7 +74,9 @@ def trace(root: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def test_a_function_writes_only_with_an_intent_and_in_its_scope(project: Path) -> None:
+def test_a_function_writes_only_with_an_intent_and_in_its_scope(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tools = GovernedTools(agent="Scribe")
     tool = tools.governed(write, paths="path")
     told = refusal(tool, "src/a.py")
@@ -89,9 +91,13 @@ def test_a_function_writes_only_with_an_intent_and_in_its_scope(project: Path) -
         assert refusal(tool, outside)["reason"] == "SCOPE_VIOLATION"
     assert refusal(tool, ".orchestration/active_intents.yaml")["reason"] == "PROTECTED_FILE"
 
+    monkeypatch.setenv("HOME", str(project.parent))
+    # Which a function may take for the home folder, or for a folder of that name.
+    assert refusal(tool, "~/project/src/b.py")["reason"] == "SCOPE_VIOLATION"
+
     kinds = [(one["kind"], one["agent"]) for one in trace(project)]
     assert ("mutation", "Scribe") in kinds
-    assert kinds.count(("refusal", "Scribe")) == 7
+    assert kinds.count(("refusal", "Scribe")) == 8
 
 
 def test_what_another_has_changed_is_read_again_first(project: Path) -> None:
