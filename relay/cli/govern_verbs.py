@@ -189,7 +189,7 @@ class _Governance:
         self._leases: list[Lease] = []
         self._intents: list[Intent] = []
         self._problem: RelayError | None = None
-        if self.root and os.path.exists(os.path.join(home.root, "governance.db")):
+        if self.root and os.path.exists(home.governance):
             with closing(GovernanceStore.open(home)) as store:
                 self._switch = store.switch(self.root)
                 self._leases = store.leases(self.root, _now_ms())

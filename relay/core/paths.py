@@ -27,6 +27,7 @@ class Home:
         self.models = os.path.join(self.root, "models")
         self.profiles = os.path.join(self.root, "profiles")
         self.trust = os.path.join(self.root, "trust.json")
+        self.governance = os.path.join(self.root, "governance.db")
         self.broker_lock = os.path.join(self.root, "broker.lock")
         self.broker_log = os.path.join(self.logs, "broker.log")
         self.run = self._run_dir()
@@ -89,6 +90,7 @@ class Home:
         there = [path for path in (*made, self.memory, self.content) if os.path.lexists(path)]
         folders = dict.fromkeys([*made, *there] if mend else there)
         log = (*(self.ledger + end for end in ("-wal", "-shm", "-reached")), self.search)
+        log += tuple(self.governance + end for end in ("", "-wal", "-shm"))
         try:
             # The person may have put the whole of it elsewhere; nobody puts links into it.
             opened = [

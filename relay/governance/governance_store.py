@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from relay.core import processes
@@ -93,13 +94,12 @@ class Switch:
 class GovernanceStore:
     """The state of governance. From any thread; raises StorageError."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, path: str, alive: Callable[[int, str], bool]
-    ) -> None:
-        self._db = connection
+    def __init__(self, path: str, alive: Callable[[int, str], bool]) -> None:
         self._path = path
         self._alive = alive
         self._lock = threading.Lock()
+        self._db = connect(path, SCHEMA)
+        self._file = _file(path)
 
     @classmethod
     def open(cls, home: Home) -> GovernanceStore:
@@ -108,24 +108,33 @@ class GovernanceStore:
             own_folder(home.root, linked=True)
         except OSError as error:
             raise SCHEMA.error(error, home.root) from error
-        path = os.path.join(home.root, "governance.db")
-        return cls(connect(path, SCHEMA), path, runs_still)
+        return cls(home.governance, runs_still)
 
     def close(self) -> None:
         """Close the file."""
         with self._lock:
             self._db.close()
 
+    @contextmanager
+    def _using(self) -> Iterator[sqlite3.Connection]:
+        """The file that is there now: where somebody has taken it away all begin anew, together."""
+        with self._lock, SCHEMA.errors(self._path):
+            if _file(self._path) != self._file:
+                self._db.close()
+                self._db = connect(self._path, SCHEMA)
+                self._file = _file(self._path)
+            yield self._db
+
     # -- selections
 
     def select(self, chosen: Selection) -> None:
         """Note what an agent works on from now on."""
-        with self._lock, SCHEMA.errors(self._path), transaction(self._db):
-            self._db.execute(
+        with self._using() as db, transaction(db):
+            db.execute(
                 "INSERT OR REPLACE INTO selections VALUES (?,?,?,?,?)",
                 (chosen.run, chosen.root, chosen.agent, chosen.intent, chosen.at_ms),
             )
-            self._db.execute(
+            db.execute(
                 "DELETE FROM selections WHERE at_ms < (SELECT at_ms FROM selections"
                 " ORDER BY at_ms DESC LIMIT 1 OFFSET ?)",
                 (SELECTIONS_MAX - 1,),
@@ -133,26 +142,26 @@ class GovernanceStore:
 
     def forget(self, run: str) -> None:
         """Forget a run that has ended."""
-        with self._lock, SCHEMA.errors(self._path), transaction(self._db):
+        with self._using() as db, transaction(db):
             for table in ("selections", "baselines", "leases"):
-                self._db.execute(f"DELETE FROM {table} WHERE run=?", (run,))
+                db.execute(f"DELETE FROM {table} WHERE run=?", (run,))
 
     def unselect(self, run: str) -> None:
         """Forget what it works on."""
-        with self._lock, SCHEMA.errors(self._path):
-            self._db.execute("DELETE FROM selections WHERE run=?", (run,))
+        with self._using() as db:
+            db.execute("DELETE FROM selections WHERE run=?", (run,))
 
     def selection(self, run: str) -> Selection | None:
         """What it works on."""
-        with self._lock, SCHEMA.errors(self._path):
-            row = self._db.execute("SELECT * FROM selections WHERE run=?", (run,)).fetchone()
+        with self._using() as db:
+            row = db.execute("SELECT * FROM selections WHERE run=?", (run,)).fetchone()
         return Selection(*row) if row else None
 
     def selections(self, root: str) -> list[Selection]:
         """What was selected in a project, the oldest first; also by runs that have ended."""
         query = "SELECT * FROM selections WHERE root=? ORDER BY at_ms"
-        with self._lock, SCHEMA.errors(self._path):
-            return [Selection(*row) for row in self._db.execute(query, (root,))]
+        with self._using() as db:
+            return [Selection(*row) for row in db.execute(query, (root,))]
 
     # -- baselines
 
@@ -162,12 +171,12 @@ class GovernanceStore:
             return
         rows = [(run, path, hash_) for path, hash_ in hashes.items()]
         add = "INSERT OR REPLACE INTO baselines (run, path, hash) VALUES (?,?,?)"
-        with self._lock, SCHEMA.errors(self._path), transaction(self._db):
-            self._db.executemany(add, rows)
-            newest = self._db.execute("SELECT max(seq) FROM baselines").fetchone()[0]
+        with self._using() as db, transaction(db):
+            db.executemany(add, rows)
+            newest = db.execute("SELECT max(seq) FROM baselines").fetchone()[0]
             if newest % _SWEEP < len(rows):
-                self._db.execute("DELETE FROM baselines WHERE seq <= ?", (newest - BASELINES_ALL,))
-                self._db.execute(
+                db.execute("DELETE FROM baselines WHERE seq <= ?", (newest - BASELINES_ALL,))
+                db.execute(
                     "DELETE FROM baselines WHERE run=? AND seq <= (SELECT seq FROM baselines"
                     " WHERE run=? ORDER BY seq DESC LIMIT 1 OFFSET ?)",
                     (run, run, BASELINES_MAX),
@@ -176,10 +185,10 @@ class GovernanceStore:
     def baselines(self, run: str, paths: Iterable[str]) -> dict[str, str]:
         """The hashes of those of ``paths`` that the run has read."""
         found = {}
-        with self._lock, SCHEMA.errors(self._path):
+        with self._using() as db:
             for path in paths:
                 query = "SELECT hash FROM baselines WHERE run=? AND path=?"
-                row = self._db.execute(query, (run, path)).fetchone()
+                row = db.execute(query, (run, path)).fetchone()
                 if row:
                     found[path] = row[0]
         return found
@@ -191,10 +200,10 @@ class GovernanceStore:
 
         One's own last longer by it. Those of the dead, and those that are over, are taken over.
         """
-        with self._lock, SCHEMA.errors(self._path), transaction(self._db):
+        with self._using() as db, transaction(db):
             others, fresh = [], []
             for lease in wanted:
-                row = self._db.execute(
+                row = db.execute(
                     "SELECT * FROM leases WHERE root=? AND path=? AND until_ms>?",
                     (lease.root, lease.path, now_ms),
                 ).fetchone()
@@ -205,7 +214,7 @@ class GovernanceStore:
                         others.append(held)
             if others:
                 return others, []
-            self._db.executemany(
+            db.executemany(
                 "INSERT INTO leases VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT (root, path) DO UPDATE"
                 " SET since_ms=iif(run=excluded.run, since_ms, excluded.since_ms),"
                 " run=excluded.run, agent=excluded.agent, pid=excluded.pid, start=excluded.start,"
@@ -216,44 +225,44 @@ class GovernanceStore:
 
     def release(self, run: str, paths: Iterable[str] | None = None) -> None:
         """Give back the leases of a run: all, or those of ``paths``."""
-        with self._lock, SCHEMA.errors(self._path), transaction(self._db):
+        with self._using() as db, transaction(db):
             if paths is None:
-                self._db.execute("DELETE FROM leases WHERE run=?", (run,))
+                db.execute("DELETE FROM leases WHERE run=?", (run,))
             else:
                 rows = [(run, path) for path in paths]
-                self._db.executemany("DELETE FROM leases WHERE run=? AND path=?", rows)
+                db.executemany("DELETE FROM leases WHERE run=? AND path=?", rows)
 
     def held(self, run: str) -> list[Lease]:
         """The leases that a run has taken and not given back, also those that are over."""
-        with self._lock, SCHEMA.errors(self._path):
+        with self._using() as db:
             query = "SELECT * FROM leases WHERE run=? ORDER BY path"
-            return [Lease(*row) for row in self._db.execute(query, (run,))]
+            return [Lease(*row) for row in db.execute(query, (run,))]
 
     def leases(self, root: str, now_ms: int) -> list[Lease]:
         """The leases that hold in a project now."""
         query = "SELECT * FROM leases WHERE root=? AND until_ms>? ORDER BY path"
-        with self._lock, SCHEMA.errors(self._path):
-            found = [Lease(*row) for row in self._db.execute(query, (root, now_ms))]
+        with self._using() as db:
+            found = [Lease(*row) for row in db.execute(query, (root, now_ms))]
         return [lease for lease in found if self._alive(lease.pid, lease.start)]
 
     # -- governance turned off
 
     def switch_off(self, root: str, reason: str, by: str, now_ms: int) -> None:
         """Note that a person has turned governance off for a project."""
-        with self._lock, SCHEMA.errors(self._path):
+        with self._using() as db:
             row = (root, reason, by, now_ms)
-            self._db.execute("INSERT OR REPLACE INTO switches VALUES (?,?,?,?)", row)
+            db.execute("INSERT OR REPLACE INTO switches VALUES (?,?,?,?)", row)
 
     def switch_on(self, root: str) -> None:
         """And on again."""
-        with self._lock, SCHEMA.errors(self._path):
-            self._db.execute("DELETE FROM switches WHERE root=?", (root,))
+        with self._using() as db:
+            db.execute("DELETE FROM switches WHERE root=?", (root,))
 
     def switch(self, root: str) -> Switch | None:
         """That it is off; None where it is on."""
         query = "SELECT reason, by, at_ms FROM switches WHERE root=?"
-        with self._lock, SCHEMA.errors(self._path):
-            row = self._db.execute(query, (root,)).fetchone()
+        with self._using() as db:
+            row = db.execute(query, (root,)).fetchone()
         return Switch(*row) if row else None
 
     # -- the ends of traces
@@ -261,15 +270,23 @@ class GovernanceStore:
     def head(self, root: str) -> TraceHead | None:
         """The end of a project's trace as it was last acknowledged."""
         query = "SELECT size, hash FROM heads WHERE root=?"
-        with self._lock, SCHEMA.errors(self._path):
-            row = self._db.execute(query, (root,)).fetchone()
+        with self._using() as db:
+            row = db.execute(query, (root,)).fetchone()
         return TraceHead(*row) if row else None
 
     def set_head(self, root: str, head: TraceHead) -> None:
         """Note the end of a project's trace."""
-        with self._lock, SCHEMA.errors(self._path):
+        with self._using() as db:
             row = (root, head.size, head.hash)
-            self._db.execute("INSERT OR REPLACE INTO heads VALUES (?,?,?)", row)
+            db.execute("INSERT OR REPLACE INTO heads VALUES (?,?,?)", row)
+
+
+def _file(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def runs_still(pid: int, start: str) -> bool:

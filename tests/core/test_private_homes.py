@@ -42,7 +42,7 @@ def test_a_folder_that_somebody_else_has_made_is_not_used(home: Home, which: str
 
 
 @as_root
-@pytest.mark.parametrize("which", ["ledger", "trust", "broker_lock", "broker_log"])
+@pytest.mark.parametrize("which", ["ledger", "trust", "governance", "broker_lock", "broker_log"])
 def test_a_file_of_another_user_is_not_used(home: Home, which: str) -> None:
     path = Path(getattr(home, which))
     path.write_text("planted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -88,6 +89,20 @@ def test_a_lease_ends_with_its_time_its_run_and_its_process(store: GovernanceSto
         assert store.take([held], 10) == ([], ["f"])
         process.kill()
     assert store.take([lease("f", "c")], 10) == ([], ["f"])
+
+
+def test_where_the_file_is_taken_away_all_begin_anew_together(
+    tmp_path: Path, store: GovernanceStore
+) -> None:
+    other = GovernanceStore.open(Home(str(tmp_path)))
+    store.select(Selection("a", "/p", "A", "INT-1", 1))
+    for ending in ("", "-wal", "-shm"):
+        (tmp_path / f"governance.db{ending}").unlink()
+    assert other.selection("a") is None
+    held = lease("f", "a", os.getpid(), start_of(os.getpid()))
+    assert store.take([held], 10) == ([], ["f"])
+    assert other.take([lease("f", "b")], 10) == ([held], [])
+    other.close()
 
 
 def test_what_is_kept_is_bounded(store: GovernanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
