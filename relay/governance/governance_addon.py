@@ -134,8 +134,11 @@ class GovernanceAddOn:
         """Do it, after those that came before it."""
         if command.id in self._pending:
             return  # heard again while it waits
-        if len(self._pending) >= PENDING_MAX:
-            self._answer(command.id, _refused(command, "too many earlier ones still wait"))
+        problem = "too many earlier ones still wait" if len(self._pending) >= PENDING_MAX else ""
+        if len(command.text) > GIVEN_MAX:
+            problem = f"its text has more than {GIVEN_MAX} characters"
+        if problem:
+            self._answer(command.id, _refused(command, problem))
             return
         self._pending[command.id] = command
         self._idle.clear()

@@ -14,7 +14,12 @@ from relay.agents.context_door import ContextDoor
 from relay.agents.hook_codec import AgentHookCall
 from relay.core.errors import RelayError, StorageError
 from relay.core.message import AgentState
-from relay.governance.governance_addon import GovernanceAddOn, GovernedAgent
+from relay.governance.governance_addon import (
+    GIVEN_MAX,
+    PENDING_MAX,
+    GovernanceAddOn,
+    GovernedAgent,
+)
 from relay.governance.governed_project import GovernedProject
 from relay.hooks.add_ons import AddOnCommand
 from relay.hooks.events import HookEventName
@@ -191,6 +196,20 @@ def test_commands_are_done_in_their_order_and_answered_once(tmp_path: Path) -> N
         assert bench.answers == answers
         await again.settled()
         assert again.answers == answers
+
+    play(scenario)
+
+
+def test_there_is_an_end_to_what_waits_and_to_what_is_said(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        bench = Bench(tmp_path, root=str(tmp_path))
+        bench.add_on.take(AddOnCommand("0", "learn", "x" * (GIVEN_MAX + 1)))
+        for n in range(PENDING_MAX + 1):
+            bench.add_on.take(AddOnCommand(f"{n + 1}", "list", ""))
+        [(_, long), (last, many)] = bench.answers
+        assert "more than" in long and last == f"{PENDING_MAX + 1}" and "too many" in many
+        await bench.settled()
+        assert len(bench.project.done) == PENDING_MAX
 
     play(scenario)
 
