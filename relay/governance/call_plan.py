@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import unicodedata
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from relay.agents.hook_codec import AgentHookCall, text_of
@@ -20,6 +22,9 @@ from relay.governance.intents import GovernanceSettings
 
 #: Paths of one call that are looked at; a call with more is one of which nobody can tell.
 PATHS_MAX = 2000
+#: What leaves a command behind in the background: fields of a call, and a lone & in its line.
+_BACKGROUND_FIELDS = ("run_in_background", "is_background", "background")
+_BACKGROUND = re.compile(r"(?<![&>|\\])&(?![&>])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +59,11 @@ class GateCall:
     #: What relative paths are relative to; "": where the agent was started.
     cwd: str = ""
     #: All that a person has to see of a call whose paths do not tell what it does.
-    shown: str = ""
+    shown: str = field(default="", compare=False)
     #: The model that calls, as the agent names it; "" where nothing says.
-    model: str = ""
+    model: str = field(default="", compare=False)
+    #: It goes on in the background after the agent has told of its end.
+    lasts: bool = False
 
 
 def gate_call(kind: str, call: AgentHookCall, model: str = "") -> GateCall:
@@ -69,7 +76,11 @@ def gate_call(kind: str, call: AgentHookCall, model: str = "") -> GateCall:
     use = tool_use(kind, tool, given)
     shown = json.dumps(given, ensure_ascii=False, default=str) if use.blind else ""
     id_, cwd = text_of(call.fields, "tool_use_id"), text_of(call.native, "cwd")
-    return GateCall(tool, use, id_, cwd, shown, text_of(call.native, "model") or model)
+    lasts = bool(_BACKGROUND.search(use.command)) or tool.casefold() == "monitor"
+    if isinstance(given, Mapping):
+        lasts = lasts or any(given.get(name) for name in _BACKGROUND_FIELDS)
+    model = text_of(call.native, "model") or model
+    return GateCall(tool, use, id_, cwd, shown, model, lasts)
 
 
 @dataclass(frozen=True, slots=True)

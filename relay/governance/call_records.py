@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -25,6 +25,8 @@ from relay.governance.trace_records import TraceEntry, TraceKind
 
 #: Calls that are between their before and their after; the oldest is told of for a further one.
 PENDING_MAX = 256
+#: Calls that go on in the background, whose files are looked at again.
+LASTING_MAX = 100
 #: Bytes of files' contents that are kept for those together; beyond it only hashes are.
 KEPT_MAX = 64 * 1024 * 1024
 #: Records that could not be written yet. There are hardly more: nobody writes until they are.
@@ -76,6 +78,7 @@ class CallRecords:
         self._store = store
         self._trace = trace
         self._pending: BoundedDict[str | GateCall, _Pending] = BoundedDict(PENDING_MAX)
+        self._lasting: BoundedDict[str | GateCall, _Pending] = BoundedDict(LASTING_MAX)
         self._kept = 0
         self._unwritten: deque[TraceEntry] = deque(maxlen=UNWRITTEN_MAX)
 
@@ -107,6 +110,7 @@ class CallRecords:
     ) -> None:
         """Keep what is there before a call that goes on now."""
         self.drop(call)
+        self._tell_lasting(set(before))
         pending = _Pending(call, plan, intent, approved_by, before)
         if self._kept + pending.size > KEPT_MAX:
             pending.before = {path: replace(one, data=None) for path, one in before.items()}
@@ -129,7 +133,10 @@ class CallRecords:
         if known is None:
             return False
         self.drop(call)
-        self._tell(known, sure=True)
+        now = self._tell(known, sure=True)
+        if call.lasts:
+            left = {path: replace(one, data=None) for path, one in now.items()}
+            self._lasting[call.id or call] = replace(known, before=left)
         return True
 
     def done_unseen(self, call: GateCall, plan: CallPlan, intent: Intent | None) -> None:
@@ -145,7 +152,18 @@ class CallRecords:
             _, known = self._pending.popitem(last=False)
             self._kept -= known.size
             self._tell(known, sure=False)
+        self._tell_lasting(None)
         self._tell_unseen()
+
+    def _tell_lasting(self, paths: Set[str] | None) -> None:
+        """Tell of what has gone on in the background, once for each call; ``paths``: of those that
+        concern these files, which somebody is about to change."""
+        for key, known in list(self._lasting.items()):
+            if paths is None or not paths.isdisjoint(known.before):
+                now = self._tell(known, sure=False)
+                changed = any(known.before[path].hash != one.hash for path, one in now.items())
+                if changed or paths is not None:
+                    del self._lasting[key]
 
     def _tell_unseen(self) -> None:
         """Tell of files that are different though no call says so: what went on in the background,
@@ -165,8 +183,8 @@ class CallRecords:
             who = (run.agent, run.session, intent_id, "", run.model)
             self.write(TraceEntry(TraceKind.MUTATION, *who, tuple(changed), told))
 
-    def _tell(self, known: _Pending, *, sure: bool) -> None:
-        """``sure``: it has happened, also where nothing is different."""
+    def _tell(self, known: _Pending, *, sure: bool) -> Mapping[str, FileState]:
+        """Returns its files as they are. ``sure``: it happened, also where nothing is different."""
         now = read_states(one.path for one in known.plan.targets if one.key)
         files = [*filter(None, (self._mutation(one, known, now) for one in known.plan.targets))]
         changed = [one for one in files if one.before != one.after]
@@ -177,6 +195,7 @@ class CallRecords:
         self._note_written(known.plan.targets, now)
         if known.intent is not None and changed:
             self._map(known.intent, changed)
+        return now
 
     def _map(self, intent: Intent, files: Sequence[FileMutation]) -> None:
         """Note it for people; the trace is what counts."""

@@ -14,16 +14,18 @@ from typing import Any
 
 import pytest
 
+from relay.agents.hook_codec import AgentHookCall
 from relay.agents.tool_uses import ToolUse, UseKind
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.governance.approvals import ApprovalAnswer, ApprovalRequest
-from relay.governance.call_plan import GateCall, GovernedRun
+from relay.governance.call_plan import GateCall, GovernedRun, gate_call
 from relay.governance.gate import Gate
 from relay.governance.governance_store import GovernanceStore
 from relay.governance.intents_file import IntentsFile
 from relay.governance.refusals import Reason, Refusal
 from relay.governance.trace import Trace
+from relay.hooks.events import HookEventName
 
 INTENTS = """\
 active_intents:
@@ -497,6 +499,34 @@ def test_what_no_call_tells_of_is_told_at_the_end_of_the_turn(project: Project) 
         ("", ["src/killed.py", "src/late.py"]),
     ]
     assert reason(again.writes("src/killed.py")) is Reason.STALE_FILE
+
+
+def test_what_goes_on_in_the_background_is_told_when_it_is_seen(project: Project) -> None:
+    bob = project.agent("Bob").select()
+    fields = {"tool_name": "Bash", "tool_use_id": "b"}
+    given = {"command": "sleep 9; echo 1 > src/late.py", "run_in_background": True}
+    hook = AgentHookCall(HookEventName.BEFORE_TOOL, {**fields, "tool_input": given}, True)
+    call = gate_call("claude", hook)
+    assert asyncio.run(bob.gate.before(call)) is None
+    asyncio.run(bob.gate.after(call))
+    bob.ends_turn()
+    project.write("src/late.py", "1\n")
+    bob.ends_turn()
+    project.write("src/late.py", "2\n")  # by whom, nobody knows
+    bob.ends_turn()
+    told = [[file["path"] for file in one["files"]] for one in project.told[1:]]
+    assert told == [[], ["src/late.py"]]
+    assert {one["metadata"]["command"] for one in project.told[1:]} == {given["command"]}
+
+
+@pytest.mark.parametrize(
+    "command, lasts",
+    [("a & b", True), ("a &", True), ("a && b", False), ("a 2>&1 &> b >& c |& d", False)],
+    ids=["between", "end", "and", "redirections"],
+)
+def test_a_command_says_that_it_leaves_something_behind(command: str, lasts: bool) -> None:
+    fields = {"tool_name": "Bash", "tool_input": {"command": command}}
+    assert gate_call("claude", AgentHookCall(HookEventName.BEFORE_TOOL, fields)).lasts is lasts
 
 
 def test_an_intent_for_each_turn_where_the_project_wants_that(project: Project) -> None:
