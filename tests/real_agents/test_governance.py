@@ -26,6 +26,17 @@ pytestmark = pytest.mark.usefixtures("stop_broker")
 #: A model whose Codex offers it one tool, JavaScript, by which it calls the others.
 CODE_MODE = {"model": "gpt-6.1-sol"}
 
+#: What Ann may do without a dialog of Claude Code's own.
+ALLOWED = {"permissions": {"allow": ["Bash", "Write", "Edit", "Read", "Skill"]}}
+SKILL = """\
+---
+name: made
+description: Makes a file
+allowed-tools: Bash(touch:*)
+---
+Use the skill so: !`touch by-a-skill`
+"""
+
 
 def js(tool: str, given: object) -> Step:
     """A call of Codex's tool from the JavaScript that its model writes."""
@@ -49,13 +60,17 @@ def test_a_claude_and_a_codex_work_by_intents(
     claude: Path, codex: Path, tmp_path: Path, model: ScriptedModel
 ) -> None:
     with governed(tmp_path, model) as project:
-        ann = project.start("Ann", "claude", claude)
+        skill = project.root / ".claude" / "skills" / "made" / "SKILL.md"
+        skill.parent.mkdir(parents=True)
+        skill.write_text(SKILL)
+        ann = project.start("Ann", "claude", claude, Options(asks=False, settings=ALLOWED))
         bob = project.start("Bob", "codex", codex, Options(asks=False, settings=CODE_MODE))
         nothing_before_the_handshake(project, ann, bob)
         shaken_hands(project, ann, bob)
         inside_their_scopes(project, ann, bob)
         not_what_the_other_changed(project, ann, bob)
         one_after_the_other(project, ann, bob)
+        no_commands_of_a_skill(project, ann)
         not_without_the_person(bob)
         the_story(project)
 
@@ -99,6 +114,13 @@ def summary(row: dict[str, Any]) -> tuple[str, ...]:
     where = [file["path"] for file in row["files"]]
     why = row["metadata"].get("reason", "")
     return tuple(filter(None, [row["agent"], row["kind"], row["intent_id"], why, *where]))
+
+
+def contributor(row: dict[str, Any]) -> dict[str, str]:
+    """Who made the change that a record tells of, as Agent Trace words it."""
+    [file, *_] = row["files"]
+    found: dict[str, str] = file["conversations"][0]["contributor"]
+    return found
 
 
 def nothing_before_the_handshake(
@@ -157,6 +179,11 @@ def inside_their_scopes(project: GovernedProject, ann: GovernedAgent, bob: Gover
     assert not ann.does(Write(str(root / "src" / "new.py"), "x = 1\n")).refusal
     assert not bob.does(patch("*** Add File: docs/greet.md", "+Hello")).refusal
     assert (project.file("src/new.py"), project.file("docs/greet.md")) == ("x = 1\n", "Hello\n")
+    # Codex applies this one itself, and tells of it only beforehand.
+    lines = ["*** Begin Patch", "*** Add File: more.md", "+More", "*** End Patch"]
+    heredoc = "\n".join(["cd docs && apply_patch <<'EOF'", *lines, "EOF"])
+    assert not bob.does(js_shell(heredoc)).refusal
+    assert project.file("docs/more.md") == "More\n"
 
 
 def not_what_the_other_changed(
@@ -190,6 +217,14 @@ def one_after_the_other(project: GovernedProject, ann: GovernedAgent, bob: Gover
     assert project.file("src/greet.py") == GREET.replace("hello", "hola")
 
 
+def no_commands_of_a_skill(project: GovernedProject, ann: GovernedAgent) -> None:
+    """Claude Code would run them without asking any hook."""
+    ann.begins(Tool("Skill", {"skill": "made"}))
+    wait_until(lambda: ann.heard("Use the skill so"), PATIENCE, "the skill")
+    ann.rest()
+    assert not project.file("by-a-skill")
+
+
 def not_without_the_person(bob: GovernedAgent) -> None:
     before = bob.begins(js_shell("git push --force origin main"))
     wait_until(lambda: relay_json("approve"), PATIENCE, "the question to the person")
@@ -214,6 +249,7 @@ def the_story(project: GovernedProject) -> None:
         ("Bob", "refusal", "INT-002", "SCOPE_VIOLATION"),
         ("Ann", "mutation", "INT-001", "src/new.py"),
         ("Bob", "mutation", "INT-002", "docs/greet.md"),
+        ("Bob", "mutation", "INT-002", "docs/more.md"),
         ("Bob", "mutation", "INT-002", "src/greet.py"),
         ("Ann", "refusal", "INT-001", "STALE_FILE"),
         ("Ann", "mutation", "INT-001", "src/greet.py"),
@@ -226,6 +262,8 @@ def the_story(project: GovernedProject) -> None:
         ("Bob", "refusal", "INT-002", "HUMAN_REJECTED"),
     ]
     relay("intent", "verify")
+    models = {(row["agent"], contributor(row)["model_id"]) for row in project.log("mutation")}
+    assert models == {("Ann", "claude-sonnet-4-5"), ("Bob", CODE_MODE["model"])}
     # What one change left is what the next one found.
     changes = [
         file
