@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -132,3 +133,36 @@ def test_the_model_of_automations_answers_without_a_tool(
     llm = LanguageModel(settings, home, time.monotonic() + DEADLINE)
     assert llm("is it urgent? @secret.txt", json=True) == {"urgent": True}
     assert llm.calls == 1 and not (recipe.cwd / "urgent").exists()
+
+
+@pytest.mark.parametrize("agent", sorted(CONSENT))
+def test_a_headless_turn_in_a_governed_project_selects_in_its_shell(
+    agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+) -> None:
+    binary = binary_of(agent)
+    recipe = AGENTS[agent].recipe(binary, tmp_path / "Ann", model.url, Options(asks=False))
+    if agent == "gemini":
+        settings = json.loads(recipe.settings_file.read_text())
+        recipe.settings_file.write_text(json.dumps({**settings, **documented_hooks()}))
+    (recipe.cwd / ".orchestration").mkdir()
+    (recipe.cwd / ".orchestration" / "active_intents.yaml").write_text(
+        "active_intents: [{id: INT-1, name: Docs, status: PENDING, owned_scope: [made]}]\n"
+    )
+    model.when("make it", Shell("touch made"), times=1)
+    model.when_tool(Shell("relay intent select INT-1"), pattern="INTENT_REQUIRED", times=1)
+    model.when_tool(Shell("touch made"), pattern="<intent_context>", times=1)
+    model.when_tool(Say("It is done."))
+    path = f"{Path(sys.executable).parent}:{recipe.env.get('PATH') or os.environ['PATH']}"
+    # Codex runs login shells.
+    (Path(recipe.env["HOME"]) / ".profile").write_text(f"export PATH='{path}'\n")
+    persona = {
+        "command": [str(binary), *CONSENT[agent]],
+        "cwd": str(recipe.cwd),
+        "env": {**recipe.env, "PATH": path},
+    }
+    told = end(request(tmp_path / "home", "make it", persona=persona, deadline=DEADLINE))
+    assert (told["state"], told["text"]) == ("completed", "It is done."), told
+    assert (recipe.cwd / "made").exists()
+    trace = (recipe.cwd / ".orchestration" / "agent_trace.jsonl").read_text().splitlines()
+    kinds = [json.loads(line)["kind"] for line in trace]
+    assert kinds == ["refusal", "selection", "mutation"]
