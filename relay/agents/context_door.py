@@ -51,7 +51,10 @@ class ContextDoor:
 
     def _put(self, text: str) -> None:
         make_private_folder(os.path.dirname(self._file))
-        both = f"{self._taken_back()}\n\n{text}".strip()
+        before = self._taken_back()
+        # What is said again at the end of each turn is told once, where no prompt came between.
+        waits = text in before.split("\n\n")
+        both = before if waits else f"{before}\n\n{text}".strip()
         output = {
             "hookEventName": self._event,
             "additionalContext": both if len(both) <= TEXTS_MAX else text,

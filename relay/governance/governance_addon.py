@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import traceback
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -69,6 +70,8 @@ class GovernanceCheckpoint:
     """The part of the checkpoint."""
 
     root: str = ""
+    #: That the agent is ungoverned is written down.
+    told: bool = False
     pending: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -100,7 +103,7 @@ class GovernanceAddOn:
         self._door = door
         self._root = agent.root
         self._project: GovernedProject | None = None
-        self._noted = False
+        self._noted = self._told = False
         self._works = True  # what an earlier session has left ends with the first rest
         self._chosen = False  # in the words of the turn that runs
         self._gone = False
@@ -115,7 +118,8 @@ class GovernanceAddOn:
         """Why the call is refused, as one JSON object; "" where it is not. Never raises."""
         try:
             project = self._now()
-        except RelayError as error:
+        except Exception as error:  # whatever it is, it is no reason to let a call go on
+            traceback.print_exc()
             return _unopened(text_of(call.fields, "tool_name"), error)
         return "" if project is None else await project.before(call, seconds)
 
@@ -127,7 +131,7 @@ class GovernanceAddOn:
     # -- what the session tells
 
     def begin(self) -> None:
-        """Tell the agent the rules; write down that nobody governs it."""
+        """Tell the agent the rules."""
         self._spawn(self._begin())
 
     def take(self, command: AddOnCommand) -> None:
@@ -147,7 +151,7 @@ class GovernanceAddOn:
     def said(self, texts: list[str]) -> None:
         """The agent does something: look whether its project is governed by now."""
         if self._project is None:
-            with contextlib.suppress(RelayError):  # told where a call is refused for it
+            with contextlib.suppress(RelayError, OSError):  # told where a call is refused for it
                 self._now()
 
     def state_changed(self, state: AgentState) -> None:
@@ -180,12 +184,14 @@ class GovernanceAddOn:
     def state(self) -> dict[str, Any]:
         """For the checkpoint."""
         pending = [asdict(command) for command in self._pending.values()]
-        return asdict(GovernanceCheckpoint(self._root, pending))
+        return asdict(GovernanceCheckpoint(self._root, self._told, pending))
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where an earlier session of this run was."""
+        """Begin, or go on where an earlier session of this run was."""
         saved = GovernanceCheckpoint(**state)
-        self._root = self._root or saved.root
+        self._root, self._told = self._root or saved.root, saved.told
+        if self._agent.ungoverned and self._root and not self._told:
+            self._spawn(self._tell_ungoverned(self._root))
         for fields in saved.pending:
             self.take(AddOnCommand(**fields))
 
@@ -236,15 +242,19 @@ class GovernanceAddOn:
         return project
 
     async def _begin(self) -> None:
-        if self._agent.ungoverned and self._root:
-            self._note(f"{UNGOVERNED}: you let it write without an intent (--ungoverned)")
-            project = self._open(self._root)
-            try:
-                await project.note({"event": UNGOVERNED, "by": self._agent.person})
-            finally:
-                project.close()
-        elif (now := self._now()) is not None:
-            self._tell(await asyncio.to_thread(now.rules))
+        if (project := self._now()) is not None:
+            self._tell(await asyncio.to_thread(project.rules))
+
+    async def _tell_ungoverned(self, root: str) -> None:
+        """Write down, once in a run, that the person lets the agent do without an intent."""
+        self._note(f"{UNGOVERNED}: you let it write without an intent (--ungoverned)")
+        project = self._open(root)
+        try:
+            await project.note({"event": UNGOVERNED, "by": self._agent.person})
+        finally:
+            project.close()
+        self._told = True
+        self._changed()
 
     async def _work(self, command: AddOnCommand) -> None:
         try:
@@ -271,7 +281,7 @@ class GovernanceAddOn:
             self._door.give(text)
 
 
-def _unopened(tool: str, error: RelayError) -> str:
+def _unopened(tool: str, error: Exception) -> str:
     """The refusal where nothing could be opened that says more of the call."""
     from relay.governance import refusals
 

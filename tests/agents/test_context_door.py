@@ -27,7 +27,7 @@ def test_what_waits_is_told_with_the_next_prompt_and_once(tmp_path: Path) -> Non
     file = tmp_path / "the run's" / "context.json"
     door = ContextDoor(str(file), "UserPromptSubmit")
     assert hook(file) == ""
-    assert door.give("first") and door.give("second")
+    assert door.give("first") and door.give("second") and door.give("first")
     assert told(hook(file)) == "first\n\nsecond"
     assert hook(file) == ""
     assert door.give("third")

@@ -168,6 +168,9 @@ def test_what_cannot_be_opened_refuses_and_is_opened_again(tmp_path: Path) -> No
 def test_an_agent_that_the_person_lets_go_is_traced_and_never_asked(tmp_path: Path) -> None:
     async def scenario() -> None:
         bench = Bench(tmp_path, root=str(tmp_path), ungoverned=True)
+        bench.add_on.restore({})
+        await bench.settled()
+        bench.made().restore(bench.add_on.state())  # after a kill of the session
         bench.add_on.begin()
         await bench.settled()
         assert bench.project.done == [("note", "ungoverned", "me"), ("closed",)]
