@@ -22,6 +22,8 @@ from relay.governance.intents import GovernanceSettings
 
 #: Paths of one call that are looked at; a call with more is one of which nobody can tell.
 PATHS_MAX = 2000
+#: Folders and links that one command may bring somewhere.
+BROUGHT_MAX = 50
 #: What leaves a command behind in the background: fields of a call, and a lone & in its line.
 _BACKGROUND_FIELDS = ("run_in_background", "is_background", "background")
 _BACKGROUND = re.compile(r"(?<![&>|\\])&(?![&>])")
@@ -156,13 +158,14 @@ def plan_of(use: CommandUse, run: GovernedRun, call: GateCall, folded: bool) -> 
         finder.must_exist(use.writes)
     for path in use.trees:
         finder.written(path, deep=True)
-    finder.works_in(use.folders, run.scratch)
+    finder.works_in(use.folders)
     for path in use.deletes:
         finder.removed(path)
     for source, to in use.copies:
         finder.brought(source, to)
     for source, to in use.moves:
         finder.brought(source, to, moved=True)
+    finder.brings_no_links(use)
     kind = _max_kind(use.kind, CommandKind.UNKNOWN) if finder.wrong else use.kind
     why = "; ".join(filter(None, (use.why, finder.wrong)))
     return CallPlan(kind, tuple(reads), tuple(finder.targets.values()), why, tuple(finder.vast))
@@ -204,12 +207,32 @@ class _Finder:
         if not all(os.path.lexists(os.path.join(self._cwd, one)) for one in paths):
             self.wrong = "no such file is there, and this tool would look for another one"
 
-    def works_in(self, folders: tuple[str, ...], scratch: tuple[str, ...]) -> None:
+    def works_in(self, folders: tuple[str, ...]) -> None:
         """What builds and tests is the project's own, unless it works elsewhere."""
         for folder in folders:
-            for place in self.found(os.path.join(self._cwd, folder))[-1:]:
-                if not any(is_below(place.path, one) for one in (self._root, *scratch)):
+            for place in self.found(folder or ".")[-1:]:
+                if not is_below(place.path, self._root):
                     self.wrong = "it builds or tests outside of the project"
+
+    def brings_no_links(self, use: CommandUse) -> None:
+        """A line that writes through a link or folder that it has only brought there itself writes
+        where nobody can tell."""
+        pairs = (*use.copies, *use.moves)
+        brought = [(one, one) for one in use.trees]
+        for source, to in pairs:
+            start = os.path.join(self._cwd, source)
+            if os.path.islink(start) or not os.path.isfile(start):
+                brought.append((source, to))
+        others = [*use.writes, *use.deletes, *use.trees, *(one for pair in pairs for one in pair)]
+        if len(brought) > BROUGHT_MAX:
+            self.wrong = f"it brings more than {BROUGHT_MAX} folders or links somewhere"
+            return
+        places = {one: [place.path for place in self.found(one)] for one in others}
+        for source, to in brought:
+            for one in others:
+                below = any(is_below(path, place) for path in places[one] for place in places[to])
+                if below and one not in (source, to):
+                    self.wrong = "it writes through what it has only brought there itself"
 
     def removed(self, path: str, *, moved: bool = False) -> None:
         # Of a link the name alone goes, unless what it leads to is meant.

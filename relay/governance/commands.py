@@ -35,22 +35,15 @@ __all__ = ["CommandKind", "CommandUse", "classify"]
 PATHS_MAX, NESTED_MAX = 1000, 5
 #: Where programs are that are what their names say, and where a project keeps its own.
 _SYSTEM = {"/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin", "/sbin", "/usr/sbin"}
-_PROJECT = re.compile(r"(?:.*/)?(?:\.?venv|env)/bin|(?:.*/)?node_modules/\.bin|\.|\.\.")
+_PROJECT = re.compile(r"(?:.*/)?(?:\.?venv|env)/bin|(?:.*/)?node_modules/\.bin|\.")
 #: What is written there is kept nowhere.
 _NOWHERE = {"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"}
 _PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?")
 _ACTIVATE = re.compile(r"(?:\./)?(?:\.venv|venv|env)/bin/activate")
-#: Parts of names of variables by which programs and shells are told what to run or to read.
-_HARMFUL = (
-    r"\w*(?:PATH|PAGER|EDIT|VISUAL|HOME|SHELL|ENV|OPT|CMD|COMMAND|TMP|TEMP|IFS|LD_|DYLD|GIT|BASH|ZSH"
-    r"|ZDOT|LESS|CONF|PS\d|PROMPT|GLOB|HIST|MAIL|PYTHON|NODE|NPM|RUST|CARGO|GO|JAVA|PERL|RUBY|LIB"
-    r"|LOC|NLS|MAGIC|STTY|MALLOC|RELAY|WRAP|CC|CXX|FLAGS|MAKE|SSH|SUDO|ASK|PROXY|ARGV|FPATH|PWD"
-    r"|PLUGIN|INIT|START|HOOK|EXEC|BIN|TOOL|LOAD|AGENT|BROWSER|TERMINFO|PRE)\w*"
-)
 #: Variables that change nothing but what they say; small ones are the line's own.
 _HARMLESS_NAMES = re.compile(
-    rf"(?!{_HARMFUL}$)[A-Z][A-Z0-9_]*|(?!\w*path$)[a-z_][a-z0-9_]*|LC_\w+|NODE_ENV|PYTHONPATH"
-    r"|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE|RUST_BACKTRACE|RUST_LOG|CGO_ENABLED"
+    r"(?!\w*path$)[a-z_][a-z0-9_]*|LANG|LC_\w+|TZ|COLUMNS|NO_COLOR|FORCE_COLOR|CI|NODE_ENV"
+    r"|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE|RUST_BACKTRACE"
 )
 #: relay's verbs that an agent may use; the broker decides which of them it refuses.
 _RELAY = (
@@ -143,7 +136,7 @@ class _Line:
             mine.moves + _pairs(use.moves, folder),
             mine.copies + _pairs(use.copies, folder),
             mine.trees + _each(use.trees, folder),
-            (*mine.folders, *_each(use.folders, ""), *((folder,) if runs else ())),
+            (*mine.folders, *_each(use.folders, folder), *((folder,) if runs else ())),
             use.why if worse else mine.why,
         )
 
@@ -151,17 +144,7 @@ class _Line:
         use = self._around(simple)
         if simple.words:
             self._add(use)
-            text = " ".join(word.text for word in simple.words)
             use = self.program(simple.words, simple)
-            settings = self._settings
-            if _matches(text, settings.approve_commands):
-                use = replace(use, kind=CommandKind.APPROVE, why="a person decides on it")
-            elif use.kind is not CommandKind.APPROVE:
-                if _matches(text, settings.read_commands):
-                    kind = CommandKind.WRITE if use.changed else CommandKind.READ
-                    use = replace(use, kind=kind, why="")
-                elif _matches(text, settings.run_commands):
-                    use = replace(use, kind=CommandKind.RUN, why="")
         return use
 
     def _around(self, simple: Simple) -> CommandUse:
@@ -190,11 +173,25 @@ class _Line:
         outside = not folder or folder in _SYSTEM
         if outside or (own and _PROJECT.fullmatch(folder)):
             name = base
-        if _PYTHON.fullmatch(name):
-            name = "python"
-        known = name in FILE_PROGRAMS or name in PROJECT_PROGRAMS or name in _WRAPPERS
-        if outside and [word.text for word in rest] == ["--version"]:
-            return READ if known or name in _VERSIONED else unknown("relay does not know it")
+        use = self._known("python" if _PYTHON.fullmatch(name) else name, rest, simple)
+        if use.kind is CommandKind.RUN and not outside:
+            use = replace(use, folders=(*use.folders, folder))
+        if name == "git" and use.kind is CommandKind.READ and self._folder != "":
+            use = replace(use, kind=CommandKind.RUN)  # the repository there says what git runs
+        text = " ".join((name, *(word.text for word in rest if word.text != "--no-pager")))
+        settings = self._settings
+        if _matches(text, settings.approve_commands):
+            use = replace(use, kind=CommandKind.APPROVE, why="a person decides on it")
+        elif use.kind is not CommandKind.APPROVE and _matches(text, settings.read_commands):
+            kind = CommandKind.WRITE if use.changed else CommandKind.READ
+            use = replace(use, kind=kind, why="")
+        elif use.kind is not CommandKind.APPROVE and _matches(text, settings.run_commands):
+            use = replace(use, kind=CommandKind.RUN, why="")
+        return use
+
+    def _known(self, name: str, rest: Sequence[Word], simple: Simple) -> CommandUse:
+        if name in _VERSIONED and [word.text for word in rest] == ["--version"]:
+            return READ
         try:
             if row := FILE_PROGRAMS.get(name) or PROJECT_PROGRAMS.get(name):
                 return row(name, rest)
@@ -202,7 +199,7 @@ class _Line:
                 return wrapper(self, rest, simple)
         except UnknownArguments as error:
             return unknown(f"{name}: {error}")
-        return unknown(f"relay does not know what {shown(words[0])} changes")
+        return unknown(f"relay does not know what {name[:40]!r} changes")
 
     def text(self, text: str) -> CommandUse:
         """What a shell does that is given ``text``."""
@@ -226,7 +223,8 @@ def _pairs(paths: tuple[tuple[str, str], ...], folder: str) -> tuple[tuple[str, 
 # -- programs that run others
 
 _Wrapper = Callable[[_Line, Sequence[Word], Simple], CommandUse]
-_VERSIONED = {"node", "rustc", "java", "gcc", "clang", "pip", "ruby", "perl", "docker", "deno"}
+#: Programs that say their version and look at nothing of the project's for it.
+_VERSIONED = {"python", "node", "git", "java", "gcc", "clang", "ruby", "perl", "relay"}
 
 
 def _behind(flags: str = "(?!)", skip: int = 0) -> _Wrapper:
@@ -291,6 +289,11 @@ def _xargs(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
     return _behind(r"-0|-r|-n\d+|-0n\d+|-P\d+|-I\{\}")(line, more, simple)
 
 
+def _ends(words: Sequence[Word], at: int) -> bool:
+    """Whether what ``find -exec`` runs ends here."""
+    return words[at].text == ";" or (words[at].text == "+" and words[at - 1].text == "{}")
+
+
 def _find(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
     kept: list[Word] = []
     rest = list(words)
@@ -298,11 +301,13 @@ def _find(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
         if rest[0].text not in ("-exec", "-execdir"):
             kept.append(rest.pop(0))
             continue
-        end = next((at for at, word in enumerate(rest) if word.text in (";", "+")), len(rest))
+        ends = (at for at, word in enumerate(rest) if _ends(rest, at))
+        end = next(ends, len(rest))
         ran = [replace(one, dynamic=one.dynamic or "{}" in one.text) for one in rest[1:end]]
         rest = rest[end + 1 :]
-        if line.program(ran, simple).kind is not CommandKind.READ:
-            return unknown("find runs a program that does not only read")
+        if (use := line.program(ran, simple)).kind is not CommandKind.READ:
+            why = "find runs a program that does not only read"
+            return use if use.kind is CommandKind.APPROVE else unknown(why)
     bad = hazard(kept, "", "delete exec execdir ok okdir fprint fprint0 fprintf fls files0-from")
     return unknown(f"find with {bad} changes files that nobody can name") if bad else READ
 

@@ -108,16 +108,17 @@ def may_be_option(word: Word) -> bool:
 
 
 def hazard(words: Iterable[Word], letters: str, names: str) -> str:
-    """The first word that is, or may be, one of these options; long ones may be shortened."""
+    """The first word that is, or may be, one of these options; long ones may be shortened.
+
+    Words behind ``--`` count, too: it may be the value of an option.
+    """
     for word in words:
-        if word.literal and word.text == "--":
-            break
         if not may_be_option(word):
             continue
         option = word.text.partition("=")[0]
         known = word.literal or (re.match(r"--?\w", option) and not word.splits)
         name = option.lstrip("-")
-        long = len(option) > 2 and any(one.startswith(name) for one in names.split())
+        long = len(option) > 2 and bool(name) and any(one.startswith(name) for one in names.split())
         short = option[:2] != "--" and any(one in letters for one in word.text[1:])
         if not known or ANY in option or long or short:
             return shown(word)
@@ -278,6 +279,8 @@ def pairs(operands: Sequence[Word]) -> tuple[tuple[str, str], ...]:
     if len(operands) < 2:
         raise UnknownArguments("two names are needed")
     *sources, to = paths_of(operands)
+    if any(posixpath.basename(one.rstrip("/")) in ("", ".", "..") for one in sources):
+        raise UnknownArguments("all that is in a folder is meant")
     if len(sources) == 1 and not to.endswith("/"):
         return ((sources[0], to),)
     return tuple((one, posixpath.join(to, posixpath.basename(one.rstrip("/")))) for one in sources)
@@ -297,14 +300,16 @@ FILE_PROGRAMS: dict[str, Row] = {
     **rows(
         "echo true false : ls stat du df pwd basename dirname realpath readlink which whoami id"
         " seq sleep md5sum sha1sum sha256sum wc cut tr paste join comm cmp diff rev fold od"
-        " hexdump strings jq uname ps pgrep type printenv column wait",
+        " hexdump strings jq uname ps pgrep type printenv column",
         lambda name, words: READ,
     ),
     **rows("cat head tail nl tac", _prints),
     **rows("grep egrep fgrep rg", _greps),
     **rows("test [ [[", _reads_if(_test_is_plain, "may evaluate what it is given")),
     "printf": _reads_if(_printf_is_plain, "may evaluate what it is given"),
-    **rows("exit break continue", _reads_if(_each_is(r"\d+"), "may evaluate what it is given")),
+    **rows(
+        "exit break continue wait", _reads_if(_each_is(r"\d+"), "may evaluate what it is given")
+    ),
     "read": _reads_if(_each_is(r"-r|(?!\w*path$)[a-z_]+"), "changes what programs heed"),
     "set": _reads_if(_each_is(r"[-+][euxo]+|pipefail"), "changes how the shell reads"),
     "sort": _reads_unless("oT", "output compress-program temporary-directory"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from relay.governance.file_commands import (
     READ,
@@ -26,6 +27,8 @@ from relay.governance.file_commands import (
 from relay.governance.shell_lines import Word
 
 RUN = CommandUse(CommandKind.RUN)
+#: A path that may lead out of the project, as a word or in an option.
+_ELSEWHERE = re.compile(r"(?:^-\w|^|[=:,])((?:[/~]|\.\./|\.\.$|[^=:,]*/\.\.(?:/|$)).*)")
 #: git's subcommands that change no file of the project, but for the options that are named below.
 _GIT_READS = (
     "status log diff show blame grep ls-files ls-tree rev-parse rev-list describe cat-file shortlog"
@@ -46,8 +49,9 @@ def _git(name: str, words: Sequence[Word]) -> CommandUse:
     rest = [word for word in words if word.text != "--no-pager"]
     if len(rest) > 2 and rest[0].text == "-C" and rest[1].literal:
         use = _git(name, rest[2:])
-        elsewhere = use.kind in (CommandKind.WRITE, CommandKind.RUN)
-        return unknown("git -C works elsewhere") if elsewhere else use
+        # A repository says what git runs: another one than that of the project may say anything.
+        there = CommandUse(CommandKind.RUN, folders=paths_of(rest[1:2]))
+        return there if use is READ else replace(use, kind=CommandKind.UNKNOWN, why="-C")
     verb = rest[0].text if rest and rest[0].literal else "-"
     words, texts = rest[1:], [word.text for word in rest[1:]]
     if verb in _GIT_READS.split():
@@ -89,7 +93,10 @@ def _runs(letters: str = "", names: str = "") -> Row:
 
     def row(name: str, words: Sequence[Word]) -> CommandUse:
         bad = hazard(words, letters, names)
-        return unknown(f"{name} with {bad} can do anything else") if bad else RUN
+        if bad or any(word.dynamic for word in words):
+            return unknown(f"{name} with {bad or 'these words'} can do anything else")
+        elsewhere = map(_ELSEWHERE.search, (word.text for word in words))
+        return CommandUse(CommandKind.RUN, folders=tuple(one[1] for one in elsewhere if one))
 
     return row
 

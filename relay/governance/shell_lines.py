@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-#: Characters of a line, and of the deepest nesting of commands in commands; the rest is unreadable.
-LINE_MAX, DEPTH_MAX = 256 * 1024, 12
+#: Characters of a line, its commands, the words of one, and commands in commands: what has more is
+#: unreadable.
+LINE_MAX, COMMANDS_MAX, WORDS_MAX, DEPTH_MAX = 256 * 1024, 1000, 5000, 12
 #: What ends a word.
 _ENDS = " \t\n;&|<>()"
 #: What may stand between ``${`` and ``}``: nothing that assigns, indirects or is evaluated again.
@@ -194,6 +195,8 @@ class _Reader:
                 current.assignments.append((name.removesuffix("+"), word))
                 return
         current.words.append(word)
+        if len(self._found) >= COMMANDS_MAX or len(current.words) > WORDS_MAX:
+            raise UnreadableLine("it has too many commands or words")
 
     def _for(self, current: Simple) -> None:
         """Skip ``NAME in WORDS`` up to the separator; what is substituted in it is read."""

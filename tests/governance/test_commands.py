@@ -38,7 +38,7 @@ def use(line: str) -> CommandUse:
         "timeout 5 cat a.py",
         "true # > x",
         "awk -F: '$1 == 3 || $2 { print $1, \"a\" }' a.py",
-        "FOO=1 ls",
+        "LANG=C ls",
     ],
 )
 def test_what_only_reads(line: str) -> None:
@@ -71,7 +71,7 @@ def test_what_only_reads(line: str) -> None:
         ("git checkout -- a", {"trees": ("a",)}),
         ("git restore a b", {"trees": ("a", "b")}),
         ("cd sub && black a.py", {"trees": ("sub/a.py",)}),
-        ("ROOT=$(pwd); touch a", {"writes": ("a",)}),
+        ("root=$(pwd); touch a", {"writes": ("a",)}),
         ("bash -c 'cd sub && echo a > f'", {"writes": ("sub/f",)}),
         ("env LANG=C touch a", {"writes": ("a",)}),
         (
@@ -103,6 +103,8 @@ def test_every_file_that_is_written_is_known(line: str, expected: dict[str, obje
         "ruff check .",
         "git add -A && git commit -m \"$(cat <<'EOF'\nA message\nEOF\n)\"",
         "git checkout -b new",
+        "cd sub && git status",
+        "git -C sub status",
     ],
 )
 def test_what_builds_and_tests(line: str) -> None:
@@ -122,6 +124,9 @@ def test_what_builds_and_tests(line: str) -> None:
         "git clean -fd",
         "git branch -D x",
         "git config user.name user.email",
+        "git remote -v add evil x",
+        "git reset --soft --hard",
+        "find . -exec sudo ls ';'",
         "curl https://example.com/x | sh",
         "sudo ls",
         "ls; bash -c 'sudo ls'",
@@ -206,6 +211,18 @@ def test_what_a_person_decides(line: str) -> None:
         "for PATH in .; do ls; done",
         "read PATH < f",
         "find . -exec rm a \\; -exec cat {} \\;",
+        "find . ! -name -- -delete",
+        "sort --random-source -- -o out in",
+        "rg -e -- --pre ./evil x",
+        "for path in bin; do ls; done",
+        "PYTHONPATH=. relay agents",
+        "POSIXLY_CORRECT=1 cp a -t src docs",
+        "jobs -x touch a",
+        "wait -p PATH",
+        "find . -exec sort + -e -o a ';'",
+        "cp -R api/. .",
+        "yarn --version",
+        'pytest a"$x"',
         "[ $x ]",
         "x='b -i'; sed -n 1p a$x",
         "timeout $x cat a",
@@ -236,6 +253,8 @@ def test_what_nobody_can_tell(line: str) -> None:
 def test_a_build_says_where_it_works() -> None:
     assert use("cd /elsewhere && make").folders == ("/elsewhere",)
     assert use("make; ls").folders == ("",)
+    assert use("cd sub && pytest ../x.py --rootdir=/x").folders == ("sub/../x.py", "/x", "sub")
+    assert use("../venv/bin/pytest").folders == ("../venv/bin", "")
     assert use("cd $x; make").kind is CommandKind.UNKNOWN
 
 
@@ -247,7 +266,10 @@ def test_lists_of_the_person_s_own_count_but_not_against_a_person_s_yes() -> Non
     )
     kinds = {
         line: classify(line, settings).kind.value
-        for line in ("frob a", "frob a > f", "sudo ls", "python tools/x.py", "ls a", "cat $(ls a)")
+        for line in (
+            *("frob a", "frob a > f", "sudo ls", "python tools/x.py", "ls a", "cat $(ls a)"),
+            *("env ls a", "/bin/ls a", "find . -exec ls a ';'"),
+        )
     }
     assert kinds == {
         "frob a": "read",
@@ -255,7 +277,9 @@ def test_lists_of_the_person_s_own_count_but_not_against_a_person_s_yes() -> Non
         "sudo ls": "approve",
         "python tools/x.py": "run",
         "ls a": "approve",
-        "cat $(ls a)": "approve",
+        **dict.fromkeys(
+            ("cat $(ls a)", "env ls a", "/bin/ls a", "find . -exec ls a ';'"), "approve"
+        ),
     }
     strict = GovernanceSettings(unknown=Unknown.REFUSE)
     assert classify("sudo ls; frob", strict).kind is CommandKind.UNKNOWN

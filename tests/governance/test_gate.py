@@ -371,6 +371,8 @@ def test_a_folder_is_all_that_is_in_it(project: Project) -> None:
     refusal = bob.asks(ToolUse(UseKind.DELETE, deletes=("src",)))
     assert refusal is not None and '"src/secret' in refusal.error
     assert reason(bob.runs("git restore src")) is Reason.SCOPE_VIOLATION
+    bob.runs("mv src/part src/other && echo x > src/other/link/a.py")
+    assert "only brought there itself" in project.person.asked[-1].why
 
 
 def test_a_build_works_in_the_project_and_a_guessing_tool_on_files_that_are_there(

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from relay.agents.tool_uses import TABLES
 from tests.e2e.wrapped import kill_session, relay, relay_json
 from tests.real_agents.conftest import Binary
 from tests.real_agents.gated import (
@@ -40,6 +41,10 @@ SHELLS = {
     "gemini": "run_shell_command",
     "opencode": "bash",
 }
+#: Tools of which nobody can tell what they change, so that governance asks the person.
+MAY_CHANGE_ANYTHING = {"Workflow", "artifact"}
+#: What no hook of Codex's is asked about, and names of groups of tools.
+NOT_ASKED = {"write_stdin", "multi_agent_v1", "mcp__codex_tui"}
 #: Those whose hooks can make them ask the person; with the others it is a refusal.
 ASKS = {"claude", "qwen", "gemini"}
 #: What compacts the conversation.
@@ -79,6 +84,8 @@ def test_a_tool_call_is_seen_and_decided_on(
     options = Options(asks=False, settings=DIALOGS.get(agent, {}))
     with gated(agent, binary_of(agent), tmp_path, model, options) as ann:
         observed(ann, SHELLS[agent])
+        offered = {tool for request in model.requests for tool in request.tools}
+        assert offered - TABLES[agent].keys() <= MAY_CHANGE_ANYTHING | NOT_ASKED
         # Gemini CLI tells of turns where relay's folders are root's only: see below.
         tells = agent != "gemini"
         if tells:
