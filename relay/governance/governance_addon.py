@@ -208,6 +208,8 @@ class GovernanceAddOn:
                 text = await project.set_status(given, str(request.get("status")))
             else:
                 text = await project.do(do, given, self._agent.person if person else "")
+            if person and do == "select":  # whoever asked reads the answer: here not the agent
+                self._tell(f"The person has chosen what you work on from now on:\n{text}")
             return {"text": text, "intent": await project.selected()}
 
     # -- inside

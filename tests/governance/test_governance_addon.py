@@ -255,6 +255,8 @@ def test_a_request_says_who_asks_and_tells_what_is_selected(tmp_path: Path) -> N
         bench = Bench(tmp_path, root=str(tmp_path))
         select = {"do": "select", "id": "INT-1"}
         assert await bench.add_on.ask(select, True) == {"text": "select INT-1", "intent": "INT-1"}
+        [told] = bench.door.given
+        assert told.startswith("The person has chosen") and told.endswith("\nselect INT-1")
         await bench.add_on.ask({"do": "learn", "text": "x"}, False)
         assert bench.project.done == [("select", "INT-1", "me"), ("learn", "x", "")]
         done = {"do": "set_status", "id": "INT-1", "status": "COMPLETE"}
