@@ -100,7 +100,7 @@ class Gate:
             return found
         except Exception as error:
             traceback.print_exc()  # into the log of this run
-            if _surely_reads(call):
+            if surely_reads(call):
                 return None
             refusal = refusals.engine_failed(error)
             await asyncio.to_thread(self._guarded, self._records.refused, call, refusal)
@@ -352,7 +352,7 @@ class Gate:
                 self._store.unselect(self.run.run)
 
 
-def _surely_reads(call: GateCall) -> bool:
+def surely_reads(call: GateCall) -> bool:
     """Whether a call reads in any case, where the gate itself has failed. Never raises."""
     try:
         return kind_of(call.tool, call.use, GovernanceSettings()).kind is CommandKind.READ

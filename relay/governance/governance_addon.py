@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from relay.agents.hook_codec import AgentHookCall, text_of
+from relay.agents.hook_codec import AgentHookCall
 from relay.core.errors import RelayError, UsageError
 from relay.core.message import AgentState
 from relay.governance.governed_paths import governed_root
@@ -120,7 +120,7 @@ class GovernanceAddOn:
             project = self._now()
         except Exception as error:  # whatever it is, it is no reason to let a call go on
             traceback.print_exc()
-            return _unopened(text_of(call.fields, "tool_name"), error)
+            return _unopened(self._agent.kind, call, error)
         return "" if project is None else await project.before(call, seconds)
 
     async def after(self, call: AgentHookCall) -> None:
@@ -283,11 +283,14 @@ class GovernanceAddOn:
             self._door.give(text)
 
 
-def _unopened(tool: str, error: Exception) -> str:
-    """The refusal where nothing could be opened that says more of the call."""
+def _unopened(kind: str, call: AgentHookCall, error: Exception) -> str:
+    """What becomes of a call where the project cannot be opened: only what surely reads goes on."""
     from relay.governance import refusals
+    from relay.governance.call_plan import gate_call
+    from relay.governance.gate import surely_reads
 
-    return refusals.engine_failed(error).text(tool)
+    asked = gate_call(kind, call)
+    return "" if surely_reads(asked) else refusals.engine_failed(error).text(asked.tool)
 
 
 def _refused(command: AddOnCommand, why: str) -> str:

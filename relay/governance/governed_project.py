@@ -13,14 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from relay.agents.hook_codec import AgentHookCall, text_of
-from relay.agents.tool_uses import UseKind
+from relay.agents.hook_codec import AgentHookCall
 from relay.core.errors import RelayError, UsageError
 from relay.core.suggest import did_you_mean
 from relay.core.visible import visible
 from relay.governance import refusals
 from relay.governance.call_plan import GateCall, gate_call
-from relay.governance.gate import Gate
+from relay.governance.gate import Gate, surely_reads
 from relay.governance.governed_start import ACTIONS
 from relay.governance.intent_context import intent_context, reminder, rules
 from relay.governance.intents import Status
@@ -50,18 +49,14 @@ class GovernedProject:
 
     async def before(self, call: AgentHookCall, seconds: float) -> str:
         """Why the call is refused, as one JSON object; "" where it is not. Never raises."""
-        use = UseKind.UNKNOWN
+        asked = self._call(call)
         try:
-            asked = self._call(call)
-            use = asked.use.kind
             async with asyncio.timeout(seconds):
                 refusal = await self.gate.before(asked)
         except Exception as error:
             traceback.print_exc()  # into the log of this run
-            refusal = None
-            if use not in (UseKind.READ, UseKind.OTHER):
-                refusal = refusals.engine_failed(error)
-        return "" if refusal is None else refusal.text(text_of(call.fields, "tool_name"))
+            refusal = None if surely_reads(asked) else refusals.engine_failed(error)
+        return "" if refusal is None else refusal.text(asked.tool)
 
     async def after(self, call: AgentHookCall) -> None:
         """Have it written down what the call did, whether or not anybody waits. Never raises."""

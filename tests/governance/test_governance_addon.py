@@ -24,6 +24,7 @@ from relay.governance.governed_project import GovernedProject
 from relay.hooks.add_ons import AddOnCommand
 from relay.hooks.events import HookEventName
 
+CAT, FILE = {"command": "cat src/a.py"}, {"file_path": "src/a.py"}
 CALL = AgentHookCall(HookEventName.BEFORE_TOOL, {"tool_name": "Write"}, True)
 
 
@@ -88,7 +89,7 @@ class Bench:
         self.project, self.door = Project(), Door()
         self.answers: list[tuple[str, str]] = []
         self.notes: list[str] = []
-        self.broken = False
+        self.broken: Exception | None = None
         self.tasks: list[asyncio.Future[None]] = []
         self.agent = replace(GovernedAgent("Ann", "run-1", "claude", str(folder), "me"), **more)
         self.add_on = self.made()
@@ -104,8 +105,8 @@ class Bench:
         )
 
     def _open(self, root: str) -> GovernedProject:
-        if self.broken:
-            raise StorageError("the disk is full")
+        if self.broken is not None:
+            raise self.broken
         return cast(GovernedProject, self.project)
 
     def _spawn(self, work: Awaitable[None]) -> None:
@@ -154,12 +155,18 @@ def test_where_its_calls_do_not_come_here_the_person_is_told_once(tmp_path: Path
     play(scenario)
 
 
-def test_what_cannot_be_opened_refuses_and_is_opened_again(tmp_path: Path) -> None:
+def test_what_cannot_be_opened_refuses_all_but_reads_and_is_opened_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         bench = Bench(tmp_path, root=str(tmp_path))
-        bench.broken = True
-        assert '"reason": "ENGINE_FAILED"' in await bench.add_on.before(CALL, 5.0)
-        bench.broken = False
+        for error in (StorageError("the database is damaged"), OSError("no room")):
+            bench.broken = error
+            assert '"reason": "ENGINE_FAILED"' in await bench.add_on.before(CALL, 5.0)
+            for read in (
+                {"tool_name": "Read", "tool_input": FILE},
+                {"tool_name": "Bash", "tool_input": CAT},
+            ):
+                assert await bench.add_on.before(replace(CALL, fields=read), 5.0) == ""
+        bench.broken = None
         assert await bench.add_on.before(CALL, 5.0) == "refused"
 
     play(scenario)

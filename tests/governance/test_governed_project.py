@@ -148,6 +148,7 @@ def test_what_is_not_decided_in_time_is_refused_and_a_read_goes_on(
         late = await bench.project.before(bench.call("Write", file_path="docs/a.md"), 0.01)
         assert json.loads(late)["reason"] == "ENGINE_FAILED"
         assert await bench.project.before(bench.call("Read", file_path="docs/a.md"), 0.01) == ""
+        assert await bench.project.before(bench.call("Bash", command="cat docs/a.md"), 0.01) == ""
 
     play(tmp_path, scenario)
 
