@@ -41,6 +41,7 @@ from relay.directive.escape import clean
 from relay.directive.redact import redact
 from relay.governance.governance_addon import GovernedAgent
 from relay.governance.governed_paths import governed_root
+from relay.governance.governed_start import git_environment
 from relay.protocol.turns import ALIVE_EVERY, CALLS_MAX, ToolCall, TurnEnded, TurnRequest, TurnState
 from relay.session.hook_server import HookServer
 from relay.session.session_events import EventQueue
@@ -231,6 +232,8 @@ class HeadlessTurn:
             why = plan.data.get("ungated") or "no gate could be put in"
             raise CannotBegin(f"{kind} cannot be held to what this turn may use: {why}")
         more = {"RELAY_PORT": str(run.port), "RELAY_TOKEN": self._token}
+        if self._governed:
+            more |= git_environment(env)
         return plan.argv, {**env, **more, **plan.env}
 
     def _refusal(self, call: AgentHookCall) -> str:

@@ -207,9 +207,10 @@ def _run_with(
 
     plan = launch.plan(choices.command, dict(os.environ), about)
     if facts["governed"] and not choices.ungoverned:
-        from relay.governance.governed_start import check_start
+        from relay.governance.governed_start import check_start, git_environment
 
         check_start(str(facts["governed"]), choices.command[0], plan.profile, plan.data)
+        plan.env |= git_environment(os.environ)
     program = _program(home, about, plan, choices.config)
     session = _session(home, choices, about, plan, facts, listeners)
     recording = None

@@ -54,6 +54,19 @@ def why_not(kind: str, data: Mapping[str, Any]) -> str:
     return f"{kind or 'it'} has no hooks by which relay could refuse its writes"
 
 
+def git_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables, beside ``env``, by which git takes no folder for a repository that an agent or a
+    clone could have laid there: a bare one needs no ``.git``, and its settings name commands that
+    ``git status`` runs."""
+    count = env.get("GIT_CONFIG_COUNT", "")
+    number = int(count) if count.isascii() and count.isdigit() else 0
+    return {
+        f"GIT_CONFIG_KEY_{number}": "safe.bareRepository",
+        f"GIT_CONFIG_VALUE_{number}": "explicit",
+        "GIT_CONFIG_COUNT": str(number + 1),
+    }
+
+
 def check_start(root: str, program: str, kind: str, data: Mapping[str, Any]) -> None:
     """Raises NotGoverned for a program that would work in the project ``root`` ungoverned."""
     if why := why_not(kind, data):

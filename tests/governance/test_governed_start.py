@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from relay.config.manifest import Known
-from relay.governance.governed_start import NotGoverned, check_start, with_governance
+from relay.governance.governed_start import (
+    NotGoverned,
+    check_start,
+    git_environment,
+    with_governance,
+)
 
 BOTH = {"gates": ["BeforeTool", "AfterTool"]}
 
@@ -41,3 +50,28 @@ def test_what_would_write_unasked_is_not_started(
         check_start("/p", f"/usr/bin/{kind}", kind, data)
     assert why in refused.value.message and "/p is governed" in refused.value.message
     assert "--ungoverned" in refused.value.hint
+
+
+@pytest.mark.parametrize("own", ["0", "2", "none"])
+def test_git_runs_nothing_of_a_folder_that_looks_like_a_repository(
+    own: str, tmp_path: Path
+) -> None:
+    laid, theirs = tmp_path / "laid", tmp_path / "theirs"
+    for name in ("objects", "refs"):
+        (laid / name).mkdir(parents=True)
+    (laid / "HEAD").write_text("ref: refs/heads/main\n")
+    core = {"bare": "false", "worktree": laid, "fsmonitor": f"touch {tmp_path}/ran; false"}
+    settings = "".join(f'\t{key} = "{value}"\n' for key, value in core.items())
+    (laid / "config").write_text(f"[core]\n\trepositoryformatversion = 0\n{settings}")
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_COUNT": own}
+    for number in range(int(own) if own.isdigit() else 0):
+        given = {f"GIT_CONFIG_KEY_{number}": "user.name", f"GIT_CONFIG_VALUE_{number}": "x"}
+        env |= given
+    env |= git_environment(env)
+    theirs.mkdir()
+
+    def git(*args: str, cwd: Path) -> int:
+        return subprocess.run(["git", *args], cwd=cwd, env=env, timeout=30).returncode
+
+    assert git("status", cwd=laid) != 0 and not (tmp_path / "ran").exists()
+    assert git("init", "-q", cwd=theirs) == git("status", cwd=theirs) == 0

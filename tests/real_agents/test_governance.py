@@ -71,6 +71,7 @@ def test_a_claude_and_a_codex_work_by_intents(
         not_what_the_other_changed(project, ann, bob)
         one_after_the_other(project, ann, bob)
         no_commands_of_a_skill(project, ann)
+        no_commands_of_a_folder(bob)
         not_without_the_person(bob)
         the_story(project)
 
@@ -223,6 +224,11 @@ def no_commands_of_a_skill(project: GovernedProject, ann: GovernedAgent) -> None
     wait_until(lambda: ann.heard("Use the skill so"), PATIENCE, "the skill")
     ann.rest()
     assert not project.file("by-a-skill")
+
+
+def no_commands_of_a_folder(bob: GovernedAgent) -> None:
+    """Git would take one that is laid out so for a repository, and run what it names."""
+    assert "is explicit" in bob.does(js_shell('echo "is $GIT_CONFIG_VALUE_0"')).text
 
 
 def not_without_the_person(bob: GovernedAgent) -> None:
