@@ -47,8 +47,8 @@ _HARMLESS_NAMES = re.compile(
 )
 #: relay's verbs that an agent may use; the broker decides which of them it refuses.
 _RELAY = (
-    "send inbox sent cancel show history status agents intent approve govern trust allow refuse"
-    " held doctor help --help --version"
+    "send inbox sent cancel show history status agents memory intent approve govern trust allow"
+    " refuse held doctor help --help --version"
 )
 
 

@@ -72,6 +72,7 @@ def _git(name: str, words: Sequence[Word]) -> CommandUse:
     if verb == "rm":
         return CommandUse(CommandKind.WRITE, deletes=_named(options(words, "rfq")[1]))
     if verb == "restore" and texts[:1] == ["--staged"]:
+        options(words[1:], "q")  # no --worktree
         return RUN
     if verb == "restore" or (verb == "checkout" and texts[:1] == ["--"]):
         return CommandUse(CommandKind.WRITE, trees=_named(options(words, "q")[1]))

@@ -222,6 +222,8 @@ class _Reader:
                 end = self._text.find("'", self._at)
                 if end < 0:
                     raise UnreadableLine("a quote that is not closed")
+                if self._text[end - 1] == "\\":
+                    raise UnreadableLine("a backslash before a quote")  # fish reads on
                 text.append(self._text[self._at : end])
                 self._at, quoted = end + 1, True
             elif char == '"':

@@ -219,6 +219,8 @@ def test_what_a_person_decides(line: str) -> None:
         "POSIXLY_CORRECT=1 cp a -t src docs",
         "jobs -x touch a",
         "wait -p PATH",
+        "git restore --staged -W .",
+        "echo 'a\\'; echo '; rm x; #'",
         "find . -exec sort + -e -o a ';'",
         "cp -R api/. .",
         "yarn --version",
