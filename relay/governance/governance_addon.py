@@ -125,8 +125,8 @@ class GovernanceAddOn:
 
     async def after(self, call: AgentHookCall) -> None:
         """Have it written down what the call did. Never raises."""
-        if self._project is not None:
-            await self._project.after(call)
+        if (project := self._at_hand()) is not None:
+            await project.after(call)
 
     # -- what the session tells
 
@@ -150,18 +150,17 @@ class GovernanceAddOn:
 
     def said(self, texts: list[str]) -> None:
         """The agent does something: look whether its project is governed by now."""
-        if self._project is None:
-            with contextlib.suppress(RelayError, OSError):  # told where a call is refused for it
-                self._now()
+        self._at_hand()
 
     def state_changed(self, state: AgentState) -> None:
         """Where its turn is over, what it took for the turn is given back."""
         if state is AgentState.BUSY:
             self._works = True
-        elif state is AgentState.IDLE and self._works and self._project is not None:
+        elif state is AgentState.IDLE and self._works:
             self._works = False
             chosen, self._chosen = self._chosen, False
-            self._spawn(self._turn_over(self._project, chosen))
+            if (project := self._at_hand()) is not None:
+                self._spawn(self._turn_over(project, chosen))
 
     def agent_gone(self) -> None:
         """Nobody is told any more what comes of a command."""
@@ -178,8 +177,8 @@ class GovernanceAddOn:
 
     async def end(self) -> None:
         """Forget the run in the project."""
-        if self._project is not None:
-            await self._project.ended()
+        if (project := self._at_hand()) is not None:
+            await project.ended()
 
     def state(self) -> dict[str, Any]:
         """For the checkpoint."""
@@ -235,6 +234,12 @@ class GovernanceAddOn:
             self._tell(self._project.rules(words=False))
         return self._project
 
+    def _at_hand(self) -> GovernedProject | None:
+        """The same, and None where it cannot be opened: told where a call is refused for it."""
+        with contextlib.suppress(RelayError, OSError):
+            return self._now()
+        return None
+
     def _opened(self) -> GovernedProject:
         project = self._now()
         if project is None:
@@ -265,6 +270,9 @@ class GovernanceAddOn:
                 self._chosen |= self._works and command.action == "select"
         except RelayError as error:
             told = _refused(command, error.line)
+        except Exception as error:
+            traceback.print_exc()  # into the log of this run
+            told = _refused(command, f"relay failed at it: {type(error).__name__}: {error}")
         finally:
             self._pending.pop(command.id, None)
             if not self._pending:

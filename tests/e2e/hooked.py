@@ -2,7 +2,8 @@
 
 Each line that counts is JSON: {"say": text}, or a tool's call {"tool": name, "input": {…}}. It
 asks its hooks as the real one does, shows what they answer, and does what it may: Write, Read and
-Bash. ``DONE n`` ends its n-th turn.
+Bash. With "until" it tells of the end of the call when there is such a file. ``RAN`` is shown
+before that, ``DONE n`` ends its n-th turn.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from relay.agents.claude.launch import OLDEST
 
 _PROGRAM = """
-import json, os, subprocess, sys, urllib.request
+import json, os, subprocess, sys, time, urllib.request
 
 settings = json.loads(sys.argv[sys.argv.index("--settings") + 1])["hooks"]
 [url] = {one["hooks"][0]["url"] for one in settings["PreToolUse"]}
@@ -40,7 +41,7 @@ def run(tool, given):
     return done.stdout + done.stderr
 
 
-def call(turn, tool, given):
+def call(turn, tool, given, until):
     fields = {"tool_name": tool, "tool_input": given, "tool_use_id": f"t{turn}"}
     said = hook("PreToolUse", **fields).get("hookSpecificOutput", {})
     if said.get("permissionDecision") == "deny":
@@ -48,6 +49,9 @@ def call(turn, tool, given):
         return
     given = said.get("updatedInput", given)
     result = run(tool, given)
+    print("RAN", flush=True)
+    while until and not os.path.exists(until):
+        time.sleep(0.02)
     hook("PostToolUse", **{**fields, "tool_input": given}, tool_response=result)
     print("RESULT", result, flush=True)
 
@@ -61,7 +65,7 @@ for turn, line in enumerate((one for one in sys.stdin if one.startswith("{")), 1
         told = {"message_id": f"m{turn}", "index": 0, "delta": what["say"], "final": True}
         hook("MessageDisplay", prompt_id=f"p{turn}", **told)
     if "tool" in what:
-        call(turn, what["tool"], what["input"])
+        call(turn, what["tool"], what["input"], what.get("until"))
     hook("Stop", prompt_id=f"p{turn}", last_assistant_message=what.get("say", ""))
     print("DONE", turn, flush=True)
 """

@@ -162,9 +162,15 @@ def test_a_selection_in_the_shell_is_answered_there_and_outlives_the_session(
         assert "valid ids: INT-001" in unknown
         told = agent.does(tool="Bash", input={"command": "relay intent select INT-001"})
         assert "<name>Docs &amp; &lt;src&gt;</name>" in told
+        written = {"file_path": str(project / "src" / "a.py"), "content": "x = 1\n"}
+        agent.begins(tool="Write", input=written, until=str(tmp_path / "over"))
+        program.wait_for("RAN")
         kill_session(program)
+        (tmp_path / "over").touch()
+        assert agent.ends() == "written"
+        wait_until(lambda: "src/a.py" in json.dumps(trace(project)))
         wait_registered("Bob")
-        assert agent.writes(project / "src" / "a.py") == "written"
+        assert agent.writes(project / "src" / "b.py") == "written"
         agent.does(say="@intent:learn The docs are built by make.\n")
         lessons = project / ".orchestration" / "CLAUDE.md"
         wait_until(lambda: lessons.exists() and "built by make" in lessons.read_text())

@@ -52,6 +52,9 @@ class Project:
     async def before(self, call: AgentHookCall, seconds: float) -> str:
         return "refused"
 
+    async def after(self, call: AgentHookCall) -> None:
+        self.done.append(("after",))
+
     async def do(self, action: str, text: str, person: str = "") -> str:
         await self.room.wait()
         self.done.append((action, text, person))
@@ -253,6 +256,18 @@ def test_what_was_selected_in_words_is_for_the_turn_that_reads_the_answer(tmp_pa
             bench.add_on.state_changed(state)
         await bench.settled()
         assert bench.project.done[1:] == [("turn ended", "chosen"), ("turn ended",)]
+
+    play(scenario)
+
+
+def test_a_session_after_a_kill_finishes_what_the_one_before_has_begun(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        bench = Bench(tmp_path, root=str(tmp_path))
+        await bench.add_on.after(CALL)
+        bench.add_on.state_changed(AgentState.IDLE)
+        await bench.settled()
+        await bench.made().end()
+        assert bench.project.done == [("after",), ("turn ended",), ("ended",)]
 
     play(scenario)
 
