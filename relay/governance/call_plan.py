@@ -17,13 +17,13 @@ from relay.agents.hook_codec import AgentHookCall, text_of
 from relay.agents.tool_uses import ToolUse, UseKind, tool_use
 from relay.governance.commands import CommandKind, CommandUse, classify
 from relay.governance.file_states import TREE_MAX, tree
-from relay.governance.governed_paths import is_below, real_places
+from relay.governance.governed_paths import is_below, protected, real_places
 from relay.governance.intents import GovernanceSettings
 
 #: Paths of one call that are looked at; a call with more is one of which nobody can tell.
 PATHS_MAX = 2000
-#: Folders and links that one command may bring somewhere.
-BROUGHT_MAX = 50
+#: What is outside of every project, and no file.
+_NO_FILES = ("/dev/null", "/dev/stdout", "/dev/stderr")
 #: What leaves a command behind in the background: fields of a call, and a lone & in its line.
 _BACKGROUND_FIELDS = ("run_in_background", "is_background", "background")
 _BACKGROUND = re.compile(r"(?<![&>|\\])&(?![&>])")
@@ -48,6 +48,15 @@ class GovernedRun:
     scratch: tuple[str, ...] = ()
     #: Real folders in which it never may, such as RELAY_HOME.
     kept_out: tuple[str, ...] = ()
+
+    def is_free(self, path: str) -> bool:
+        """Whether it may write there whatever its intent is: nothing of the project's."""
+        if path in _NO_FILES:
+            return True
+        return any(
+            is_below(path, one) and not protected(os.path.relpath(path, one))
+            for one in self.scratch
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +108,8 @@ class Target:
     moved_from: str = ""
     #: What is gone here is somewhere else then.
     moved: bool = False
+    #: Its content is changed before it is moved.
+    changed: bool = False
     #: Nobody named it: it lies in a folder that somebody did.
     below: bool = False
 
@@ -165,7 +176,7 @@ def plan_of(use: CommandUse, run: GovernedRun, call: GateCall, folded: bool) -> 
         finder.brought(source, to)
     for source, to in use.moves:
         finder.brought(source, to, moved=True)
-    finder.brings_no_links(use)
+    finder.check_arrivals()
     kind = _max_kind(use.kind, CommandKind.UNKNOWN) if finder.wrong else use.kind
     why = "; ".join(filter(None, (use.why, finder.wrong)))
     return CallPlan(kind, tuple(reads), tuple(finder.targets.values()), why, tuple(finder.vast))
@@ -186,6 +197,10 @@ class _Finder:
         #: Why it is not known what the call changes.
         self.wrong = ""
         self.vast: list[str] = []
+        #: Where things come to, and what else the call names: with the number of its part.
+        self._arrivals: dict[str, int] = {}
+        self._named: list[tuple[str, int]] = []
+        self._part = 0
 
     def found(
         self, path: str, *, gone: bool = False, moved: bool = False, follow: bool = True
@@ -201,7 +216,9 @@ class _Finder:
         for target in self.found(path):
             self._add(target)
             if deep:
+                self._arrivals[target.path] = self._part + 1
                 self._add_below(target.path, target)
+        self._part += 1
 
     def must_exist(self, paths: tuple[str, ...]) -> None:
         if not all(os.path.lexists(os.path.join(self._cwd, one)) for one in paths):
@@ -214,31 +231,13 @@ class _Finder:
                 if not is_below(place.path, self._root):
                     self.wrong = "it builds or tests outside of the project"
 
-    def brings_no_links(self, use: CommandUse) -> None:
-        """A line that writes through a link or folder that it has only brought there itself writes
-        where nobody can tell."""
-        pairs = (*use.copies, *use.moves)
-        brought = [(one, one) for one in use.trees]
-        for source, to in pairs:
-            start = os.path.join(self._cwd, source)
-            if os.path.islink(start) or not os.path.isfile(start):
-                brought.append((source, to))
-        others = [*use.writes, *use.deletes, *use.trees, *(one for pair in pairs for one in pair)]
-        if len(brought) > BROUGHT_MAX:
-            self.wrong = f"it brings more than {BROUGHT_MAX} folders or links somewhere"
-            return
-        places = {one: [place.path for place in self.found(one)] for one in others}
-        for source, to in brought:
-            for one in others:
-                below = any(is_below(path, place) for path in places[one] for place in places[to])
-                if below and one not in (source, to):
-                    self.wrong = "it writes through what it has only brought there itself"
-
     def removed(self, path: str, *, moved: bool = False) -> None:
         # Of a link the name alone goes, unless what it leads to is meant.
         for target in self.found(path, gone=True, moved=moved, follow=path.endswith("/")):
             self._add(target)
             self._add_below(target.path, target)
+        if not moved:
+            self._part += 1
 
     def brought(self, source: str, to: str, *, moved: bool = False) -> None:
         """A file or folder comes to another place, or into the folder that is there."""
@@ -249,15 +248,29 @@ class _Finder:
             if os.path.isdir(os.path.join(self._cwd, to)):
                 into = os.path.join(to, os.path.basename(start.path))
             for target in self.found(into):
+                if os.path.islink(start.path) or not os.path.isfile(start.path):
+                    self._arrivals[target.path] = self._part + 1
                 target = replace(target, moved_from=start.path if moved else "")
                 self._add(target)
                 self._add_below(start.path, target)
+        self._part += 1
 
-    def _inside(self, folder: Target, name: str) -> Target:
+    def check_arrivals(self) -> None:
+        """A link, or a folder that may hold some, comes to a place: where another part of the same
+        line works in there, nobody can tell beforehand."""
+        for path, part in self._named:
+            while path != os.path.dirname(path):
+                if self._arrivals.get(path, part) != part:
+                    self.wrong = "it writes through what it has only brought there itself"
+                path = os.path.dirname(path)
+
+    def _inside(self, folder: Target, name: str) -> list[Target]:
+        """Where ``name`` below a folder is: what comes there goes through links that are there."""
         place = os.path.join(folder.path, name)
         origin = folder.moved_from and os.path.join(folder.moved_from, name)
-        key = self._key(place)
-        return replace(folder, path=place, key=key, moved_from=origin, below=True)
+        places = (place,) if folder.gone else real_places(place, "/")
+        inside = replace(folder, moved_from=origin, below=True)
+        return [replace(inside, path=one, key=self._key(one)) for one in places]
 
     def _add_below(self, folder: str, target: Target) -> None:
         """Add a place below ``target`` for all that is in ``folder``, if it is one."""
@@ -268,12 +281,18 @@ class _Finder:
             self.vast.append(target.key or "")
             self.wrong = f"{os.path.basename(folder)} holds more than {TREE_MAX} files"
         for name in names or ():
-            self._add(self._inside(target, name))
+            for one in self._inside(target, name):
+                self._add(one)
 
     def _add(self, target: Target) -> None:
+        if not target.below:
+            self._named.append((target.path, self._part + 1))
         if len(self.targets) >= PATHS_MAX:
             self.wrong = f"it changes more than {PATHS_MAX} files"
             return
+        before = self.targets.get(target.path)
+        if before is not None and target.moved and not before.moved:
+            target = replace(target, changed=True)
         self.targets[target.path] = target
 
     def _key(self, place: str) -> str | None:

@@ -17,8 +17,8 @@ from relay.governance.call_plan import CallPlan, GateCall, GovernedRun, Target, 
 from relay.governance.file_states import FileState, read_states
 from relay.governance.governance_store import ABSENT, UNREAD, GovernanceStore
 from relay.governance.intent_map import update_map
-from relay.governance.intents import Intent
-from relay.governance.mutation import FileMutation, compare, opaque
+from relay.governance.intents import Intent, IntentDocument
+from relay.governance.mutation import FileMutation, compare, content_hash, opaque
 from relay.governance.refusals import Refusal
 from relay.governance.trace import revision
 from relay.governance.trace_records import TraceEntry, TraceKind
@@ -80,6 +80,7 @@ class CallRecords:
         self._pending: BoundedDict[str | GateCall, _Pending] = BoundedDict(PENDING_MAX)
         self._lasting: BoundedDict[str | GateCall, _Pending] = BoundedDict(LASTING_MAX)
         self._kept = 0
+        self._rules: IntentDocument | None = None
         self._unwritten: deque[TraceEntry] = deque(maxlen=UNWRITTEN_MAX)
 
     # -- before
@@ -256,6 +257,18 @@ class CallRecords:
         """Tell of a person's yes or no. Raises StorageError."""
         told = {"decision": "granted" if granted else "refused", "by": by, "text": note}
         self.write(self._entry(TraceKind.APPROVAL, call, intent_id, metadata=told))
+
+    def rules(self, document: IntentDocument, *, expected: bool = False) -> None:
+        """Tell where the intents are others than anybody saw last, unless that is ``expected``:
+        agents write them by no tool, but what they build and test could. Raises StorageError."""
+        if document is self._rules:
+            return
+        hash_ = content_hash(repr(document).encode(errors="backslashreplace"))
+        if self._store.rules_changed(self._run.root, hash_) and not expected:
+            run = self._run
+            told = {"event": "the intents were changed", "text": f"seen at a call of {run.agent}"}
+            self.write(TraceEntry(TraceKind.GOVERNANCE, session=run.session, metadata=told))
+        self._rules = document
 
     def selection(self, intent_id: str, by: str) -> None:
         """Tell that an intent was selected. Raises StorageError."""

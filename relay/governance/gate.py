@@ -47,8 +47,6 @@ from relay.governance.intents import (
 from relay.governance.refusals import Refusal
 from relay.governance.scope import IntentScope
 
-#: What is outside of every project, and no file.
-_NO_FILES = ("/dev/null", "/dev/stdout", "/dev/stderr")
 #: Said in the place of a person where governance was off.
 _OFF = "governance was off"
 
@@ -95,7 +93,7 @@ class Gate:
         try:
             found = await asyncio.to_thread(self._decide, call, "")
             if isinstance(found, ApprovalRequest):
-                answer = await self._ask(found)
+                answer = await self._ask(call, found)
                 found = await asyncio.to_thread(self._answered, call, found, answer)
             return found
         except Exception as error:
@@ -153,9 +151,11 @@ class Gate:
             intent = check_id(document, id_)
             if intent.status not in (Status.PENDING, Status.IN_PROGRESS):
                 raise refusals.not_selectable(intent, document.intents)
+            self._records.rules(document)
             self._records.selection(id_, person)
             if intent.status is Status.PENDING:
                 intent = self._intents.set_status(id_, Status.IN_PROGRESS, (Status.PENDING,))
+                self._records.rules(self._intents.read(), expected=True)
             run = self.run
             self._store.select(Selection(run.run, run.root, run.agent, id_, self._now_ms()))
             return intent
@@ -219,12 +219,13 @@ class Gate:
         if isinstance(intent, Refusal):
             return intent
         self._records.ready()
+        self._records.rules(document)
         refusal = self._out_of_bounds(intent, plan)
         if refusal is not None:
             return refusal
         if plan.kind is CommandKind.UNKNOWN and settings.unknown is Unknown.REFUSE:
             return refusals.unknown_change(plan.why)
-        inside = [one for one in plan.targets if one.key and not _is_free(one, self.run)]
+        inside = [one for one in plan.targets if one.key and not self.run.is_free(one.path)]
         states = _states(inside)
         files = [one.key for one in inside if one.key and not states[one.path].is_folder]
         others, fresh = self._take(files, intent, settings)
@@ -246,7 +247,7 @@ class Gate:
     def _out_of_bounds(self, intent: Intent, plan: CallPlan) -> Refusal | None:
         scope = _scope(intent.owned_scope, self._folded)
         run = self.run
-        inside = [one for one in plan.targets if not _is_free(one, run)]
+        inside = [one for one in plan.targets if not run.is_free(one.path)]
         for target in inside:
             if target.key is None:
                 return refusals.outside(target.path, run.root, run.scratch)
@@ -310,10 +311,16 @@ class Gate:
             settings.approve_seconds,
         )  # fmt: skip
 
-    async def _ask(self, request: ApprovalRequest) -> ApprovalAnswer:
+    async def _ask(self, call: GateCall, request: ApprovalRequest) -> ApprovalAnswer:
         if self._approver is None:
             return ApprovalAnswer(False, note="there is nobody here who could be asked")
-        return await self._approver.ask(request)
+        try:
+            return await self._approver.ask(request)
+        except asyncio.CancelledError:
+            told = (call, request.intent, False, "", "the agent gave the call up")
+            loop = asyncio.get_running_loop()
+            loop.run_in_executor(None, self._guarded, self._records.approval, *told)
+            raise
 
     def _answered(
         self, call: GateCall, request: ApprovalRequest, answer: ApprovalAnswer
@@ -360,11 +367,6 @@ def surely_reads(call: GateCall) -> bool:
         return False
 
 
-def _is_free(target: Target, run: GovernedRun) -> bool:
-    """Whether everybody may write there."""
-    return target.path in _NO_FILES or any(is_below(target.path, one) for one in run.scratch)
-
-
 @lru_cache(maxsize=256)
 def _scope(globs: tuple[str, ...], folded: bool) -> IntentScope:
     return IntentScope(globs, ignore_case=folded)
@@ -381,7 +383,7 @@ def _why_stale(target: Target, state: FileState, read: str | None) -> str:
     if state.is_absent:
         return "was removed since you last read it" if read and not target.gone else ""
     if read is None or read.startswith(UNREAD):
-        return "" if target.moved else "exists, and you have not read it"
+        return "" if target.moved and not target.changed else "exists, and you have not read it"
     return "" if read == state.hash else "was modified since you last read it"
 
 

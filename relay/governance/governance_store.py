@@ -47,6 +47,7 @@ SCHEMA = Schema(
             "CREATE INDEX leases_run ON leases (run)",
             "CREATE TABLE switches (root TEXT PRIMARY KEY, reason TEXT NOT NULL,"
             " by TEXT NOT NULL, at_ms INTEGER NOT NULL)",
+            "CREATE TABLE rules (root TEXT PRIMARY KEY, hash TEXT NOT NULL)",
             "CREATE TABLE heads (root TEXT PRIMARY KEY, size INTEGER NOT NULL, hash TEXT NOT NULL)",
         ),
     ),
@@ -265,7 +266,16 @@ class GovernanceStore:
             row = db.execute(query, (root,)).fetchone()
         return Switch(*row) if row else None
 
-    # -- the ends of traces
+    # -- the rules and the ends of traces
+
+    def rules_changed(self, root: str, hash_: str) -> bool:
+        """Note the rules of a project as somebody sees them; whether they were others before."""
+        with self._using() as db, transaction(db):
+            row = db.execute("SELECT hash FROM rules WHERE root=?", (root,)).fetchone()
+            if row and row[0] == hash_:
+                return False
+            db.execute("INSERT OR REPLACE INTO rules VALUES (?,?)", (root, hash_))
+            return row is not None
 
     def head(self, root: str) -> TraceHead | None:
         """The end of a project's trace as it was last acknowledged."""

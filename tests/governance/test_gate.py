@@ -72,9 +72,11 @@ class Project:
     def write(self, path: str, text: str) -> None:
         (self.root / path).write_text(text)
 
-    def agent(self, name: str, cwd: str = "") -> Agent:
-        place = str(self.root / cwd)
-        run = GovernedRun(f"run-{name}", name, f"s-{name}", str(self.root), place, os.getpid())
+    def agent(self, name: str, cwd: str = "", scratch: tuple[str, ...] = ()) -> Agent:
+        root, place = str(self.root), str(self.root / cwd)
+        run = GovernedRun(
+            f"run-{name}", name, f"s-{name}", root, place, os.getpid(), scratch=scratch
+        )
         gate = Gate(
             run,
             intents=IntentsFile(str(self.root)),
@@ -389,6 +391,76 @@ def test_a_build_works_in_the_project_and_a_guessing_tool_on_files_that_are_ther
         assert len(project.person.asked) <= times
     refusal = bob.asks(ToolUse(UseKind.WRITE, writes=("src/b.py",), guesses=True))
     assert refusal is None and "another one" in project.person.asked[-1].why
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("cp -r ../scratch/dd src", Reason.SCOPE_VIOLATION),
+        ("mv src/link src/m && echo evil > src/m/x", Reason.HUMAN_REJECTED),
+        ("cp -a src/link src/m; cd src/m; rm x", Reason.HUMAN_REJECTED),
+        ("echo 2 > src/unread; mv src/unread src/z", Reason.STALE_FILE),
+        ("mv src/unread src/z", None),
+        ("echo '[core]' > ../scratch/r/.git/config", Reason.SCOPE_VIOLATION),
+        ("echo 1 > ../scratch/r/file", None),
+    ],
+    ids=["into-link", "moved", "copied", "rewritten", "move", "git", "free"],
+)
+def test_what_a_line_brings_along_is_seen(
+    project: Project, line: str, expected: Reason | None
+) -> None:
+    project.person.answer = ApprovalAnswer(False)
+    scratch = project.root.parent / "scratch"
+    (scratch / "dd").mkdir(parents=True)
+    (scratch / "dd/f").write_text("evil")
+    for folder in ("docs", "src/dd"):
+        (project.root / folder).mkdir()
+    project.write("docs/x", "1\n")
+    project.write("src/unread", "1\n")
+    (project.root / "src/dd/f").symlink_to("../../docs/x")
+    (project.root / "src/link").symlink_to("../docs")
+    bob = project.agent("Bob", scratch=(str(scratch),)).select()
+    bob.reads("src/dd/f")
+    assert reason(bob.runs(line)) is expected
+
+
+def test_intents_that_nobody_is_known_to_have_changed_are_told_of(project: Project) -> None:
+    bob, amy = project.agent("Bob").select(), project.agent("Amy").select("INT-002")
+    for agent in (bob, amy):
+        agent.writes("src/a.py")
+    kinds = [one["kind"] for one in project.told]
+    file = project.root / ".orchestration/active_intents.yaml"
+    file.write_text(file.read_text().replace('"!src/secret/**"', '"docs/x"'))
+    assert bob.writes("docs/x") is None
+    assert amy.writes("docs/y") is None
+    told = [one for one in project.told[len(kinds) :] if one["kind"] == "governance"]
+    assert "governance" not in kinds and len(told) == 1
+    assert told[0]["metadata"]["text"] == "seen at a call of Bob"
+
+
+def test_a_call_that_is_given_up_while_a_person_thinks_is_told_of(project: Project) -> None:
+    bob = project.agent("Bob").select()
+
+    async def given_up() -> None:
+        asked = asyncio.Event()
+
+        async def thinks(request: ApprovalRequest) -> ApprovalAnswer:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        project.person.ask = thinks  # type: ignore[method-assign]
+        use = ToolUse(UseKind.EXECUTE, command="git push")
+        task = asyncio.ensure_future(bob.gate.before(bob.call(use, "Bash")))
+        await asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await bob.gate.turn_ended()
+
+    asyncio.run(given_up())
+    last = project.told[-1]
+    assert last["kind"] == "approval" and "gave the call up" in last["metadata"]["text"]
 
 
 def test_of_a_folder_too_large_to_look_at_a_person_decides(
