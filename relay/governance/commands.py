@@ -333,7 +333,7 @@ def _relay(line: _Line, words: Sequence[Word], simple: Simple) -> CommandUse:
 _WRAPPERS: dict[str, _Wrapper] = {
     "env": _env,
     "command": _command,
-    **dict.fromkeys(("exec", "builtin"), _behind()),
+    "exec": _behind(),
     "timeout": _behind(skip=1),
     **dict.fromkeys(("npx", "uv", "uvx", "poetry", "bundle"), _project_run),
     **dict.fromkeys(("sh", "bash", "zsh", "dash"), _shell),

@@ -121,26 +121,12 @@ def _make(name: str, words: Sequence[Word]) -> CommandUse:
     return _runs("fEIC", "file makefile eval include-dir directory")(name, words)
 
 
-def _formats(checks: str, changes: str = "") -> Row:
-    """A formatter: it looks, with one of ``checks``, or changes what it is given by name."""
-
-    def row(name: str, words: Sequence[Word]) -> CommandUse:
-        if any(word.literal and word.text in checks.split() for word in words):
-            return _runs("o", "output-file config")(name, words)
-        given = [word for word in words if word.text not in (*changes.split(), "-q")]
-        return CommandUse(CommandKind.WRITE, trees=_named(options(given, "")[1]))
-
-    return row
-
-
 #: Programs that agents also run from a project's own folders of programs.
 BUILDS: dict[str, Row] = {
     "pytest": _runs("", "basetemp override-ini junit-xml junitxml log-file"),
     **rows("mypy pyright flake8 pylint tox nox tsc jest vitest mocha unittest", _runs()),
     **rows("gradlew mvnw", _runs("I", "init-script")),
     "eslint": _runs("o", "output-file fix fix-dry-run init"),
-    "black": _formats("--check --diff"),
-    "prettier": _formats("--check -c", "--write -w"),
     "ruff": _runs_only("check", "o", "fix fix-only output-file add-noqa config"),
 }
 PROJECT_PROGRAMS: dict[str, Row] = {
@@ -155,7 +141,6 @@ PROJECT_PROGRAMS: dict[str, Row] = {
     ),
     **rows("gradle mvn", _runs("I", "init-script")),
     "cmake": _runs_only("--build"),
-    "gofmt": _formats("-l -d", "-w"),
     **rows("sudo doas su", lambda name, _: approve(f"{name} acts as somebody else")),
     **rows(
         "shutdown reboot crontab systemctl launchctl",
