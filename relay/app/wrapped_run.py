@@ -88,8 +88,11 @@ def run(choices: Choices) -> int:
     try:
         return _run(choices)
     except RelayError as error:
-        if error.code != "state_dir" or governed_root(_cwd()):
+        if error.code != "state_dir":
             raise
+        if root := governed_root(_cwd()):
+            why = f"{choices.command[0]} is not started, because {root} is governed, and relay"
+            raise CannotRun(f"{why} cannot work: {error.message}", 1, error.hint) from None
         return _run_without(choices, error)
 
 

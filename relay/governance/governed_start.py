@@ -43,7 +43,9 @@ def why_not(kind: str, data: Mapping[str, Any]) -> str:
 
     ``kind`` and ``data`` are the profile and the data of its launch plan.
     """
-    if all(event in data.get("gates", ()) for event in TOOL_EVENTS):
+    if TOOL_EVENTS[0] in data.get("gates", ()):
+        # Of one that was started for a configuration's hooks the calls' ends may not be told: what
+        # they did is found out at the turn's end.
         return ""
     if data.get("ungated"):
         return str(data["ungated"])

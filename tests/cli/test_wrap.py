@@ -125,6 +125,17 @@ def test_no_place_for_files_of_relays_keeps_an_agent_from_starting(
     assert "RELAY_HOME" in said
 
 
+def test_where_relay_has_no_place_nothing_is_started_in_a_governed_folder(
+    isolated_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project" / ".orchestration").mkdir(parents=True)
+    (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path / "project")
+    done = relay("echo", "hello", RELAY_HOME=str(tmp_path / "file" / "home"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "echo is not started" in done.stderr and "RELAY_HOME" in done.stderr
+
+
 def test_a_full_disk_keeps_no_agent_from_starting(isolated_home: Path) -> None:
     Home(str(isolated_home)).create()
     done = subprocess.run(
