@@ -29,7 +29,8 @@ def test_an_agent_is_asked_around_its_calls_whatever_the_configuration_has() -> 
     ("kind", "data", "why"),
     [
         ("claude", BOTH, ""),
-        ("claude", {"gates": ["BeforeTool"]}, "started before that"),
+        ("claude", {"gates": ["BeforeTool"]}, ""),
+        ("claude", {"gates": ["AfterTool"]}, "started before that"),
         ("claude", {"ungated": "hooks are off"}, "hooks are off"),
         ("gemini", {"ungated": "no file; docs/agents/gemini.md says how"}, "gemini.md says how"),
         ("codex", {"degraded": "too old", "ungated": "too old"}, "too old"),
@@ -38,7 +39,7 @@ def test_an_agent_is_asked_around_its_calls_whatever_the_configuration_has() -> 
         ("shell", {}, "shell has no hooks"),
         ("python", {}, "python has no hooks"),
     ],
-    ids=["gated", "half", "off", "gemini", "old", "command", "aider", "shell", "screen"],
+    ids=["gated", "before", "after", "off", "gemini", "old", "command", "aider", "shell", "screen"],
 )
 def test_what_would_write_unasked_is_not_started(
     kind: str, data: dict[str, object], why: str
