@@ -31,14 +31,14 @@ def test_an_agent_selects_and_ends_its_intent_and_only_the_person_opens_it_again
             return agent.does(tool="Bash", input={"command": f"relay intent {line}"})
 
         assert "valid ids: INT-001" in shell("select INT-1")
-        assert "only the person" in shell("status INT-001 COMPLETE")  # it has not selected it
+        assert "an agent may only set" in shell("status INT-001 COMPLETE")  # it has not selected it
         assert "<scope>src/**</scope>" in shell("select INT-001")
         assert "INT-001  IN_PROGRESS  Bob" in shell("list")
         [listed] = relay_json("intent", "list")
         assert (listed["status"], listed["agents"]) == ("IN_PROGRESS", ["Bob"])
         assert agent.writes(target) == "written"
         assert shell("status INT-001 COMPLETE").strip() == "INT-001 is COMPLETE"
-        assert "only the person" in shell("status INT-001 IN_PROGRESS")
+        assert "an agent may only set" in shell("status INT-001 IN_PROGRESS")
         assert "only the person" in shell("select INT-001")
         assert reason(agent.writes(target)) == "INTENT_INACTIVE"
         relay("intent", "status", "INT-001", "IN_PROGRESS")
