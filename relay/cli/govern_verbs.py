@@ -27,6 +27,9 @@ _FIELDS = ("id", "agent", "tool", "what", "why", "intent", "root", "cwd", "asked
 _QUOTED = "  | "
 #: Characters of the reason why governance is off.
 _REASON_MAX = 500
+#: Characters of one setting that is shown.
+_LOOSENED_MAX = 200
+_CLONED = "whoever wrote .orchestration/active_intents.yaml said so; see whether you agree"
 #: Columns that a line of them keeps, however narrow the terminal is.
 _LEAST = 20
 
@@ -188,15 +191,17 @@ class _Governance:
         self._switch: Switch | None = None
         self._leases: list[Lease] = []
         self._intents: list[Intent] = []
+        self._loosened: tuple[str, ...] = ()
         self._problem: RelayError | None = None
         if self.root and os.path.exists(home.governance):
             with closing(GovernanceStore.open(home)) as store:
                 self._switch = store.switch(self.root)
                 self._leases = store.leases(self.root, _now_ms())
         try:
-            self._intents = (
-                list(IntentsFile(self.root).read().intents.values()) if self.root else []
-            )
+            if self.root:
+                document = IntentsFile(self.root).read()
+                self._intents = list(document.intents.values())
+                self._loosened = document.settings.loosened
         except RelayError as error:
             self._problem = error
 
@@ -219,6 +224,8 @@ class _Governance:
             found.append(("ok", text, "" if active else "relay intent list"))
         if self._problem is not None:
             found.append(("bad", self._problem.message, self._problem.hint))
+        for said in self._loosened if self._switch is None else ():
+            found.append(("warn", f"its file lets more pass: {said[:_LOOSENED_MAX]}", _CLONED))
         for one in self._leases:
             since = output.clock(one.since_ms, now_ms)
             found.append(("ok", f"{one.agent} has {one.path} since {since}, for {one.intent}", ""))
@@ -236,6 +243,7 @@ class _Governance:
             "off": off,
             "problem": self._problem.line if self._problem else "",
             "intents": {one.id: one.status for one in self._intents},
+            "loosened": list(self._loosened),
             "leases": [output.shaped(asdict(one), names) for one in self._leases],
         }
 

@@ -177,10 +177,11 @@ def _verify(options: Any) -> int:
                 "whole": not faults,
                 "faults": faults,
                 "more": verified.more,
+                "foreign": verified.foreign,
             }
         )
     elif not verified.faults:
-        output.data(f"{trace.path}: as it was written (records: {verified.records})")
+        output.data(f"{trace.path}: {verified.told} (records: {verified.records})")
     else:
         output.data(f"{trace.path} was changed:")
         for fault in verified.faults:

@@ -198,7 +198,8 @@ def page(
 
 def _faults(verified: Verified) -> str:
     if not verified.faults:
-        return "<p class=good>The trace is as it was written.</p>"
+        kind = "dim" if verified.foreign else "good"
+        return f"<p class={kind}>The trace: {verified.told}.</p>"
     items = "".join(f"<li>{escape(visible(one.told))}</li>" for one in verified.faults)
     more = "<li>… and more</li>" if verified.more else ""
     return f"<p class=bad>The trace was changed:</p><ul>{items}{more}</ul>"

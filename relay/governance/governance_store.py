@@ -2,6 +2,9 @@
 
 Selections, baselines, leases, projects whose governance is off, and the end of each trace. Nothing
 of it is in a project, so no repository brings it along. Calls wait for the disk.
+
+A damaged file is set aside, and all begin anew: agents select and read again, which is safe, and
+governance that was off is on.
 """
 
 from __future__ import annotations
@@ -9,11 +12,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from relay.core import processes
+from relay.core.errors import DamagedFile, StorageError
 from relay.core.files import own_folder
 from relay.core.paths import Home
 from relay.core.sqlite import Schema, connect, transaction
@@ -99,7 +104,7 @@ class GovernanceStore:
         self._path = path
         self._alive = alive
         self._lock = threading.Lock()
-        self._db = connect(path, SCHEMA)
+        self._db = _connect(path)
         self._file = _file(path)
 
     @classmethod
@@ -119,12 +124,18 @@ class GovernanceStore:
     @contextmanager
     def _using(self) -> Iterator[sqlite3.Connection]:
         """The file that is there now: where somebody has taken it away all begin anew, together."""
-        with self._lock, SCHEMA.errors(self._path):
+        with self._lock:
             if _file(self._path) != self._file:
                 self._db.close()
-                self._db = connect(self._path, SCHEMA)
+                self._db = _connect(self._path)
                 self._file = _file(self._path)
-            yield self._db
+            try:
+                with SCHEMA.errors(self._path):
+                    yield self._db
+            except DamagedFile:
+                if _file(self._path) == self._file:
+                    _set_aside(self._path)  # the next call begins anew
+                raise
 
     # -- selections
 
@@ -289,6 +300,24 @@ class GovernanceStore:
         with self._using() as db:
             row = (root, head.size, head.hash)
             db.execute("INSERT OR REPLACE INTO heads VALUES (?,?,?)", row)
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    try:
+        return connect(path, SCHEMA)
+    except StorageError as error:
+        if not isinstance(error, DamagedFile) and error.code != "other_file":
+            raise
+        _set_aside(path)
+        return connect(path, SCHEMA)
+
+
+def _set_aside(path: str) -> None:
+    """Keep a damaged file under another name."""
+    aside = f"{path}.damaged-{time.time_ns() // 1_000_000}"
+    for end in ("", "-wal", "-shm"):
+        with suppress(OSError):
+            os.rename(path + end, aside + end)
 
 
 def _file(path: str) -> tuple[int, int] | None:

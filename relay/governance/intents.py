@@ -84,6 +84,14 @@ class GovernanceSettings:
     #: An agent selects its intent anew in every turn.
     select_every_turn: bool = False
 
+    @property
+    def loosened(self) -> tuple[str, ...]:
+        """What of it lets agents do more than relay would, as the file says it."""
+        lists = ("read_commands", "run_commands", "read_tools", "run_tools")
+        found = [f"{name}: {', '.join(getattr(self, name))}" for name in lists]
+        found = [one for one, name in zip(found, lists, strict=True) if getattr(self, name)]
+        return (*(["unknown: allow"] if self.unknown is Unknown.ALLOW else []), *found)
+
 
 @dataclass(frozen=True, slots=True)
 class IntentDocument:

@@ -143,7 +143,7 @@ class Trace:
                     return Verified(count, tuple(faults[:FAULTS_MAX]), more=True)
         if head is not None and not head_seen:
             faults.append(TraceFault(0, _lost(head.size, size)))
-        return Verified(count, tuple(faults))
+        return Verified(count, tuple(faults), foreign=head is None and count > 0)
 
     # -- the file
 

@@ -65,6 +65,15 @@ class Verified:
     faults: tuple[TraceFault, ...]
     #: There were more than are told.
     more: bool = False
+    #: Nobody here has written to it, as far as relay knows: only its lines can be looked at.
+    foreign: bool = False
+
+    @property
+    def told(self) -> str:
+        """What a trace without faults is."""
+        if self.foreign:
+            return "its lines hold together, but relay has not written it on this machine"
+        return "as it was written"
 
 
 class TraceKind(StrEnum):

@@ -179,8 +179,18 @@ def test_what_governs_is_shown_with_what_is_wrong(
     assert INTENTS_FILE in shown.stdout and "where no agent can write now" in shown.stdout
     for verb in ("status", "doctor"):
         assert f"on for {project}, where no agent can write now" in relay(verb).stdout
-    (broker_home_db := Path(broker_home.root, "governance.db")).write_bytes(b"damaged" * 1000)
-    assert str(broker_home_db) in relay("status").stdout
+    Path(broker_home.governance).write_bytes(b"damaged" * 1000)
+    assert relay("govern", "off", "--reason", "it is damaged").returncode == 0
+    assert relay("govern").stdout.startswith(f"off for {project}")
+
+
+def test_what_the_file_lets_pass_beside_is_named(project: Path, relay: Run) -> None:
+    file = project / FOLDER / INTENTS_FILE
+    file.write_text(file.read_text() + "governance:\n  unknown: allow\n  run_commands: [just *]\n")
+    for verb in ("govern", "status", "doctor"):
+        shown = relay(verb).stdout
+        assert "lets more pass: unknown: allow" in shown
+        assert "lets more pass: run_commands: just *" in shown
 
 
 def test_where_nothing_is_governed_that_is_said(

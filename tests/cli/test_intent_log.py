@@ -93,6 +93,11 @@ def test_verify_ends_with_1_and_the_line_once_something_is_changed(
     trace.write_text(whole.replace("src/a.py", "src/b.py"))
     told = relay("intent", "verify")
     assert told.returncode == 1 and "line 3 was changed after it was written" in told.stdout
+    trace.write_text(whole)
+    Path(Home.from_env().governance).unlink()
+    told = relay("intent", "verify")
+    assert told.returncode == 0 and "relay has not written it on this machine" in told.stdout
+    trace.write_text(whole.replace("src/a.py", "src/b.py"))
     report = json.loads(relay("intent", "verify", "--json").stdout)
     assert not report["whole"] and [one["line"] for one in report["faults"]] == [3]
 

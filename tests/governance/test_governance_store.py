@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from relay.core.errors import DamagedFile
 from relay.core.paths import Home
 from relay.governance import governance_store
 from relay.governance.governance_store import GovernanceStore, Lease, Selection, start_of
@@ -103,6 +105,25 @@ def test_where_the_file_is_taken_away_all_begin_anew_together(
     assert store.take([held], 10) == ([], ["f"])
     assert other.take([lease("f", "b")], 10) == ([held], [])
     other.close()
+
+
+def test_a_damaged_file_is_set_aside_and_all_begin_anew(
+    tmp_path: Path, store: GovernanceStore
+) -> None:
+    path, chosen = tmp_path / "governance.db", Selection("a", "/p", "A", "INT-1", 1)
+    store.select(chosen)
+    store.close()
+    for damage in (b"\xff" * 8192, path.read_bytes()[:200] + b"\xff" * 9000):
+        path.write_bytes(damage)
+        (tmp_path / "governance.db-wal").unlink(missing_ok=True)
+        store = GovernanceStore.open(Home(str(tmp_path)))
+        with contextlib.suppress(DamagedFile):  # found at its first use
+            store.selection("a")
+        assert store.selection("a") is None
+        store.select(chosen)
+        assert store.selection("a") == chosen
+        store.close()
+    assert len(list(tmp_path.glob("governance.db.damaged-*"))) == 2
 
 
 def test_what_is_kept_is_bounded(store: GovernanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
