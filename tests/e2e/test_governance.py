@@ -237,3 +237,19 @@ def test_a_configuration_neither_disarms_the_gate_nor_writes_past_it(tmp_path: P
         assert reason(agent.writes(trusted / "src" / "a.py")) == "SCOPE_VIOLATION"
         assert agent.writes(trusted / "src" / "c.py") == "written"
         assert not (trusted / "b.py").exists()
+
+
+def test_an_agent_that_runs_already_is_governed_from_its_next_call_on(tmp_path: Path) -> None:
+    hook = "from relay import Relay\nrelay = Relay()\nrelay.on('before_tool', print)\n"
+    project = trusted_project(tmp_path, hook)
+    with wrapped([hooked_agent(tmp_path)], name="Bob", cwd=project, size=(24, 2000)) as program:
+        agent = Agent(program)
+        assert agent.writes(project / "a.py") == "written"
+        (project / ".orchestration").mkdir()
+        (project / ".orchestration" / "active_intents.yaml").write_text(INTENTS)
+        assert reason(agent.writes(project / "a.py")) == "INTENT_REQUIRED"
+        wait_registered("Bob")
+        relay("intent", "select", "INT-001", "--agent", "Bob")
+        (project / "src").mkdir()
+        assert agent.writes(project / "src" / "a.py") == "written"
+        assert [row["kind"] for row in trace(project)] == ["refusal", "selection", "mutation"]
