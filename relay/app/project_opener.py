@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from relay.core.files import make_private_folder
 from relay.core.paths import Home
 from relay.governance.governance_addon import GovernedAgent
+from relay.governance.governed_paths import is_below
 
 if TYPE_CHECKING:
     from relay.governance.approvals import BrokerRequests
@@ -52,7 +53,7 @@ def project_opener(
             agent.cwd,
             pid,
             kind=agent.kind,
-            scratch=(os.path.realpath(scratch),),
+            scratch=(os.path.realpath(scratch), *_plans(agent.kind, root)),
             kept_out=(os.path.realpath(home.root),),
         )
         store, intents = GovernanceStore.open(home), IntentsFile(root)
@@ -68,3 +69,16 @@ def project_opener(
         return GovernedProject(gate, intents, trace, now_ms, model, store.close)
 
     return opened
+
+
+def _plans(kind: str, root: str) -> list[str]:
+    """Where the agent writes its plans by its tools for files, outside of the project ``root``."""
+    home = os.path.expanduser("~")
+    if kind == "claude":
+        folder = os.path.join(os.environ.get("CLAUDE_CONFIG_DIR") or f"{home}/.claude", "plans")
+    elif kind == "gemini":
+        folder = os.path.join(os.environ.get("GEMINI_CLI_HOME") or home, ".gemini", "tmp")
+    else:
+        return []
+    real = os.path.realpath(folder)
+    return [] if is_below(real, root) or is_below(root, real) else [real]

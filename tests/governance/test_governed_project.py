@@ -29,7 +29,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "project"
-        (self.root / ".orchestration").mkdir(parents=True)
+        (self.root / ".orchestration").mkdir(parents=True, exist_ok=True)
         (self.root / ".orchestration" / "active_intents.yaml").write_text(INTENTS)
         home = Home(str(folder / "home"))
         home.create()
@@ -135,6 +135,25 @@ def test_a_lesson_goes_to_whoever_selects_and_is_kept_once(tmp_path: Path) -> No
         assert [row["kind"] for row in bench.trace()] == ["lesson", "selection"]
 
     play(tmp_path, scenario)
+
+
+def test_an_agent_writes_its_plans_where_it_keeps_them_unless_that_is_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.project.do("select", "INT-1")
+        for place, allowed in (("mine/plans/a.md", True), ("mine/settings.json", False)):
+            call = bench.call("Write", file_path=str(tmp_path / place), content="x")
+            assert (await bench.project.before(call, 5.0) == "") is allowed
+
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "mine"))
+    play(tmp_path, scenario)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "plans").symlink_to(tmp_path / "project")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "other"))
+    bench = Bench(tmp_path)
+    assert len(bench.project.gate.run.scratch) == 1
+    bench.project.close()
 
 
 def test_what_is_not_decided_in_time_is_refused_and_a_read_goes_on(
