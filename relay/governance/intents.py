@@ -205,7 +205,7 @@ class _Form:
             elif isinstance(default, float):
                 values[name] = self._seconds(value, name, *_SECONDS[name])
             else:
-                values[name] = self._texts(found, name, TEXTS_MAX)
+                values[name] = self._texts(found, name, TEXTS_MAX, _MISTAKES.get(name))
         return replace(defaults, **values)
 
     def _seconds(self, node: YamlNode, name: str, least: float, most: float) -> float:
@@ -241,7 +241,7 @@ class _Form:
         found: dict[str, YamlNode],
         name: str,
         most: int,
-        mistake: Callable[[str], str] = lambda _: "",
+        mistake: Callable[[str], str] | None = None,
     ) -> tuple[str, ...]:
         if name not in found:
             return ()
@@ -250,7 +250,7 @@ class _Form:
             self._wrong(nodes[most], f"{name}: there are more than {most}")
         texts = [(node, self._text(node, name, TEXT_MAX)) for node in nodes[:most]]
         for node, text in texts:
-            if text and (said := mistake(text)):
+            if text and mistake is not None and (said := mistake(text)):
                 self._wrong(node, f"{name}: {said}")
         return tuple(text for _, text in texts)
 
@@ -303,5 +303,14 @@ class _Form:
         self._mistakes.append(Mistake(node.line, text))
 
 
+def _names_nothing(glob: str) -> str:
+    """What would let more go on than anybody can have meant."""
+    return "begin with the name of what is meant" if glob.strip()[:1] in "*?[" else ""
+
+
+#: What is wrong with a glob of each list that lets calls go on.
+_MISTAKES = dict.fromkeys(
+    ("read_commands", "run_commands", "read_tools", "run_tools"), _names_nothing
+)
 #: The least and the most of each setting in seconds. An agent's own hook waits for 590 at most.
 _SECONDS = {"approve_seconds": (1.0, 580.0), "lease_seconds": (1.0, 86_400.0)}

@@ -112,6 +112,7 @@ def _intent(line: str) -> str:
         pytest.param("governance: {approve_seconds: 600}", 1, "from 1 to 580", id="too-long"),
         pytest.param("governance: {lease_seconds: .inf}", 1, "seconds are meant", id="endless"),
         pytest.param("governance: {select_every_turn: 1}", 1, "true or false", id="no-truth"),
+        pytest.param("governance: {read_commands: ['*']}", 1, "the name of what", id="all"),
         pytest.param("governance: {safe: 1}", 1, "there is no 'safe'", id="unknown-setting"),
         pytest.param("\n\tid: 1", 2, "cannot start", id="tab"),
         pytest.param("\n# a\u2028active_intents: 3", 2, "no editor", id="hidden-line"),
