@@ -132,7 +132,7 @@ def _paths(params: _Params, names: str) -> tuple[str, ...]:
 
 
 def _reads(*names: str) -> _Reader:
-    """A tool that reads what these fields name; without one it reads where the agent works."""
+    """A tool that reads, and shows its model the files that these fields name."""
     return lambda params: ToolUse(UseKind.READ, reads=_paths(params, " ".join(names)))
 
 
@@ -211,7 +211,7 @@ TABLES: dict[str, dict[str, _Reader]] = {
             "Read": _reads("file_path"),
             "NotebookRead": _reads("notebook_path"),
             **dict.fromkeys(("Glob", "Grep", "LS"), _reads("path")),
-            "LSP": _reads("filePath"),
+            "LSP": _reads(),
             "Bash": _shell(),
             "Monitor": _monitor,
             **dict.fromkeys(("Agent", "Task"), _other("isolation")),
@@ -268,7 +268,7 @@ TABLES: dict[str, dict[str, _Reader]] = {
             **dict.fromkeys(("read_file", "zoom_image", "display_image"), _reads("file_path")),
             **dict.fromkeys(("glob", "grep_search", "list_directory"), _reads("path")),
             "agent": _other("isolation"),
-            "lsp": _reads("filePath"),
+            "lsp": _reads(),
             "run_shell_command": _shell(cwd="directory"),
             "monitor": _shell(cwd="directory"),
         },
@@ -284,7 +284,7 @@ TABLES: dict[str, dict[str, _Reader]] = {
             "patch": _patch("patchText"),
             "read": _reads("filePath"),
             **dict.fromkeys(("glob", "grep", "list"), _reads("path")),
-            "lsp": _reads("filePath"),
+            "lsp": _reads(),
             "bash": _shell(cwd="workdir"),
         },
         "todowrite todoread webfetch websearch task skill question plan_exit plan_enter invalid",

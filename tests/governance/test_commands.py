@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from relay.governance.commands import CommandKind, CommandUse, classify
 from relay.governance.intents import GovernanceSettings, Unknown
 
 PLAIN = GovernanceSettings()
+LINUX = pytest.mark.skipif(
+    sys.platform == "darwin", reason="its sed takes what follows for a suffix"
+)
 
 
 def use(line: str) -> CommandUse:
@@ -60,6 +65,7 @@ def test_what_only_reads(line: str) -> None:
         ("mv x/a y/b c", {"moves": (("x/a", "c/a"), ("y/b", "c/b"))}),
         ("cp -r a b", {"copies": (("a", "b"),)}),
         ("touch a; mkdir -p b/c", {"writes": ("a", "b/c")}),
+        pytest.param("sed -i 's/a/b/g' f", {"writes": ("f",)}, marks=LINUX),
         ("chmod +x f", {"writes": ("f",)}),
         ("cd sub && rm a", {"deletes": ("sub/a",)}),
         ("cd sub && cat a | tee b", {"writes": ("sub/b",)}),
