@@ -154,21 +154,32 @@ class GovernedProject:
     def __init__(self, base: Path, room: Room, model: ScriptedModel) -> None:
         self._base, self._room, self._model = base, room, model
         self.root = (base / "project").resolve()
+        #: Where an agent's shell finds relay.
+        self._path = f"{Path(sys.executable).parent}:{node_folder()}:/usr/local/bin:/usr/bin:/bin"
 
     def start(
         self, name: str, agent: str, binary: Path, options: Options | None = None
     ) -> GovernedAgent:
         """``agent`` under ``relay wrap`` in the project, with a home of its own, at its prompt."""
-        made = options or Options(asks=False)
+        made = self.finds_relay(options)
+        self.folder(name)
+        wrapped = self._room.start(name, agent, binary, made, cols=100, rows=30)
+        return GovernedAgent(wrapped, self._model, self.root)
+
+    def folder(self, name: str) -> Path:
+        """A folder for an agent's home and other things, in which the project is its project."""
         folder = self._base / name
         (folder / "home").mkdir(parents=True)
         (folder / "project").symlink_to(self.root)
-        # Its shell finds relay, also where it is a login shell.
-        path = f"{Path(sys.executable).parent}:{node_folder()}:/usr/local/bin:/usr/bin:/bin"
-        made.env["PATH"] = path
-        (folder / "home" / ".profile").write_text(f"export PATH='{path}'\n")
-        wrapped = self._room.start(name, agent, binary, made, cols=100, rows=30)
-        return GovernedAgent(wrapped, self._model, self.root)
+        # Also a login shell, which begins with a path of the system's.
+        (folder / "home" / ".profile").write_text(f"export PATH='{self._path}'\n")
+        return folder
+
+    def finds_relay(self, options: Options | None = None) -> Options:
+        """How to start an agent whose shell finds relay."""
+        made = options or Options(asks=False)
+        made.env["PATH"] = self._path
+        return made
 
     def file(self, path: str) -> str:
         """What stands in a file of the project; "" where there is none."""

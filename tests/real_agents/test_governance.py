@@ -13,16 +13,19 @@ import pytest
 
 from relay.governance.mutation import content_hash
 from tests.agents.gemini.documented import documented_hooks
-from tests.e2e.wrapped import relay, relay_json
+from tests.app.test_headless_turn import end, request
+from tests.e2e.wrapped import kill_session, relay, relay_json
 from tests.real_agents.conftest import Binary
 from tests.real_agents.governed import GREET, GovernedAgent, GovernedProject, governed
-from tests.real_agents.model import Read, ScriptedModel, Shell, Step, Tool, Write
+from tests.real_agents.model import Read, Say, ScriptedModel, Shell, Step, Tool, Write
 from tests.real_agents.people import PATIENCE
 from tests.real_agents.recipe import Options
+from tests.real_agents.recipes import AGENTS
 from tests.support import wait_until
 
 pytestmark = pytest.mark.usefixtures("stop_broker")
 
+DEADLINE = 120.0  # seconds of a headless turn
 #: A model whose Codex offers it one tool, JavaScript, by which it calls the others.
 CODE_MODE = {"model": "gpt-6.1-sol"}
 
@@ -72,6 +75,7 @@ def test_a_claude_and_a_codex_work_by_intents(
         one_after_the_other(project, ann, bob)
         no_commands_of_a_skill(project, ann)
         no_commands_of_a_folder(bob)
+        not_without_its_session(project, bob)
         not_without_the_person(bob)
         the_story(project)
 
@@ -108,6 +112,31 @@ def test_each_other_agent_works_by_intents(
             ("Ann", "mutation", "INT-001", "src/greet.py"),
         ]
         relay("intent", "verify")
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex"])
+def test_a_headless_turn_works_by_intents(
+    agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel, isolated_home: Path
+) -> None:
+    with governed(tmp_path, model) as project:
+        folder = project.folder("Ann")
+        made = AGENTS[agent].recipe(binary_of(agent), folder, model.url, project.finds_relay())
+        model.when("please work", Write(str(project.root / "src" / "new.py"), "x"), times=1)
+        model.when_tool(Shell("relay intent select INT-001"), pattern="INTENT_REQUIRED", times=1)
+        model.when_tool(Shell("echo x >README.md"), pattern="<intent_context>", times=1)
+        model.when_tool(Shell("echo x >src/new.py"), pattern="SCOPE_VIOLATION", times=1)
+        model.when_tool(Say("I worked."))
+        persona = {"command": [made.argv[0]], "cwd": str(project.root), "env": made.env}
+        told = end(request(isolated_home, "please work", persona=persona, deadline=DEADLINE))
+        assert (told["state"], told["text"]) == ("completed", "I worked."), told
+        first = model.requests[0]
+        assert "This project is governed" in first.system + first.said
+        assert [summary(row)[1:] for row in project.log()] == [
+            ("refusal", "INTENT_REQUIRED"),
+            ("selection", "INT-001"),
+            ("refusal", "INT-001", "SCOPE_VIOLATION"),
+            ("mutation", "INT-001", "src/new.py"),
+        ]
 
 
 def summary(row: dict[str, Any]) -> tuple[str, ...]:
@@ -231,6 +260,17 @@ def no_commands_of_a_folder(bob: GovernedAgent) -> None:
     assert "is explicit" in bob.does(js_shell('echo "is $GIT_CONFIG_VALUE_0"')).text
 
 
+def not_without_its_session(project: GovernedProject, bob: GovernedAgent) -> None:
+    """Killed while the person is asked, it lets nothing through; the next one knows the intent."""
+    before = bob.begins(js_shell("sudo touch docs/sudo.md"))
+    wait_until(lambda: relay_json("approve"), PATIENCE, "the question to the person")
+    kill_session(bob.wrapped.terminal)
+    assert "was not run" in bob.told(before).text
+    bob.rest()
+    assert not relay_json("approve") and not project.file("docs/sudo.md")
+    assert not bob.does(js_shell("echo Last >docs/last.md")).refusal
+
+
 def not_without_the_person(bob: GovernedAgent) -> None:
     before = bob.begins(js_shell("git push --force origin main"))
     wait_until(lambda: relay_json("approve"), PATIENCE, "the question to the person")
@@ -264,6 +304,7 @@ def the_story(project: GovernedProject) -> None:
         ("Ann", "mutation", "INT-001", "src/greet.py"),
         ("Bob", "refusal", "INT-002", "FILE_LEASED"),
         ("Bob", "mutation", "INT-002", "src/greet.py"),
+        ("Bob", "mutation", "INT-002", "docs/last.md"),
         ("Bob", "approval", "INT-002"),
         ("Bob", "refusal", "INT-002", "HUMAN_REJECTED"),
     ]
