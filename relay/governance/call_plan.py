@@ -16,7 +16,8 @@ from fnmatch import fnmatchcase
 from relay.agents.hook_codec import AgentHookCall, text_of
 from relay.agents.tool_uses import ToolUse, UseKind, tool_use
 from relay.governance.commands import CommandKind, CommandUse, classify
-from relay.governance.file_states import TREE_MAX, tree
+from relay.governance.file_states import TREE_MAX, FileState, tree
+from relay.governance.governance_store import UNREAD
 from relay.governance.governed_paths import is_below, protected, real_places
 from relay.governance.intents import GovernanceSettings
 
@@ -113,6 +114,17 @@ class Target:
     #: Nobody named it: it lies in a folder that somebody did.
     below: bool = False
 
+    def why_stale(self, state: FileState, read: str | None) -> str:
+        """Why a file must not be changed as it is now; "" where it may. ``read``: its baseline."""
+        if state.odd:
+            return f"cannot be compared: {state.odd}"
+        if state.is_absent:
+            return "was removed since you last read it" if read and not self.gone else ""
+        if read is None or read.startswith(UNREAD):
+            known = self.moved and not self.changed
+            return "" if known else "exists, and you have not read it"
+        return "" if read == state.hash else "was modified since you last read it"
+
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
@@ -126,6 +138,11 @@ class CallPlan:
     why: str = ""
     #: Folders, by their keys, with more in them than can be looked at.
     vast: tuple[str, ...] = ()
+
+    def without(self, other: CallPlan) -> CallPlan:
+        """What it would change and ``other`` would not."""
+        known = {one.path for one in other.targets}
+        return replace(self, targets=tuple(one for one in self.targets if one.path not in known))
 
 
 def kind_of(tool: str, use: ToolUse, settings: GovernanceSettings) -> CommandUse:
@@ -209,7 +226,7 @@ class _Finder:
             places = real_places(path, self._cwd, follow=follow)
         except ValueError as error:
             self.wrong = f"{path[:100]!r} is not a path: {error}"
-            return []
+            return [Target(os.path.normpath(os.path.join(self._cwd, path)), None, gone)]
         return [Target(place, self._key(place), gone, moved=moved) for place in places]
 
     def written(self, path: str, *, deep: bool = False) -> None:

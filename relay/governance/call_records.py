@@ -56,6 +56,8 @@ class _Pending:
     intent: Intent | None
     approved_by: str
     before: Mapping[str, FileState] = field(default_factory=dict)
+    #: What is to be said of it.
+    note: str = ""
 
     @property
     def size(self) -> int:
@@ -128,24 +130,27 @@ class CallRecords:
 
     # -- after
 
-    def done(self, call: GateCall) -> bool:
-        """Tell of a call that has ended; whether it was known."""
+    def done(self, call: GateCall) -> tuple[GateCall, CallPlan] | None:
+        """Tell of a call that has ended; returns it as it was let go on, None for none."""
         known = self._pending.get(call.id or call)
         if known is None:
-            return False
+            return None
         self.drop(call)
         now = self._tell(known, sure=True)
         if call.lasts:
             left = {path: replace(one, data=None) for path, one in now.items()}
             self._lasting[call.id or call] = replace(known, before=left)
-        return True
+        return known.call, known.plan
 
-    def done_unseen(self, call: GateCall, plan: CallPlan, intent: Intent | None) -> None:
-        """Tell of one that an earlier session has let go on: its before is what was read last."""
+    def done_unseen(
+        self, call: GateCall, plan: CallPlan, intent: Intent | None, note: str = ""
+    ) -> None:
+        """Tell of a call, or the part of one, that was not let go on here: its before is what the
+        run read last."""
         keys = {one.key: one.path for one in plan.targets if one.key}
         hashes = self._store.baselines(self._run.run, keys)
         before = {keys[key]: FileState(hash_) for key, hash_ in hashes.items()}
-        self._tell(_Pending(call, plan, intent, "", before), sure=True)
+        self._tell(_Pending(call, plan, intent, "", before, note), sure=True)
 
     def all_done(self) -> None:
         """Tell of the calls whose end nobody has told, where they changed anything."""
@@ -191,6 +196,8 @@ class CallRecords:
         changed = [one for one in files if one.before != one.after]
         if sure or changed:
             told = {"approved_by": known.approved_by} if known.approved_by else {}
+            if known.note:
+                told["text"] = known.note
             intent_id = known.intent.id if known.intent else ""
             self.write(self._entry(TraceKind.MUTATION, known.call, intent_id, files, told))
         self._note_written(known.plan.targets, now)

@@ -28,13 +28,7 @@ from relay.governance.call_plan import (
 from relay.governance.call_records import CallRecords, TraceWriter
 from relay.governance.commands import CommandKind
 from relay.governance.file_states import FileState, read_states
-from relay.governance.governance_store import (
-    UNREAD,
-    GovernanceStore,
-    Lease,
-    Selection,
-    start_of,
-)
+from relay.governance.governance_store import GovernanceStore, Lease, Selection, start_of
 from relay.governance.governed_paths import folds_case, is_below, is_governed, protected
 from relay.governance.intents import (
     GovernanceSettings,
@@ -285,7 +279,7 @@ class Gate:
             key, state = target.key or "", states[target.path]
             if state.is_folder:
                 continue
-            why = _why_stale(target, state, read.get(key))
+            why = target.why_stale(state, read.get(key))
             if why and target.below and target.gone and key not in read:
                 unread.append(key)
             elif why:
@@ -340,14 +334,22 @@ class Gate:
     # -- after a call
 
     def _done(self, call: GateCall) -> None:
-        if self._records.done(call):
+        known = self._records.done(call)
+        if known is not None and known[0].use == call.use:
             return
         document, _ = self._document()
         settings = document.settings if document else GovernanceSettings()
         use = kind_of(call.tool, call.use, settings)
-        if use.kind is not CommandKind.READ:
-            plan = plan_of(use, self.run, call, self._folded)
+        if use.kind is CommandKind.READ:
+            return
+        plan = plan_of(use, self.run, call, self._folded)
+        if known is None:
             self._records.done_unseen(call, plan, self.selected())
+            return
+        more = plan.without(known[1])
+        if more.targets:
+            note = "not what was let go on: a hook of the agent's own rewrote the call"
+            self._records.done_unseen(call, more, self.selected(), note)
 
     def _end_turn(self, chosen: bool) -> None:
         try:
@@ -374,17 +376,6 @@ def _scope(globs: tuple[str, ...], folded: bool) -> IntentScope:
 
 def _states(targets: Sequence[Target]) -> dict[str, FileState]:
     return read_states(one.path for one in targets if one.key)
-
-
-def _why_stale(target: Target, state: FileState, read: str | None) -> str:
-    """Why a file must not be changed as it is now; "" where it may. ``read``: its baseline."""
-    if state.odd:
-        return f"cannot be compared: {state.odd}"
-    if state.is_absent:
-        return "was removed since you last read it" if read and not target.gone else ""
-    if read is None or read.startswith(UNREAD):
-        return "" if target.moved and not target.changed else "exists, and you have not read it"
-    return "" if read == state.hash else "was modified since you last read it"
 
 
 def _why_to_ask(plan: CallPlan, settings: GovernanceSettings, unread: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -214,17 +215,16 @@ def test_an_intent_that_is_none_any_more_allows_nothing(
         ("src/.git/config", Reason.PROTECTED_FILE),
         (".ORCHESTRATION/active_intents.yaml", Reason.PROTECTED_FILE),
         ("src/rules/active_intents.yaml", Reason.PROTECTED_FILE),
-        ("src/a\0b", Reason.HUMAN_REJECTED),
-        ("/proc/self/cwd/src/x", Reason.HUMAN_REJECTED),
+        ("src/a\0b", Reason.SCOPE_VIOLATION),
+        ("/proc/self/cwd/src/x", Reason.SCOPE_VIOLATION),
         ("src/\udcff.py", None),
-        ("src/\ud800.py", Reason.HUMAN_REJECTED),
+        ("src/\ud800.py", Reason.SCOPE_VIOLATION),
     ],
     ids=lambda value: ascii(value)[:24],
 )
 def test_every_path_is_where_it_really_is(
     project: Project, path: str, expected: Reason | None
 ) -> None:
-    project.person.answer = ApprovalAnswer(False)
     (project.root / "README.md").write_text("")
     (project.root / "src/away").symlink_to("/tmp")
     (project.root / "src/alias.md").symlink_to("../README.md")
@@ -248,7 +248,7 @@ def test_two_cases_of_a_name_are_one_file_where_the_disk_says_so(
 def test_words_that_are_no_text_are_refused_and_told(project: Project) -> None:
     project.person.answer = ApprovalAnswer(False)
     bob = project.agent("Bob").select()
-    assert reason(bob.runs("echo \ud800 > '/x\ud800\udcff'")) is Reason.HUMAN_REJECTED
+    assert reason(bob.runs("git push '\ud800\udcff'")) is Reason.HUMAN_REJECTED
     assert reason(bob.runs("echo \ud800 > /x\udcff")) is Reason.SCOPE_VIOLATION
     assert [one["kind"] for one in project.told[1:]] == ["approval", "refusal", "refusal"]
 
@@ -573,6 +573,17 @@ def test_what_no_call_tells_of_is_told_at_the_end_of_the_turn(project: Project) 
         ("", ["src/killed.py", "src/late.py"]),
     ]
     assert reason(again.writes("src/killed.py")) is Reason.STALE_FILE
+
+
+def test_what_hooks_of_the_agents_own_rewrote_is_told(project: Project) -> None:
+    bob = project.agent("Bob").select()
+    call = GateCall("Write", ToolUse(UseKind.WRITE, writes=("src/a.py",)), "w")
+    assert asyncio.run(bob.gate.before(call)) is None
+    project.write("README.md", "1\n")
+    asyncio.run(bob.gate.after(replace(call, use=ToolUse(UseKind.WRITE, writes=("README.md",)))))
+    first, second = project.told[1:]
+    assert first["files"] == [] and second["files"][0]["path"] == "README.md"
+    assert "a hook of the agent's own" in second["metadata"]["text"]
 
 
 def test_what_goes_on_in_the_background_is_told_when_it_is_seen(project: Project) -> None:
