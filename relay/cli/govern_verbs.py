@@ -145,7 +145,7 @@ def what_holds(home: Home, cwd: str) -> list[tuple[str, str, str]]:
 
 def _turn(home: Home, root: str, turn: str, reason: str | None) -> None:
     """Turn governance off or on; the trace says so first, unless it is what does not work."""
-    from contextlib import closing
+    from contextlib import closing, suppress
 
     from relay.core.agent_names import owner_name
     from relay.core.processes import own_place
@@ -167,14 +167,21 @@ def _turn(home: Home, root: str, turn: str, reason: str | None) -> None:
         said: Json = {"event": turn, "reason": reason or "", "by": by}
         if switch is not None:  # for what the trace did not take then
             said |= {"reason": switch.reason, "off_by": switch.by, "off_ms": switch.at_ms}
+        trace = Trace(root, store)
         try:
-            Trace(root, store).append(TraceEntry(TraceKind.GOVERNANCE, metadata=said))
+            trace.append(TraceEntry(TraceKind.GOVERNANCE, metadata=said))
         except RelayError as error:
             output.note(f"the trace does not say so: {error.line}")
-        if turn == "off":
-            store.switch_off(root, reason or "", by, _now_ms())
-        else:
-            store.switch_on(root)
+        try:
+            if turn == "off":
+                store.switch_off(root, reason or "", by, _now_ms())
+            else:
+                store.switch_on(root)
+        except RelayError as error:
+            failed: Json = {"event": f"not turned {turn}", "error": error.message, "by": by}
+            with suppress(RelayError):
+                trace.append(TraceEntry(TraceKind.GOVERNANCE, metadata=failed))
+            raise
 
 
 class _Governance:

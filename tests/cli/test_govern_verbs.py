@@ -17,6 +17,7 @@ from relay.broker.client import connect
 from relay.broker.server import wall_ms
 from relay.cli import table
 from relay.core.agent_names import owner_name
+from relay.core.errors import StorageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.governance.governance_store import GovernanceStore, Lease, start_of
@@ -156,6 +157,19 @@ def test_it_is_turned_off_where_the_trace_does_not_work_and_said_once_it_does(
     relay("govern", "on")
     [row] = trace(project)
     assert (row["metadata"]["event"], row["metadata"]["reason"]) == ("on", "nothing works")
+
+
+def test_the_trace_says_so_where_turning_it_off_fails(
+    project: Path, relay: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: object) -> None:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(GovernanceStore, "switch_off", full)
+    assert "the disk is full" in relay("govern", "off", "--reason", "x").stderr
+    assert json.loads(relay("govern", "--json").stdout)["on"]
+    rows = json.loads(relay("intent", "log", "--json").stdout)
+    assert [one["metadata"]["event"] for one in rows] == ["off", "not turned off"]
 
 
 def test_an_agent_does_not_turn_governance_off(project: Path, relay: Run) -> None:
