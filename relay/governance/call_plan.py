@@ -136,7 +136,7 @@ class CallPlan:
     targets: tuple[Target, ...] = ()
     #: Why nobody can tell, or a person has to agree.
     why: str = ""
-    #: Folders, by their keys, with more in them than can be looked at.
+    #: Places, by their keys, at which there is more than can be looked at: a person decides.
     vast: tuple[str, ...] = ()
 
     def without(self, other: CallPlan) -> CallPlan:
@@ -306,6 +306,7 @@ class _Finder:
             self._named.append((target.path, self._part + 1))
         if len(self.targets) >= PATHS_MAX:
             self.wrong = f"it changes more than {PATHS_MAX} files"
+            self.vast = self.vast or [target.key or ""]
             return
         before = self.targets.get(target.path)
         if before is not None and target.moved and not before.moved:

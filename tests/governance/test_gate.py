@@ -473,6 +473,8 @@ def test_of_a_folder_too_large_to_look_at_a_person_decides(
     project.write("src/many/a.py", "")
     bob = project.agent("Bob").select()
     assert bob.runs("rm -r src/many") is None and len(project.person.asked) == 1
+    monkeypatch.setattr("relay.governance.call_plan.PATHS_MAX", 2)
+    assert bob.runs("touch src/1 src/2 src/3") is None and len(project.person.asked) == 2
     # What the intent excludes might be in there.
     assert reason(bob.runs("rm -r src")) is Reason.SCOPE_VIOLATION
 
