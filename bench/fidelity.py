@@ -40,12 +40,12 @@ _HEAD = """\
 # A terminal that nobody notices
 
 Each row is something that a program, or the person in front of it, could notice. It is observed
-twice, with the program running bare in a terminal and with the wrapper between the two: ✓ when the
-same was seen in each of {rounds} runs, ✗ when something else was seen, or nothing in time. The
-same comparison of bare and `relay wrap` is part of the tests (`tests/fidelity/`).
+twice: with the program running directly in a terminal, and with the wrapper in between. ✓ means that both
+showed the same in each of {rounds} runs; ✗ means that something else was seen, or nothing in time. The tests
+make the same comparison with `relay wrap` (`tests/fidelity/`).
 
-A ✗ is no judgement: tmux is a terminal of its own and draws its screen anew, asciinema is there to
-record, and a row that matters little to one program is what another depends on.
+A ✗ is not a judgement: tmux is a terminal itself and redraws its screen, asciinema is made for
+recording, and a row that hardly matters to one program may be essential to another.
 
 """
 _MADE = "Made by `python -m bench.fidelity --write`, with {versions}.{missing}"
