@@ -41,7 +41,7 @@ _HEAD = """\
 
 Each row is something that a program, or the person in front of it, could notice. It is observed
 twice: with the program running directly in a terminal, and with the wrapper in between. ✓ means
-that both showed the same in each of {rounds} runs; ✗ means that something else was seen, or nothing in
+that both showed the same in each of {rounds} runs, ✗ that something else was seen, or nothing in
 time. The tests make the same comparison with `relay wrap` (`tests/fidelity/`).
 
 A ✗ is not a judgement: tmux is a terminal itself and redraws its screen, asciinema is made for

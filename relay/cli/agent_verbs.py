@@ -71,7 +71,7 @@ def add(verbs: Parser) -> None:
     check.add_argument(
         "--dialog", type=_keys, default="", metavar="KEYS", help=r"what opens a dialog: '/model\r'"
     )
-    check.add_argument("--json", action="store_true", help="for programs")
+    check.add_argument("--json", action="store_true", help="print JSON")
     check.set_defaults(run=check_verb)
     learn = own.add_parser(
         "learn", help="make a profile of a program while you use it", description=_LEARN

@@ -44,9 +44,9 @@ def add(group: Parser) -> None:
         help="JSON, a file that holds it, - for stdin, or an event's id (default: its own tick)",
     )
     test.set_defaults(run=test_verb)
-    runs = group.add_parser("runs", help="how it ran, the newest last")
+    runs = group.add_parser("runs", help="show its runs, the newest last")
     runs.add_argument("name", metavar="AUTOMATION", help="its name")
-    runs.add_argument("--last", type=count, default=20, metavar="N", help="so many (20)")
+    runs.add_argument("--last", type=count, default=20, metavar="N", help="this many (20)")
     runs.add_argument("--errors-only", action="store_true", help="only those that failed")
     runs.set_defaults(run=runs_verb)
 

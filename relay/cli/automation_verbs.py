@@ -38,37 +38,39 @@ def add(verbs: Parser) -> None:
         '  relay automation test heartbeat --event \'{"channel": "sms", "content": "hello"}\'\n'
         "  relay automation runs heartbeat --errors-only",
     ).add_subparsers(metavar="register|update|list|info|enable|disable|delete|test|runs")
-    register = group.add_parser("register", help="have a file's automation run, as it is now")
+    register = group.add_parser("register", help="register a file's present text as an automation")
     register.add_argument("file", metavar="FILE", help="a Python file that has an automation")
     register.set_defaults(run=register_verb)
     update = group.add_parser("update", help="take an edited file as the next version")
     update.add_argument(
         "which", nargs="?", metavar="AUTOMATION|FILE", help="default: all that were edited"
     )
-    update.add_argument("--yes", action="store_true", help="ask nothing")
+    update.add_argument("--yes", action="store_true", help="do not ask")
     update.set_defaults(run=update_verb)
-    listed = group.add_parser("list", help="the automations, by name")
+    listed = group.add_parser("list", help="list the automations by name")
     listed.add_argument("--status", choices=_STATUS, metavar="S", help=", ".join(_STATUS))
-    listed.add_argument("--by", metavar="WHO", help="only what this one has registered")
+    listed.add_argument(
+        "--by", metavar="WHO", help="only those that this agent or person registered"
+    )
     listed.set_defaults(run=list_verb)
-    info = group.add_parser("info", help="one of them, with its health and its versions")
+    info = group.add_parser("info", help="show one of them, with its health and versions")
     info.add_argument("name", metavar="AUTOMATION", help="its name")
     info.add_argument("--source", action="store_true", help="print only the text that runs")
     info.set_defaults(run=info_verb)
-    enable = group.add_parser("enable", help="let it run; what an agent registered is shown first")
+    enable = group.add_parser("enable", help="let it run; shows first what an agent registered")
     enable.add_argument("name", metavar="AUTOMATION", help="its name")
-    enable.add_argument("--yes", action="store_true", help="ask nothing")
+    enable.add_argument("--yes", action="store_true", help="do not ask")
     enable.set_defaults(run=enable_verb)
-    disable = group.add_parser("disable", help="have it run no more until it is enabled")
+    disable = group.add_parser("disable", help="stop running it until it is enabled again")
     disable.add_argument("name", metavar="AUTOMATION", help="its name")
     disable.add_argument("--reason", metavar="TEXT", help="why, for the list")
     disable.set_defaults(run=switch_verb, op="automation_disable")
-    delete = group.add_parser("delete", help="have it run no more; what it did stays on record")
+    delete = group.add_parser("delete", help="stop running it for good; its runs stay on record")
     delete.add_argument("name", metavar="AUTOMATION", help="its name")
     delete.set_defaults(run=switch_verb, op="automation_delete")
     automation_trial.add(group)
     for parser in group.verbs.values():
-        parser.add_argument("--json", action="store_true", help="for programs")
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def register_verb(options: Any) -> int:

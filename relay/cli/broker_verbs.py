@@ -37,36 +37,40 @@ def add(verbs: Parser) -> None:
         "  relay broker dead           what none could do, and why\n"
         "  relay broker retry 4QXK7Z2M try it again",
     ).add_subparsers(metavar="run|status|stop|queue|dead|retry|drop|dispatch|install")
-    run = group.add_parser("run", help="serve, in the foreground")
+    run = group.add_parser("run", help="run the broker in the foreground")
     run.set_defaults(run=run_verb)
     status = group.add_parser("status", help="whether it runs, and since when")
     status.set_defaults(run=status_verb)
-    stop = group.add_parser("stop", help="end it; what is stored waits for the next")
+    stop = group.add_parser("stop", help="stop it; stored messages wait for the next one")
     stop.set_defaults(run=stop_verb)
-    queue = group.add_parser("queue", help="what personas do now, and what waits for them")
-    queue.add_argument("which", nargs="?", metavar="ID|PERSONA", help="only this, or this one's")
+    queue = group.add_parser("queue", help="what personas are doing, and what waits for them")
+    queue.add_argument(
+        "which", nargs="?", metavar="ID|PERSONA", help="only this one, or this persona's"
+    )
     queue.set_defaults(run=list_verb, dead=False)
     dead = group.add_parser("dead", help="what was given up, and why")
-    dead.add_argument("which", nargs="?", metavar="ID|PERSONA", help="only this, or this one's")
+    dead.add_argument(
+        "which", nargs="?", metavar="ID|PERSONA", help="only this one, or this persona's"
+    )
     dead.set_defaults(run=list_verb, dead=True)
     retry = group.add_parser("retry", help="try again what was given up")
     drop = group.add_parser("drop", help="forget what was given up; the ledger keeps it")
     for parser, dropped in ((retry, False), (drop, True)):
         parser.add_argument("which", nargs="*", metavar="ID|PERSONA", help="as dead lists them")
-        parser.add_argument("--all", action="store_true", help="all that was given up")
+        parser.add_argument("--all", action="store_true", help="everything that was given up")
         parser.set_defaults(run=again_verb, drop=dropped)
-    service = group.add_parser("install", help="make it a service of yours that stays")
+    service = group.add_parser("install", help="install it as a service that keeps running")
     service.add_argument("--yes", action="store_true", help="do not ask")
     service.set_defaults(run=install_verb)
     made = group.add_parser("dispatch", help="ask a persona something yourself")
     made.add_argument("persona", metavar="PERSONA")
-    made.add_argument("text", metavar="TEXT", help="what is asked; - reads it from stdin")
+    made.add_argument("text", metavar="TEXT", help="the question; - reads it from stdin")
     made.add_argument("--session", metavar="S", help="the persona's session (main)")
     made.add_argument("--mode", metavar="MODE", help="followup, steer, collect or interrupt")
     made.add_argument("--priority", metavar="N", help="above 0: before others (0)")
     made.set_defaults(run=dispatch_verb)
     for parser in (run, status, stop, queue, dead, retry, drop, made):
-        parser.add_argument("--json", action="store_true", help="for programs")
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 # -- the process

@@ -33,7 +33,7 @@ _ASKED = ("names", "automations", "intents")
 def add(verbs: Parser) -> None:
     """Declare the verbs."""
     said = verb(verbs, "help", "relay help\n  relay help send\n  relay help hooks list")
-    said.add_argument("words", nargs="*", metavar="VERB", help="what to say more about")
+    said.add_argument("words", nargs="*", metavar="VERB", help="the verb to explain")
     said.set_defaults(run=help_verb)
     script = verb(
         verbs,

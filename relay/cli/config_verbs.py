@@ -65,7 +65,7 @@ def add(verbs: Parser) -> None:
         "path", nargs="?", metavar="PATH", help="default: the one that applies here"
     )
     parser.add_argument("--show", action="store_true", help="only show it; change nothing")
-    parser.add_argument("--revoke", action="store_true", help="take the trust back")
+    parser.add_argument("--revoke", action="store_true", help="revoke the trust")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run_trust)
 

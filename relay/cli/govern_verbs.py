@@ -44,7 +44,7 @@ def add(verbs: Parser) -> None:
     )
     approve.add_argument("--no", action="store_true", help="refuse it")
     approve.add_argument("--note", metavar="TEXT", help="tell the agent why")
-    approve.add_argument("--json", action="store_true", help="for programs")
+    approve.add_argument("--json", action="store_true", help="print JSON")
     approve.set_defaults(run=approve_verb)
     govern = verb(
         verbs,
@@ -55,7 +55,7 @@ def add(verbs: Parser) -> None:
         "turn", nargs="?", choices=("off", "on"), metavar="off|on", help="default: show what holds"
     )
     govern.add_argument("--reason", metavar="TEXT", help="why it is off; the trace keeps it")
-    govern.add_argument("--json", action="store_true", help="for programs")
+    govern.add_argument("--json", action="store_true", help="print JSON")
     govern.set_defaults(run=govern_verb)
 
 

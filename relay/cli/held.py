@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def add(verbs: Parser) -> None:
     """Declare the verbs."""
     held = verb(verbs, "held", "relay held\n  relay held --json")
-    held.add_argument("--json", action="store_true", help="for programs")
+    held.add_argument("--json", action="store_true", help="print JSON")
     held.set_defaults(run=held_verb)
     _add_decision(verbs, "allow", refuse=False)
     _add_decision(verbs, "refuse", refuse=True)
@@ -26,10 +26,10 @@ def add(verbs: Parser) -> None:
 def _add_decision(verbs: Parser, name: str, *, refuse: bool) -> None:
     parser = verb(verbs, name, f"relay {name} 4QXK\n  relay {name} Bob\n  relay {name} --all")
     parser.add_argument(
-        "which", nargs="*", metavar="ID|NAME", help="a message, or all that an agent is part of"
+        "which", nargs="*", metavar="ID|NAME", help="a message, or an agent for all its messages"
     )
-    parser.add_argument("--all", action="store_true", help="all that is held")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--all", action="store_true", help="everything that is held")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=decide_verb, refuse=refuse)
 
 

@@ -53,12 +53,12 @@ def add(verbs: Parser) -> None:
 
     fire = own.add_parser(
         "fire",
-        help="run the hooks of an agent that runs, in its session",
-        description="Run the hooks for an event in the session of an agent that runs, and show "
+        help="run the hooks of a running agent, in its session",
+        description="Run the hooks for an event in the session of a running agent, and show "
         "what they said. What functions ask for while they run (send, inject) is done; what they "
         "return is only shown.",
     )
-    fire.add_argument("agent", metavar="AGENT", help="an agent that runs")
+    fire.add_argument("agent", metavar="AGENT", help="a running agent")
     _event(fire)
     fire.add_argument(
         "--timeout", type=float, default=30.0, metavar="S", help="seconds, at most 120 (30)"
@@ -68,13 +68,13 @@ def add(verbs: Parser) -> None:
 
     log = own.add_parser("log", help="how hooks ran, the newest last")
     log.add_argument("--agent", metavar="NAME", help="only this agent's")
-    log.add_argument("--event", metavar="EVENT", help="only of this event")
+    log.add_argument("--event", metavar="EVENT", help="only for this event")
     log.add_argument("--hook", metavar="TEXT", help="only those with this in their name")
     log.add_argument("--failed", action="store_true", help="only those that failed")
     log.add_argument(
-        "--quiet", action="store_true", help="route functions too that did not fire for an event"
+        "--quiet", action="store_true", help="also route functions that did not fire for an event"
     )
-    log.add_argument("--limit", type=int, default=50, metavar="N", help="at most so many (50)")
+    log.add_argument("--limit", type=int, default=50, metavar="N", help="at most this many (50)")
     _common(log)
     log.set_defaults(run=run_log)
     for name, text in (
@@ -89,11 +89,11 @@ def add(verbs: Parser) -> None:
 
 def _event(parser: Parser) -> None:
     parser.add_argument("event", metavar="EVENT", help="before_tool, session_start …")
-    parser.add_argument("--input", metavar="JSON", default="{}", help="what the event is about")
+    parser.add_argument("--input", metavar="JSON", default="{}", help="the event's fields")
 
 
 def _common(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _path(parser: Parser) -> None:

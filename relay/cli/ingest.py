@@ -37,9 +37,9 @@ def add(verbs: Parser) -> None:
     )
     event.add_argument("event", nargs="?", metavar="EVENT", help="an event; - reads stdin")
     event.add_argument(
-        "--file", metavar="PATH", help="content that is no text, as a file of the one event"
+        "--file", metavar="PATH", help="a file with content that is not text, for one event"
     )
-    event.add_argument("--json", action="store_true", help="say how it went in JSON")
+    event.add_argument("--json", action="store_true", help="print the result as JSON")
     event.set_defaults(run=ingest_event_verb)
 
 

@@ -20,7 +20,7 @@ from relay.governance.intents import INTENTS_FILE, MAP_FILE, TRACE_FILE
 def add(verbs: Parser) -> None:
     """Declare the verb."""
     init = verb(verbs, "init")
-    init.add_argument("--force", action="store_true", help="replace the file that is there")
+    init.add_argument("--force", action="store_true", help="replace an existing file")
     init.add_argument(
         "--governed",
         action="store_true",

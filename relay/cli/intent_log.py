@@ -41,11 +41,11 @@ def add_log(own: Parser) -> None:
     log.add_argument("--kind", choices=_KINDS, metavar="KIND", help=f"only {', '.join(_KINDS)}")
     log.add_argument("--last", type=_count, metavar="N", help=f"so many ({_LAST})")
     log.add_argument("--html", metavar="FILE", help=f"write a page (of the last {_LAST_MAX})")
-    log.add_argument("--json", action="store_true", help="for programs: the records as they are")
+    log.add_argument("--json", action="store_true", help="print the records as JSON")
     log.set_defaults(run=_log)
     text = "whether the trace is as it was written: nothing changed, nothing taken out"
     verify = own.add_parser("verify", help=text, description=f"{text[0].upper()}{text[1:]}.")
-    verify.add_argument("--json", action="store_true", help="for programs")
+    verify.add_argument("--json", action="store_true", help="print JSON")
     verify.set_defaults(run=_verify)
 
 

@@ -67,7 +67,7 @@ def add(verbs: Parser) -> None:
 
 def _sub(verbs: Parser, name: str, text: str, run: Any) -> Parser:
     parser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
     return parser
 

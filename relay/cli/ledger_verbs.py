@@ -39,19 +39,19 @@ def add(verbs: Parser) -> None:
     asked.add_argument("sql", metavar="SQL", help="one SELECT; docs/broker.md has the tables")
     asked.add_argument("--limit", type=count, metavar="N", help=f"at most so many rows ({_ROWS})")
     asked.add_argument(
-        "--timeout", type=wait_seconds, metavar="S", help="it may take so many seconds (10)"
+        "--timeout", type=wait_seconds, metavar="S", help="seconds that it may take (10)"
     )
-    asked.add_argument("--json", action="store_true", help="for programs")
+    asked.add_argument("--json", action="store_true", help="print JSON")
     export = _sub(own, "export", "write both ledgers as JSON lines, one a row", export_verb)
     export.add_argument("file", nargs="?", metavar="FILE", help="the file (default, and -: stdout)")
-    export.add_argument("--force", action="store_true", help="replace the file if it is there")
+    export.add_argument("--force", action="store_true", help="replace an existing file")
     _sub(own, "reindex", "make the index of --grep anew", reindex_verb)
     ingest = _sub(own, "ingest", "read in what Claude Code and Codex have kept", _ingest_verb)
     ingest.add_argument(
         "paths", nargs="*", metavar="PATH", help="files or folders (default: your own programs')"
     )
     ingest.add_argument("--source", choices=("claude", "codex"), help="only that program's")
-    ingest.add_argument("--json", action="store_true", help="for programs")
+    ingest.add_argument("--json", action="store_true", help="print JSON")
     compact = _sub(
         own, "compact", "shorten what was said in old turns; the turns stay", compact_verb
     )

@@ -31,12 +31,14 @@ def add(verbs: Parser) -> None:
         type=count,
         default=10,
         metavar="N",
-        help="at most so many (10; never more than 1000)",
+        help="at most this many (10; never more than 1000)",
     )
 
     listed = _sub(own, "list", "the newest memories; without --scope of all that apply here")
     _where(listed)
-    listed.add_argument("--limit", type=count, default=20, metavar="N", help="at most so many (20)")
+    listed.add_argument(
+        "--limit", type=count, default=20, metavar="N", help="at most this many (20)"
+    )
 
     for name, text in (("show", "all of one memory"), ("forget", "remove a memory for good")):
         parser = _sub(own, name, text)
@@ -52,7 +54,7 @@ def add(verbs: Parser) -> None:
     setup.add_argument("--wheel", metavar="FILE", help="the package as a file, instead of fetching")
     export = _sub(own, "export", "write all memories as JSON lines")
     export.add_argument("file", nargs="?", metavar="FILE", help="the file (default, and -: stdout)")
-    export.add_argument("--force", action="store_true", help="replace the file if it is there")
+    export.add_argument("--force", action="store_true", help="replace an existing file")
     imported = _sub(own, "import", "store what an export wrote; what is there already stays")
     imported.add_argument("file", metavar="FILE", help="the file; - reads it from stdin")
 
@@ -67,7 +69,7 @@ def _add_save(verbs: Parser) -> None:
 
 def _sub(verbs: Parser, name: str, text: str) -> Parser:
     parser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     if name != "setup":
         parser.add_argument(
             "--config", metavar="FILE", help="the configuration that says where memories are"
@@ -78,7 +80,7 @@ def _sub(verbs: Parser, name: str, text: str) -> Parser:
 
 def _where(parser: Parser) -> None:
     parser.add_argument("--scope", choices=SCOPES, metavar="SCOPE", help=", ".join(SCOPES))
-    parser.add_argument("--agent", metavar="NAME", help="the agent whose own memories are meant")
+    parser.add_argument("--agent", metavar="NAME", help="use this agent's own memories")
 
 
 def _run(options: Options) -> int:

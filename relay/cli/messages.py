@@ -35,26 +35,26 @@ def add(verbs: Parser) -> None:
         "inbox",
         "relay inbox\n  relay inbox --follow\n  relay inbox Bob       (what waits for Bob)",
     )
-    inbox.add_argument("name", nargs="?", metavar="NAME", help="somebody else's")
-    inbox.add_argument("--follow", action="store_true", help="go on as messages come")
-    inbox.add_argument("--all", action="store_true", help="also what was seen before")
-    inbox.add_argument("--peek", action="store_true", help="do not mark it as seen")
+    inbox.add_argument("name", nargs="?", metavar="NAME", help="someone else's")
+    inbox.add_argument("--follow", action="store_true", help="keep printing messages as they come")
+    inbox.add_argument("--all", action="store_true", help="also messages that were seen before")
+    inbox.add_argument("--peek", action="store_true", help="mark nothing as seen")
     _limit_and_json(inbox)
     inbox.set_defaults(run=inbox_verb)
 
     sent = verb(verbs, "sent", "relay sent\n  relay sent --limit 5 --json")
-    sent.add_argument("name", nargs="?", metavar="NAME", help="somebody else's")
+    sent.add_argument("name", nargs="?", metavar="NAME", help="someone else's")
     _limit_and_json(sent)
     sent.set_defaults(run=sent_verb)
 
     cancel = verb(verbs, "cancel", "relay cancel 4QXK")
     cancel.add_argument("id", metavar="ID", help="the id, or a unique beginning or end of it")
-    cancel.add_argument("--json", action="store_true", help="for programs")
+    cancel.add_argument("--json", action="store_true", help="print JSON")
     cancel.set_defaults(run=cancel_verb)
 
     show = verb(verbs, "show", "relay show 01J8ZD\n  relay show 4QXK")
     show.add_argument("id", metavar="ID", help="the id, or a unique beginning or end of it")
-    show.add_argument("--json", action="store_true", help="for programs")
+    show.add_argument("--json", action="store_true", help="print JSON")
     show.set_defaults(run=show_verb)
 
     history = verb(
@@ -62,19 +62,23 @@ def add(verbs: Parser) -> None:
         "history",
         "relay history --agent Bob --since 2h\n  relay history --grep deploy --json",
     )
-    history.add_argument("--agent", metavar="NAME", help="from or to this one")
-    history.add_argument("--thread", metavar="T", help="in this thread")
+    history.add_argument(
+        "--agent", metavar="NAME", help="only messages from or to this agent or person"
+    )
+    history.add_argument("--thread", metavar="T", help="only messages in this thread")
     history.add_argument(
         "--since", type=moment, metavar="WHEN", help="90s, 10m, 2h, 3d, or an ISO 8601 time"
     )
-    history.add_argument("--grep", metavar="TEXT", help="with this in the body, whatever its case")
+    history.add_argument(
+        "--grep", metavar="TEXT", help="only messages that contain this, in any case"
+    )
     _limit_and_json(history)
     history.set_defaults(run=history_verb)
 
 
 def _limit_and_json(parser: Parser) -> None:
-    parser.add_argument("--limit", type=count, metavar="N", help="at most so many")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--limit", type=count, metavar="N", help="at most this many")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 # -- cancel

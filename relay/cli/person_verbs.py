@@ -26,7 +26,7 @@ def add(verbs: Parser) -> None:
         "  relay person add Mom --relationship family --address imessage:+15559876543\n"
         "  relay person merge 4QXK7Z2M Mom",
     ).add_subparsers(metavar="add|merge|list|show")
-    person = group.add_parser("add", help="make somebody known, or add an address of theirs")
+    person = group.add_parser("add", help="name a person, or add one of their addresses")
     person.add_argument("name", metavar="NAME", help="what you call them")
     person.add_argument(
         "--address",
@@ -36,17 +36,17 @@ def add(verbs: Parser) -> None:
     person.add_argument("--relationship", metavar="R", help="what they are to you: family, work")
     person.add_argument("--type", choices=_TYPES, metavar="TYPE", help=", ".join(_TYPES))
     person.set_defaults(run=add_verb)
-    merged = group.add_parser("merge", help="two are one: what came from the first is the other's")
+    merged = group.add_parser("merge", help="say that two are the same person")
     merged.add_argument("one", metavar="PERSON", help="a name, an id, or CHANNEL:ADDRESS")
     merged.add_argument("into", metavar="INTO", help="the one that stays")
     merged.set_defaults(run=merge_verb)
-    listed = group.add_parser("list", help="everybody, by name")
+    listed = group.add_parser("list", help="list everyone by name")
     listed.set_defaults(run=list_verb)
-    shown = group.add_parser("show", help="one of them")
+    shown = group.add_parser("show", help="show one of them")
     shown.add_argument("who", metavar="PERSON", help="a name, an id, or CHANNEL:ADDRESS")
     shown.set_defaults(run=show_verb)
     for parser in (person, merged, listed, shown):
-        parser.add_argument("--json", action="store_true", help="for programs")
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_verb(options: Any) -> int:

@@ -32,7 +32,7 @@ def add(verbs: Parser) -> None:
     parser = verb(verbs, "replay", description=_TEXT)
     parser.add_argument("file", metavar="FILE", help="the recording; - reads stdin")
     parser.add_argument(
-        "--misses", action="store_true", help="also what looks like it, and why not"
+        "--misses", action="store_true", help="also what almost fired, and why it did not"
     )
     parser.add_argument("--config", metavar="FILE", help="use this configuration, if it is trusted")
     parser.add_argument("--name", metavar="NAME", help="the agent's name (default: as recorded)")

@@ -63,9 +63,9 @@ def add(verbs: Parser) -> None:
         help=f"wait for the answer and print it, at most S seconds ({_ANSWER})",
     )
     parser.add_argument(
-        "--offline", action="store_true", help="leave it for a name that never was there"
+        "--offline", action="store_true", help="keep it for a name that nobody has used yet"
     )
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=send_verb)
 
 

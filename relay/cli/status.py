@@ -27,11 +27,11 @@ _FIELDS = (
 def add(verbs: Parser) -> None:
     """Declare the verbs."""
     agents = verb(verbs, "agents", "relay agents\n  relay agents --live --json")
-    agents.add_argument("--live", action="store_true", help="only those that are there now")
-    agents.add_argument("--json", action="store_true", help="for programs")
+    agents.add_argument("--live", action="store_true", help="only those that are running now")
+    agents.add_argument("--json", action="store_true", help="print JSON")
     agents.set_defaults(run=agents_verb)
     status = verb(verbs, "status", "relay status\n  relay status --json")
-    status.add_argument("--json", action="store_true", help="for programs")
+    status.add_argument("--json", action="store_true", help="print JSON")
     status.set_defaults(run=status_verb)
 
 
