@@ -7,6 +7,7 @@ trace) runs in threads, one call of a run after the other; a person is waited fo
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -220,11 +221,11 @@ class Gate:
         if plan.kind is CommandKind.UNKNOWN and settings.unknown is Unknown.REFUSE:
             return refusals.unknown_change(plan.why)
         inside = [one for one in plan.targets if one.key and not self.run.is_free(one.path)]
-        states = _states(inside)
-        files = [one.key for one in inside if one.key and not states[one.path].is_folder]
+        files = [one.key for one in inside if one.key and not os.path.isdir(one.path)]
         others, fresh = self._take(files, intent, settings)
         if others:
             return refusals.file_leased(others, self._now_ms())
+        states = _states(inside)  # now that nobody else changes them
         stale, unread = self._stale(inside, states)
         found: Refusal | ApprovalRequest | None = None
         if stale:
