@@ -60,13 +60,10 @@ def git_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Variables, beside ``env``, by which git takes no folder for a repository that an agent or a
     clone could have laid there: a bare one needs no ``.git``, and its settings name commands that
     ``git status`` runs."""
-    count = env.get("GIT_CONFIG_COUNT", "")
-    number = int(count) if count.isascii() and count.isdigit() else 0
-    return {
-        f"GIT_CONFIG_KEY_{number}": "safe.bareRepository",
-        f"GIT_CONFIG_VALUE_{number}": "explicit",
-        "GIT_CONFIG_COUNT": str(number + 1),
-    }
+    # One variable, as of ``git -c``: of the documented three an agent may leave out the one whose
+    # name looks like a secret's (``GIT_CONFIG_KEY_0``), and then git does nothing at all.
+    name = "GIT_CONFIG_PARAMETERS"
+    return {name: f"{env.get(name, '')} 'safe.bareRepository=explicit'".lstrip()}
 
 
 def check_start(root: str, program: str, kind: str, data: Mapping[str, Any]) -> None:

@@ -53,9 +53,11 @@ def test_what_would_write_unasked_is_not_started(
     assert "--ungoverned" in refused.value.hint
 
 
-@pytest.mark.parametrize("own", ["0", "2", "none"])
+@pytest.mark.parametrize(
+    "own", [{}, {"GIT_CONFIG_PARAMETERS": "'user.name=x' 'user.email'='y'"}], ids=["none", "own"]
+)
 def test_git_runs_nothing_of_a_folder_that_looks_like_a_repository(
-    own: str, tmp_path: Path
+    own: dict[str, str], tmp_path: Path
 ) -> None:
     laid, theirs = tmp_path / "laid", tmp_path / "theirs"
     for name in ("objects", "refs"):
@@ -64,10 +66,7 @@ def test_git_runs_nothing_of_a_folder_that_looks_like_a_repository(
     core = {"bare": "false", "worktree": laid, "fsmonitor": f"touch {tmp_path}/ran; false"}
     settings = "".join(f'\t{key} = "{value}"\n' for key, value in core.items())
     (laid / "config").write_text(f"[core]\n\trepositoryformatversion = 0\n{settings}")
-    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_COUNT": own}
-    for number in range(int(own) if own.isdigit() else 0):
-        given = {f"GIT_CONFIG_KEY_{number}": "user.name", f"GIT_CONFIG_VALUE_{number}": "x"}
-        env |= given
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **own}
     env |= git_environment(env)
     theirs.mkdir()
 

@@ -257,7 +257,8 @@ def no_commands_of_a_skill(project: GovernedProject, ann: GovernedAgent) -> None
 
 def no_commands_of_a_folder(bob: GovernedAgent) -> None:
     """Git would take one that is laid out so for a repository, and run what it names."""
-    assert "is explicit" in bob.does(js_shell('echo "is $GIT_CONFIG_VALUE_0"')).text
+    told = bob.does(js_shell('git status --short; echo "$GIT_CONFIG_PARAMETERS"')).text
+    assert "safe.bareRepository=explicit" in told and "src/" in told
 
 
 def not_without_its_session(project: GovernedProject, bob: GovernedAgent) -> None:
