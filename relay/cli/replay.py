@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: The longest line that is read of a file.
 _LINE_MAX = 64 * 1024 * 1024
 _TEXT = (
-    "Hear a recording (asciicast, see relay wrap --record) as relay hears a terminal, and print "
+    "Play a recording (asciicast, see relay wrap --record) as relay would hear it, and print "
     "what would fire. Nothing is sent and no handler runs."
 )
 

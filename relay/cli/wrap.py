@@ -31,7 +31,7 @@ Options:
   --record FILE   record the terminal into FILE, an asciicast, with known
                   secrets masked; see relay replay --help
   --record-input  record the keys too, except where a password is read
-  --overwrite     let FILE be one that is already there
+  --overwrite     replace FILE if it exists
   --title         show the name as the window's title until COMMAND sets one
   --type HOW      how messages are typed: "line" (one line and Enter, whenever
                   COMMAND rests) or "paste"; default: as its terminal shows
@@ -40,7 +40,7 @@ Options:
                   is written to the trace
   --help          show this help
 
-COMMAND runs in a terminal of its own with the same keys, output, signals and
+COMMAND runs in its own terminal with the same keys, output, signals and
 exit status as without relay. Options end at COMMAND or at --.
 
 Exit status: COMMAND's own (128 + n when signal n ended it), 127 when it is not
