@@ -78,7 +78,9 @@ def _shown_at_once(stage: Stage, first: bytes, then: bytes) -> bool:
 # -- in
 
 
-@behaviour("bytes", "all 256 byte values get in, in raw mode", expect=bytes(range(256)).hex())
+@behaviour(
+    "bytes", "all 256 byte values arrive as input in raw mode", expect=bytes(range(256)).hex()
+)
 def all_bytes_in(stage: Stage) -> str:
     stage.start(stage.child(f"{_RAW}tell('got', read(256))"))
     _ready(stage)

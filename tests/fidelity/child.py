@@ -48,7 +48,7 @@ def leader(stage: Stage) -> Any:
     return _from_shell(stage, "show('it', os.getsid(0) == os.getpid())")
 
 
-@behaviour("child", "TERM is what it was", expect="xterm-256color")
+@behaviour("child", "TERM is unchanged", expect="xterm-256color")
 def term(stage: Stage) -> Any:
     stage.run(stage.child("show('it', os.environ['TERM'])"))
     return stage.shown("it")
@@ -85,7 +85,7 @@ _ARGUMENTS = [
 
 @behaviour(
     "child",
-    "arguments arrive verbatim: empty, spaces, line breaks, options, no UTF-8",
+    "arguments arrive verbatim: empty, spaces, line breaks, options, not UTF-8",
     expect=[os.fsencode(argument).hex() for argument in _ARGUMENTS],
 )
 def arguments(stage: Stage) -> Any:
@@ -94,7 +94,9 @@ def arguments(stage: Stage) -> Any:
     return stage.shown("it")
 
 
-@behaviour("child", "the environment is as it was, but for names that begin with RELAY_", proc=True)
+@behaviour(
+    "child", "the environment is unchanged, except for names that begin with RELAY_", proc=True
+)
 def environment(stage: Stage) -> dict[str, str]:
     return _environment(stage)
 

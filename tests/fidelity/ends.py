@@ -88,22 +88,22 @@ def _signalled(stage: Stage, name: str) -> list[object]:
     return [*handled, ended, stage.terminal.modes() == before, alive(pid)]
 
 
-@behaviour("ends", "SIGTERM to the wrapper: the child has it, the terminal is restored")
+@behaviour("ends", "SIGTERM to the wrapper: the child gets it, the terminal is restored")
 def terminated(stage: Stage) -> list[object]:
     return _signalled(stage, "SIGTERM")
 
 
-@behaviour("ends", "SIGHUP to the wrapper: the child has it, the terminal is restored")
+@behaviour("ends", "SIGHUP to the wrapper: the child gets it, the terminal is restored")
 def hung_up(stage: Stage) -> list[object]:
     return _signalled(stage, "SIGHUP")
 
 
-@behaviour("ends", "SIGINT and SIGQUIT to the wrapper by kill are the child's")
+@behaviour("ends", "SIGINT and SIGQUIT sent to the wrapper reach the child")
 def interrupted(stage: Stage) -> list[object]:
     return [*_signalled(stage, "SIGINT"), *_signalled(stage, "SIGQUIT")]
 
 
-@behaviour("ends", "SIGUSR1 to the wrapper is the child's, who goes on", expect=[3])
+@behaviour("ends", "SIGUSR1 to the wrapper reaches the child, which goes on", expect=[3])
 def user_signal(stage: Stage) -> list[object]:
     _begin(stage, _LISTENER.replace("SIGNALS", "['SIGUSR1']"))
     os.kill(_wrapper(stage), signal.SIGUSR1)
@@ -112,7 +112,7 @@ def user_signal(stage: Stage) -> list[object]:
     return [stage.terminal.wait(stage.limit)]
 
 
-@behaviour("ends", "the terminal is closed: the child has SIGHUP, and all is gone in seconds")
+@behaviour("ends", "the terminal is closed: the child gets SIGHUP, and all is gone within seconds")
 def terminal_closed(stage: Stage) -> list[object]:
     pid = _begin(stage, _LISTENER.replace("SIGNALS", "['SIGHUP']"))
     stage.terminal.hang_up()
@@ -123,7 +123,7 @@ def terminal_closed(stage: Stage) -> list[object]:
     return [_shells(status), alive(pid)]
 
 
-@behaviour("ends", "the terminal is closed: a child without a handler is gone in seconds")
+@behaviour("ends", "the terminal is closed: a child without a handler is gone within seconds")
 def terminal_closed_by_default(stage: Stage) -> list[object]:
     pid = _begin(stage, "tty.setraw(0)\n" + _DEFAULT)
     stage.terminal.hang_up()
@@ -199,7 +199,7 @@ def as_found(stage: Stage) -> list[object]:
     return [*seen, state() == before]
 
 
-@behaviour("ends", "what is written last is all there before the wrapper has ended", expect=True)
+@behaviour("ends", "the last output is complete before the wrapper ends", expect=True)
 def last_lines(stage: Stage) -> bool:
     stage.shell()
     (stage.folder / "many").write_bytes(b"many words\n" * 5000)

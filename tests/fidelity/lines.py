@@ -85,7 +85,7 @@ def cooked_editing(stage: Stage) -> list[object]:
     return [*said, _end(stage)]
 
 
-@behaviour("line discipline", "other editing characters and echo modes than the usual ones")
+@behaviour("line discipline", "unusual editing characters and echo modes")
 def other_editing(stage: Stage) -> list[object]:
     _change(stage, no_iflag=termios.IXON, no_lflag=termios.ECHOCTL, VERASE=0x08, VKILL=0x18)
     _begin(stage)

@@ -43,7 +43,7 @@ def stdin_a_pipe(stage: Stage) -> list[object]:
     return [stage.told("sum").decode(), b"said" in stage.terminal.seen]
 
 
-@behaviour("no terminal", "stdin a pipe: so it is to the child", expect=[False, True, True])
+@behaviour("no terminal", "stdin a pipe: the child sees that too", expect=[False, True, True])
 def stdin_is_the_pipe(stage: Stage) -> Any:
     _in_shell(stage, "cat lines |", _READS, "")
     return stage.shown("ttys")
@@ -76,7 +76,7 @@ def _redirection(name: str, after: str) -> None:
         ("verbatim", f"{what}: the output arrives verbatim", written, _DIGEST),
         (
             "beside",
-            f"{what}: so it is to the child, and stderr is apart",
+            f"{what}: the child sees that too, and stderr is separate",
             beside,
             [ttys, True, False],
         ),
@@ -92,7 +92,7 @@ _redirection("file", "> out")
 
 @behaviour(
     "no terminal",
-    "stderr a file: what goes there is there, and not in the terminal",
+    "stderr a file: its output is in the file, and not in the terminal",
     expect=[[True, True, False], b"aside", True, False],
 )
 def stderr_a_file(stage: Stage) -> list[object]:
@@ -113,7 +113,7 @@ def filter_without_a_terminal(stage: Stage) -> str:
 
 @behaviour(
     "no terminal",
-    "no terminal at all: so it is to the child, and stderr is apart",
+    "no terminal at all: the child sees that too, and stderr is separate",
     expect=[b"aside", [False, False, False]],
 )
 def no_terminal_at_all(stage: Stage) -> list[object]:

@@ -76,7 +76,7 @@ def _peak(pid: int) -> int:
     return 0
 
 
-@behaviour("pressure", "the terminal does not read: ^C reaches the child all the same", expect=True)
+@behaviour("pressure", "the terminal does not read: ^C still reaches the child", expect=True)
 def unread_interrupt(stage: Stage) -> bool:
     _flood(stage, _BLOCK, 10_000)
     os.write(stage.terminal.master, b"\x03")  # type() would read as well
@@ -84,7 +84,7 @@ def unread_interrupt(stage: Stage) -> bool:
     return True
 
 
-@behaviour("pressure", "the terminal reads late: all that was written comes, in order", expect=True)
+@behaviour("pressure", "the terminal reads late: everything written arrives, in order", expect=True)
 def read_late(stage: Stage) -> bool:
     stage.terminal.raw()
     noise = hashlib.shake_128(b"late").digest(64 * 1024)

@@ -26,7 +26,7 @@ def initial_size(stage: Stage) -> Any:
     return _initial(stage)[:2]
 
 
-@behaviour("size", "so is the size in pixels", expect=[910, 740])
+@behaviour("size", "the size in pixels is right too", expect=[910, 740])
 def initial_pixels(stage: Stage) -> Any:
     return _initial(stage)[2:]
 
