@@ -25,6 +25,8 @@ from tests.support import wait_until
 
 pytestmark = pytest.mark.usefixtures("stop_broker")
 
+#: The others, and what their recipes give them for a model.
+MODELS = {"gemini": "gemini-2.5-pro", "qwen": "mock-model", "opencode": "mock-model"}
 DEADLINE = 120.0  # seconds of a headless turn
 #: A model whose Codex offers it one tool, JavaScript, by which it calls the others.
 CODE_MODE = {"model": "gpt-6.1-sol"}
@@ -80,7 +82,7 @@ def test_a_claude_and_a_codex_work_by_intents(
         the_story(project)
 
 
-@pytest.mark.parametrize("agent", ["gemini", "qwen", "opencode"])
+@pytest.mark.parametrize("agent", MODELS)
 def test_each_other_agent_works_by_intents(
     agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
 ) -> None:
@@ -90,28 +92,26 @@ def test_each_other_agent_works_by_intents(
         src = project.root / "src"
         told = ann.does(Write(str(src / "new.py"), "x = 1\n"))
         assert told.reason == "INTENT_REQUIRED" and ann.heard("This project is governed")
-        assert "hello" in ann.does(Read(str(src / "greet.py"))).text
         told = ann.does(Shell("relay intent select INT-001"))
         assert "<intent_context>" in told.text and "<scope>src/**</scope>" in told.text
         assert ann.does(Write(str(src / "secret.py"), "x")).reason == "SCOPE_VIOLATION"
-        assert ann.does(Shell("touch README.md")).reason == "SCOPE_VIOLATION"
         assert not ann.does(Write(str(src / "new.py"), "x = 1\n")).refusal
-        (src / "greet.py").write_text(GREET.replace("hello", "ciao"))  # the person's doing
         assert ann.does(Shell("echo '# Ann' >>src/greet.py")).reason == "STALE_FILE"
-        assert "ciao" in ann.does(Read(str(src / "greet.py"))).text
+        assert "hello" in ann.does(Read(str(src / "greet.py"))).text
         assert not ann.does(Shell("echo '# Ann' >>src/greet.py")).refusal
-        assert project.file("src/greet.py").endswith("# Ann\n") and project.file("src/new.py")
+        assert project.file("src/greet.py") == f"{GREET}# Ann\n" and project.file("src/new.py")
         ann.wrapped.quit()
         assert [summary(row) for row in project.log()] == [
             ("Ann", "refusal", "INTENT_REQUIRED"),
             ("Ann", "selection", "INT-001"),
-            ("Ann", "refusal", "INT-001", "SCOPE_VIOLATION"),
             ("Ann", "refusal", "INT-001", "SCOPE_VIOLATION"),
             ("Ann", "mutation", "INT-001", "src/new.py"),
             ("Ann", "refusal", "INT-001", "STALE_FILE"),
             ("Ann", "mutation", "INT-001", "src/greet.py"),
         ]
         relay("intent", "verify")
+        models = {contributor(row).get("model_id") for row in project.log("mutation")}
+        assert models == {MODELS[agent]}
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex"])

@@ -14,7 +14,7 @@ from typing import Any, Literal
 Kind = Literal[
     "session",  # this process has begun to tell; id is the session's
     "prompt",  # text that goes to the model as a user's; text
-    "begin",  # the model begins to answer
+    "begin",  # the model begins to answer; text is its name
     "open",  # a block of text begins; id
     "text",  # the block goes on; text, id is that of this event
     "error",  # the API's error, in the place of text; text
@@ -102,7 +102,7 @@ def _stream(event: dict[str, Any], uuid: str) -> Record | None:
     if kind == "content_block_stop":
         return Record("close")
     if kind == "message_start":
-        return Record("begin")
+        return Record("begin", str(_table(event, "message").get("model") or ""))
     return Record("stop") if kind == "message_stop" else None
 
 

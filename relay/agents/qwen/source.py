@@ -170,6 +170,7 @@ class QwenSource(StructuredSource):
             events += self._accept(record.text)
         elif record.kind == "begin":
             self.saved.tools, self.saved.error = False, ""
+            self.saved.model = record.text or self.saved.model
             self.saved.count += 1
         self.saved.turn = True
         return [*events, *self._change(AgentState.BUSY)]

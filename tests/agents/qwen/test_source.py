@@ -47,7 +47,7 @@ def test_a_recorded_conversation() -> None:
     reasons = [event.reason for event in it.events if isinstance(event, StateChange)]
     assert "asks to use run_shell_command" in reasons
     assert "the API refuses the account" in reasons
-    assert it.source.agent_state is AgentState.IDLE
+    assert it.source.agent_state is AgentState.IDLE and it.source.saved.model == "mock-model"
     assert it.source.seen("[STEER001]")
     assert it.source.seen("[UNDER001]")
     assert not it.source.seen("[OTHER001]")
