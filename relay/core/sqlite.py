@@ -154,7 +154,7 @@ def inspect(path: str, schema: Schema) -> int:
         raise StorageError(
             f"{path} is not {schema.noun} of relay",
             hint="move the file away, or restore it from a copy; relay starts a new one",
-            code="other_file",
+            details={"other_file": True},
         )
     cookie, version, application = struct.unpack(">I16xI4xI", header[40:72])
     if os.path.exists(path + "-wal"):

@@ -306,7 +306,7 @@ def _connect(path: str) -> sqlite3.Connection:
     try:
         return connect(path, SCHEMA)
     except StorageError as error:
-        if not isinstance(error, DamagedFile) and error.code != "other_file":
+        if not isinstance(error, DamagedFile) and "other_file" not in error.details:
             raise
         _set_aside(path)
         return connect(path, SCHEMA)
