@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.wrapped import kill_session, relay, relay_json
-from tests.real_agents import recipes
 from tests.real_agents.conversation import AT
 from tests.real_agents.model import Gate, Say, ScriptedModel, Shell, Tool
 from tests.real_agents.people import (
@@ -24,8 +23,7 @@ from tests.real_agents.people import (
     wait_state,
 )
 from tests.real_agents.recipes import Options
-from tests.real_agents.running import BOOT_DEADLINE
-from tests.real_agents.wrapped import Wrapped, room
+from tests.real_agents.wrapped import room
 from tests.support import wait_until
 
 pytestmark = pytest.mark.usefixtures("stop_broker")
@@ -100,39 +98,6 @@ def test_what_only_opencode_has(opencode: Path, tmp_path: Path, model: ScriptedM
         assert ann.recipe.settings_file.read_bytes() == before
         ann.quit()
     assert bodies_from("Ann") == ["one", "two", "the helper is done"]
-
-
-def test_a_conversation_that_is_gone_on_with(
-    opencode: Path, tmp_path: Path, model: ScriptedModel
-) -> None:
-    model.when("say it", Say(f"{AT} from the first run"))
-    model.when("MARK-", Say(f"{AT} from the second run"))
-    model.when("is full", Say(f"{AT} after the compaction"))
-    made = recipes.opencode(opencode, tmp_path, model.url, Options(asks=False))
-    ann = Wrapped(made, "Ann")
-    with ann:
-        ann.ready()
-        ann.ask("say it")
-        answered(ann, model, "say it")
-        ann.quit()
-    made.argv.append("--continue")
-    bob = Wrapped(made, "Bob")
-    with bob:
-        bob.terminal.wait_for("from the first run", BOOT_DEADLINE)  # it starts first
-        bob.ready()
-        wait_state("Bob", "idle")
-        sent = send("Bob", "MARK-AGAIN in the same conversation.")
-        arrived_once(model, sent, "MARK-AGAIN in the same conversation.")
-        assert "say it" in str(model.seen("MARK-AGAIN")[0].body)
-        answered(bob, model, "MARK-AGAIN")
-        bob.ask("/compact")
-        wait_until(lambda: any("<conversation>" in r.said for r in model.all_requests), PATIENCE)
-        wait_state("Bob", "idle")
-        bob.ready()
-        bob.ask("when it is full")
-        wait_bodies("Bob", ["from the second run", "after the compaction"])
-        bob.quit()
-    assert bodies_from("Ann") == ["from the first run"]
 
 
 def test_the_screen_stands_in_where_there_is_no_server(
