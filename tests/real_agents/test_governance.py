@@ -13,14 +13,12 @@ import pytest
 
 from relay.governance.mutation import content_hash
 from tests.agents.gemini.documented import documented_hooks
-from tests.app.test_headless_turn import end, request
 from tests.e2e.wrapped import kill_session, relay, relay_json
 from tests.real_agents.conftest import Binary
 from tests.real_agents.governed import GREET, GovernedAgent, GovernedProject, governed
-from tests.real_agents.model import Read, Say, ScriptedModel, Shell, Step, Tool, Write
+from tests.real_agents.model import Read, ScriptedModel, Shell, Step, Tool, Write
 from tests.real_agents.people import PATIENCE
 from tests.real_agents.recipe import Options
-from tests.real_agents.recipes import AGENTS
 from tests.support import wait_until
 
 pytestmark = pytest.mark.usefixtures("stop_broker")
@@ -112,31 +110,6 @@ def test_each_other_agent_works_by_intents(
         relay("intent", "verify")
         models = {contributor(row).get("model_id") for row in project.log("mutation")}
         assert models == {MODELS[agent]}
-
-
-@pytest.mark.parametrize("agent", ["claude", "codex"])
-def test_a_headless_turn_works_by_intents(
-    agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel, isolated_home: Path
-) -> None:
-    with governed(tmp_path, model) as project:
-        folder = project.folder("Ann")
-        made = AGENTS[agent].recipe(binary_of(agent), folder, model.url, project.finds_relay())
-        model.when("please work", Write(str(project.root / "src" / "new.py"), "x"), times=1)
-        model.when_tool(Shell("relay intent select INT-001"), pattern="INTENT_REQUIRED", times=1)
-        model.when_tool(Shell("echo x >README.md"), pattern="<intent_context>", times=1)
-        model.when_tool(Shell("echo x >src/new.py"), pattern="SCOPE_VIOLATION", times=1)
-        model.when_tool(Say("I worked."))
-        persona = {"command": [made.argv[0]], "cwd": str(project.root), "env": made.env}
-        told = end(request(isolated_home, "please work", persona=persona, deadline=DEADLINE))
-        assert (told["state"], told["text"]) == ("completed", "I worked."), told
-        first = model.requests[0]
-        assert "This project is governed" in first.system + first.said
-        assert [summary(row)[1:] for row in project.log()] == [
-            ("refusal", "INTENT_REQUIRED"),
-            ("selection", "INT-001"),
-            ("refusal", "INT-001", "SCOPE_VIOLATION"),
-            ("mutation", "INT-001", "src/new.py"),
-        ]
 
 
 def summary(row: dict[str, Any]) -> tuple[str, ...]:
