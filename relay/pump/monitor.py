@@ -42,6 +42,8 @@ CONTINUE = b"c"  # argument: 1 with the inner terminal, 0 without
 FOREGROUND = b"f"  # argument: 1 give the inner terminal to the agent, 0 take it away
 RAW = b"r"  # argument: 1 the outer terminal goes raw (with: original, raw), 0 it is restored
 QUIT = b"q"  # the pump ends in good order
+#: What a terminal stops those with that use it from the background.
+_BY_TERMINAL = (signal.SIGTTIN, signal.SIGTTOU)
 
 
 class Program:
@@ -172,16 +174,27 @@ class Monitor:
         if self.slave >= 0:
             tty.leave_session(self.slave)
             for group in stopped_groups():
-                # Nobody could continue these any more: where their parent ends, the kernel does so.
-                self._kill(-group, signal.SIGHUP)
-                self._kill(-group, signal.SIGCONT)
+                self._let_go(group)
         os.chdir("/")
         descriptors.close_all_but(wake)
         while True:
             try:
-                os.waitpid(-1, 0)
+                pid, status = os.waitpid(-1, os.WUNTRACED)
             except ChildProcessError:
                 return
+            # One that touched the terminal just before it went is stopped only now.
+            late = os.WIFSTOPPED(status) and os.WSTOPSIG(status) in _BY_TERMINAL
+            if late and self.slave >= 0:
+                self._let_go(os.getpgid(pid))
+
+    def _let_go(self, group: int) -> None:
+        """Hang up stopped processes that nobody could continue any more.
+
+        Without relay their parent would have ended, and the kernel would do so.
+        """
+        if group != os.getpgrp():
+            self._kill(-group, signal.SIGHUP)
+            self._kill(-group, signal.SIGCONT)
 
     def _wake_pump(self) -> None:
         """Somebody else continued or killed the agent: the pump, which stopped with it, must run.

@@ -66,7 +66,8 @@ def test_the_agent_goes_on_until_the_session_says_so(
     assert not alive(pid)
 
 
-#: A stopped job, a daemon of the same session and one of its own, left by an agent that ends.
+#: A stopped job, a daemon of the same session and one of its own, left by an agent that ends; and a
+#: job that its terminal stops (SIGTTOU) only once the monitor has looked for stopped ones.
 LEAVES = """import os, signal, sys
 def wait_for(name):
     def hung_up(*_):
@@ -76,13 +77,17 @@ def wait_for(name):
     open(name, "w").close()
     if name == "stopped":
         os.kill(os.getpid(), signal.SIGSTOP)
+    if name == "late":
+        while os.readlink(f"/proc/{os.getppid()}/cwd") != "/":
+            signal.sigtimedwait([], 0.05)
+        os.kill(os.getpid(), signal.SIGTTOU)
     while os.path.exists("wait"):
         signal.sigtimedwait([], 0.05)
     open(name + ".over", "w").close()
     os._exit(0)
 os.chdir(sys.argv[1])
 open("wait", "w").close()
-for name in ("stopped", "group", "session"):
+for name in ("stopped", "late", "group", "session"):
     child = os.fork()
     if not child:
         os.setsid() if name == "session" else os.setpgid(0, 0)
@@ -100,7 +105,8 @@ def test_what_an_agent_leaves_is_as_if_nobody_stood_above_it(
     outer.wrap(sys.executable, "-S", "-c", LEAVES, str(tmp_path))
     assert outer.wait() == 0  # it waits for none of them
     # Nobody could continue it any more, so it is hung up; the others are not.
-    wait_until(lambda: (tmp_path / "stopped.hup").exists())
+    for name in ("stopped", "late"):
+        wait_until((tmp_path / f"{name}.hup").exists)
     (tmp_path / "wait").unlink()
     for name in ("group", "session"):
         wait_until((tmp_path / f"{name}.over").exists)
