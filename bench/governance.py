@@ -33,7 +33,8 @@ from relay.core.paths import Home
 from relay.governance.call_plan import GateCall, GovernedRun, gate_call
 from relay.governance.gate import Gate
 from relay.governance.governance_store import GovernanceStore
-from relay.governance.intents import FOLDER, INTENTS_FILE
+from relay.governance.governed_paths import FOLDER
+from relay.governance.intents import INTENTS_FILE
 from relay.governance.intents_file import IntentsFile
 from relay.governance.trace import Trace
 from relay.governance.trace_records import TraceEntry, TraceKind

@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from relay.agents.base import AgentAdapter, AgentStart
 from relay.agents.interpreters import has_terminal, pager_in_front
@@ -68,9 +68,6 @@ from relay.session.turn_report import TurnReports
 from relay.session.turn_stopper import TurnStopper
 from relay.session.typing_channel import TypingChannel
 from relay.session.typing_policy import Guards
-
-if TYPE_CHECKING:
-    pass
 
 #: When a hook's answer takes longer, the agent's records are read meanwhile. Seconds.
 _HELD_UP = 0.05

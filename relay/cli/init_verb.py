@@ -41,9 +41,7 @@ def run_init(args: Options) -> int:
         if args.force:
             write_atomically(path, TEMPLATE, mode=0o644)
         else:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                file.write(TEMPLATE)
+            _write_new(path, TEMPLATE)
     except FileExistsError:
         raise RelayError(
             f"{path} is already there", hint="edit it, or replace it with: relay init --force"
@@ -81,14 +79,10 @@ def _init_governed(options: Options) -> int:
                 f"{root} cannot be governed: {why}",
                 hint="change to the folder of a project" if made else f"look at {folder}",
             )
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with open(os.open(path, flags, 0o644), "w", encoding="utf-8") as file:
-            file.write(INTENTS_TEMPLATE)
+        _write_new(path, INTENTS_TEMPLATE)
         # A trace that git carries is another one on each branch, and verifies nowhere.
         with suppress(FileExistsError):
-            ignored = os.open(os.path.join(folder, ".gitignore"), flags, 0o644)
-            with open(ignored, "w", encoding="utf-8") as file:
-                file.write(f"{TRACE_FILE}\n{MAP_FILE}\n")
+            _write_new(os.path.join(folder, ".gitignore"), f"{TRACE_FILE}\n{MAP_FILE}\n")
     except FileExistsError as error:
         raise RelayError(
             f"{error.filename} is already there", hint="edit it; relay intent check finds mistakes"
@@ -108,3 +102,10 @@ def _init_governed(options: Options) -> int:
     output.note("It selects its intent, or you do: relay intent select INT-001 --agent Alice")
     output.note("Of agents that run already, relay agents says which to start again.")
     return 0
+
+
+def _write_new(path: str, text: str) -> None:
+    """Write a file that is not there yet, also not as a link. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o644), "w", encoding="utf-8") as file:
+        file.write(text)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
-#: The folder that makes a project a governed one (relay.governance.intents has it, too, but reads
-#: more).
+#: The folder that makes a project a governed one.
 FOLDER = ".orchestration"
 #: Folders that agents write in by no tool, wherever in the project they are: the rules, the
 #: repository itself, and what agents take hooks, settings, skills and plugins from, which run

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 from relay.core.errors import NotFound
 from relay.core.suggest import did_you_mean, nearest
+from relay.governance.governed_paths import FOLDER
 from relay.governance.scope import glob_mistake
 from relay.governance.yaml_tree import PARTS_MAX, IntentsError, Mistake, YamlNode, read_tree
 
-#: The folder of a governed project, and the files in it.
-FOLDER = ".orchestration"
+#: The files in the folder of a governed project.
 INTENTS_FILE = "active_intents.yaml"
 TRACE_FILE = "agent_trace.jsonl"
 MAP_FILE = "intent_map.md"

@@ -11,9 +11,9 @@ import re
 import threading
 
 from relay.core.errors import RelayError, StorageError
+from relay.governance.governed_paths import FOLDER
 from relay.governance.intents import (
     FILE_MAX,
-    FOLDER,
     INTENTS_FILE,
     Intent,
     IntentDocument,

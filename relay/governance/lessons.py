@@ -13,7 +13,8 @@ import time
 from relay.core.errors import RelayError, UsageError
 from relay.core.visible import visible
 from relay.directive.redact import redact
-from relay.governance.intents import FOLDER, LESSONS_FILE
+from relay.governance.governed_paths import FOLDER
+from relay.governance.intents import LESSONS_FILE
 from relay.governance.orchestration_files import edit_text, read_text
 
 #: Where another file of this name exists it is kept the same.

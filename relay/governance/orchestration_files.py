@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from relay.core import files
 from relay.core.errors import StorageError
-from relay.governance.intents import FOLDER
+from relay.governance.governed_paths import FOLDER
 
 #: How long a change waits for another one. Seconds.
 _LOCK_WAIT, _LOCK_POLL = 5.0, 0.01

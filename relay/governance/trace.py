@@ -20,7 +20,8 @@ from typing import Protocol
 
 from relay.core import files
 from relay.core.errors import StorageError
-from relay.governance.intents import FOLDER, TRACE_FILE
+from relay.governance.governed_paths import FOLDER
+from relay.governance.intents import TRACE_FILE
 from relay.governance.trace_records import (
     BROKEN,
     FIRST,

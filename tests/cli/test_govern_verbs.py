@@ -21,7 +21,8 @@ from relay.core.errors import StorageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.governance.governance_store import GovernanceStore, Lease, start_of
-from relay.governance.intents import FOLDER, INTENTS_FILE, TRACE_FILE
+from relay.governance.governed_paths import FOLDER
+from relay.governance.intents import INTENTS_FILE, TRACE_FILE
 from tests.broker.support import Json, register
 from tests.cli.conftest import Run
 from tests.support import wait_until

@@ -11,7 +11,8 @@ import pytest
 
 from relay.core.paths import Home
 from relay.governance.governance_store import GovernanceStore, Selection
-from relay.governance.intents import FOLDER, INTENTS_FILE, TRACE_FILE
+from relay.governance.governed_paths import FOLDER
+from relay.governance.intents import INTENTS_FILE, TRACE_FILE
 from tests.broker.support import Json, register
 from tests.cli.conftest import Run
 

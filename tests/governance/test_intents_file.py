@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from relay.core.errors import NotFound, RelayError
-from relay.governance.intents import FILE_MAX, FOLDER, INTENTS_FILE, Status
+from relay.governance.governed_paths import FOLDER
+from relay.governance.intents import FILE_MAX, INTENTS_FILE, Status
 from relay.governance.intents_file import IntentsFile
 from relay.governance.yaml_tree import IntentsError
 
