@@ -70,9 +70,7 @@ def governed(folder: Path, files: int) -> Iterator[tuple[Path, Gate]]:
     repository(root, files)
     home = Home(str(folder / f"home{files}"))
     home.create()
-    run = GovernedRun(
-        run="run-1", agent="Bob", session="run-1", root=str(root), cwd=str(root), pid=os.getpid()
-    )
+    run = GovernedRun(run="run-1", agent="Bob", root=str(root), cwd=str(root), pid=os.getpid())
     with closing(GovernanceStore.open(home)) as store:
         yield (
             root,

@@ -48,7 +48,6 @@ def project_opener(
         run = GovernedRun(
             agent.run,
             agent.name,
-            agent.run,
             root,
             agent.cwd,
             pid,

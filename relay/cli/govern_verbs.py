@@ -29,7 +29,7 @@ _QUOTED = "  | "
 _REASON_MAX = 500
 #: Characters of one setting that is shown.
 _LOOSENED_MAX = 200
-_CLONED = "whoever wrote .orchestration/active_intents.yaml said so; see whether you agree"
+_CLONED = ".orchestration/active_intents.yaml says so: check whether you agree"
 #: Columns that a line of them keeps, however narrow the terminal is.
 _LEAST = 20
 
@@ -221,7 +221,7 @@ class _Governance:
             since = output.clock(self._switch.at_ms, now_ms)
             text = f"off for {self.root} since {since}, by {self._switch.by}: {self._switch.reason}"
             found.append(
-                ("warn", text, "every agent writes as it likes; relay govern on ends that")
+                ("warn", text, "every agent can write what it likes; relay govern on ends that")
             )
         elif self._problem is not None:
             found.append(("bad", f"on for {self.root}, where no agent can write now", ""))

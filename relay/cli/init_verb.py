@@ -96,11 +96,13 @@ def _init_governed(options: Options) -> int:
         output.as_json({"path": path, "root": root, "next": next_steps})
         return 0
     output.data(path)
-    output.note("From now on agents that are wrapped here write with an intent only.")
+    output.note("From now on, an agent that you wrap here can only write with an intent.")
     output.note(f"Edit the file, then see whether it can be used: {next_steps[0]}")
     output.note(f"Then start an agent: {next_steps[1]}")
-    output.note("It selects its intent, or you do: relay intent select INT-001 --agent Alice")
-    output.note("Of agents that run already, relay agents says which to start again.")
+    output.note(
+        "It selects its intent, or you select one for it: relay intent select INT-001 --agent Alice"
+    )
+    output.note("If agents run here already, relay agents shows which ones you have to restart.")
     return 0
 
 

@@ -95,7 +95,7 @@ def _log(options: Any) -> int:
         try:
             intents = list(IntentsFile(root).read().intents.values())
         except RelayError as error:
-            output.note(f"the page does without what is in the file: {error.line}")
+            output.note(f"the page leaves out the intents of the file: {error.line}")
             intents = []
         now = output.iso(time.time_ns() // 1_000_000) or ""
         text = page(root, rows, intents, verified, made_at=now, left_out=left_out)
@@ -188,5 +188,5 @@ def _verify(options: Any) -> int:
             output.data(f"  {fault.told}")
         if verified.more:
             output.data("  … and more")
-        output.note("so what it tells is not sure; compare it with a copy, such as git's")
+        output.note("so you cannot rely on it; compare it with a copy if you have one")
     return 1 if verified.faults else 0

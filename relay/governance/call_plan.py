@@ -36,7 +36,6 @@ class GovernedRun:
 
     run: str
     agent: str
-    session: str
     #: The governed folder, absolute and without links.
     root: str
     #: Where the agent was started.

@@ -186,7 +186,7 @@ class CallRecords:
                 files.setdefault(lease.intent, []).append(opaque(lease.path, was, now.hash))
         for intent_id, changed in files.items():
             told = {"text": UNSEEN, "agent_kind": run.kind}
-            who = (run.agent, run.session, intent_id, "", run.model)
+            who = (run.agent, run.run, intent_id, "", run.model)
             self.write(TraceEntry(TraceKind.MUTATION, *who, tuple(changed), told))
 
     def _tell(self, known: _Pending, *, sure: bool) -> Mapping[str, FileState]:
@@ -274,7 +274,7 @@ class CallRecords:
         if self._store.rules_changed(self._run.root, hash_) and not expected:
             run = self._run
             told = {"event": "the intents were changed", "text": f"seen at a call of {run.agent}"}
-            self.write(TraceEntry(TraceKind.GOVERNANCE, session=run.session, metadata=told))
+            self.write(TraceEntry(TraceKind.GOVERNANCE, session=run.run, metadata=told))
         self._rules = document
 
     def selection(self, intent_id: str, by: str) -> None:
@@ -283,7 +283,7 @@ class CallRecords:
         told = {"agent_kind": run.kind, **({"by": by} if by else {})}
         self.flush()
         self._trace.append(
-            TraceEntry(TraceKind.SELECTION, run.agent, run.session, intent_id, metadata=told)
+            TraceEntry(TraceKind.SELECTION, run.agent, run.run, intent_id, metadata=told)
         )
 
     def _entry(
@@ -307,6 +307,4 @@ class CallRecords:
             chosen = self._store.selection(run.run)
             intent_id = chosen.intent if chosen else ""
         model = call.model or run.model
-        return TraceEntry(
-            kind, run.agent, run.session, intent_id, call.tool, model, tuple(files), told
-        )
+        return TraceEntry(kind, run.agent, run.run, intent_id, call.tool, model, tuple(files), told)

@@ -115,7 +115,7 @@ class GovernedProject:
         )
         how = {"event": "status", "intent": id_, "from": chosen.status.value, "to": status}
         await self.note(how, id_)
-        return f"{visible(id_)} is {changed.status.value} now: nobody writes for it any more."
+        return f"{visible(id_)} is {changed.status.value} now: no agent can write for it any more."
 
     async def selected(self) -> str:
         """The id of the intent that counts now; "": none."""
@@ -158,4 +158,4 @@ class GovernedProject:
         if not await asyncio.to_thread(add_lesson, root, text, agent, self.now_ms()):
             return "It is known already."
         await self.note({"text": text}, await self.selected(), TraceKind.LESSON)
-        return "Whoever selects an intent here reads it from now on."
+        return "Every agent that selects an intent here reads it from now on."

@@ -71,6 +71,6 @@ def check_start(root: str, program: str, kind: str, data: Mapping[str, Any]) -> 
     if why := why_not(kind, data):
         raise NotGoverned(
             f"{os.path.basename(program)} is not started, because {root} is governed: {why}",
-            hint="mend that where you can, or start another agent; relay wrap --ungoverned …"
-            " lets this one write without an intent, and the trace says so",
+            hint="fix that if you can, or start another agent; relay wrap --ungoverned … lets"
+            " this one write without an intent, and the trace records it",
         )

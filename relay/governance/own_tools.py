@@ -226,7 +226,7 @@ class GovernedTools:
         ask = None if os.environ.get("RELAY_RUN") else self._approve
         return Gate(
             GovernedRun(
-                *(run, self._agent, run, root, self._folder, os.getpid()),
+                *(run, self._agent, root, self._folder, os.getpid()),
                 model=self._model,
                 kept_out=(os.path.realpath(home.root),),
             ),

@@ -75,9 +75,7 @@ class Project:
 
     def agent(self, name: str, cwd: str = "", scratch: tuple[str, ...] = ()) -> Agent:
         root, place = str(self.root), str(self.root / cwd)
-        run = GovernedRun(
-            f"run-{name}", name, f"s-{name}", root, place, os.getpid(), scratch=scratch
-        )
+        run = GovernedRun(f"run-{name}", name, root, place, os.getpid(), scratch=scratch)
         gate = Gate(
             run,
             intents=IntentsFile(str(self.root)),

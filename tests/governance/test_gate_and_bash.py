@@ -78,7 +78,7 @@ def _seen(top: Path) -> Iterator[tuple[str, str]]:
 
 
 async def _lets(root: Path, store: GovernanceStore, line: str) -> bool:
-    run = GovernedRun(line, "Bob", "s", str(root), str(root), os.getpid())
+    run = GovernedRun(line, "Bob", str(root), str(root), os.getpid())
     trace = Trace(str(root), store)
     intents = IntentsFile(str(root))
     gate = Gate(run, intents=intents, store=store, trace=trace, approver=None, now_ms=lambda: 1)
