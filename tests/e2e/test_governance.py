@@ -58,6 +58,10 @@ class Agent:
         self._turns += 1
         self._program.type(json.dumps(what) + "\n")
 
+    def runs(self) -> None:
+        """Until the tool of this turn has run; its end is not told yet."""
+        self._program.wait_for(rf"DONE {self._turns - 1}\b.*RAN")
+
     def does(self, **what: Any) -> str:
         """What it shows in one more turn."""
         self.begins(**what)
@@ -164,7 +168,7 @@ def test_a_selection_in_the_shell_is_answered_there_and_outlives_the_session(
         assert "<name>Docs &amp; &lt;src&gt;</name>" in told
         written = {"file_path": str(project / "src" / "a.py"), "content": "x = 1\n"}
         agent.begins(tool="Write", input=written, until=str(tmp_path / "over"))
-        program.wait_for("RAN")
+        agent.runs()
         kill_session(program)
         (tmp_path / "over").touch()
         assert agent.ends() == "written"

@@ -163,7 +163,7 @@ def test_what_is_the_persons_stays_and_the_model_is_told(
         one.ready()
         one.ask("MARK-OVER")
         answered(one, model, "MARK-OVER")
-        wait_seen(model, "MARK-LATER")
+        answered(one, model, "MARK-LATER")
         assert json.dumps(model.requests[0].body).count("Your name here is Qwen") == 1
         one.quit()
         assert one.recipe.settings_file.read_bytes() == before
