@@ -34,6 +34,8 @@ def add(verbs: Parser) -> None:
     """Declare the verbs."""
     said = verb(verbs, "help", "relay help\n  relay help send\n  relay help hooks list")
     said.add_argument("words", nargs="*", metavar="VERB", help="the verb to explain")
+    said.add_argument("--all", action="store_true", help="the whole reference, as Markdown")
+    said.add_argument("--man", metavar="FOLDER", help="write manual pages into FOLDER/man1")
     said.set_defaults(run=help_verb)
     script = verb(
         verbs,
@@ -50,6 +52,16 @@ def add(verbs: Parser) -> None:
 
 def help_verb(options: Any) -> int:
     """``relay help``: of relay, of a verb, or of a verb's verb."""
+    if options.all or options.man:
+        from relay.cli.man_pages import reference, write_pages
+
+        if options.man:
+            written = write_pages(options.man)
+            prose(f"{len(written)} pages written; read one with: man -l {written[0]}")
+        else:
+            for line in reference().splitlines():
+                output.data(line)
+        return 0
     if not options.words:
         prose(HELP)
         return 0

@@ -47,6 +47,18 @@ class _Argument:
         self.shown: str = "/".join(self.names) or how.get("metavar") or names[0]
 
     @property
+    def form(self) -> str:
+        """How it is written, with the name of its value."""
+        if self.flag or not self.names:
+            return ", ".join(self.names) or self.shown
+        choices = self.how.get("choices")
+        value = self.how.get("metavar") or (
+            "{" + ",".join(choices) + "}" if choices else self.name.upper()
+        )
+        joined = f"[={value}]" if "bare" in self.how else f" {value}"
+        return ", ".join(self.names) + joined
+
+    @property
     def default(self) -> object:
         return self.how.get("default", [] if self.how.get("nargs") == "*" else None)
 
@@ -232,6 +244,29 @@ class Parser:
         return UsageError(text, hint=f"{self.prog} --help")
 
     # -- help
+
+    @property
+    def description(self) -> str:
+        """What is said of it; examples stand before that."""
+        return str(self._layout.get("description") or self.help)
+
+    def usage(self) -> str:
+        """How it is written, in one line."""
+        words = [] if not self.verbs else [self._verbs_shown, "…"]
+        for one in self.arguments:
+            if one.names:
+                words.append(f"[{one.form}]")
+                continue
+            many = one.how.get("nargs")
+            words.append(
+                f"[{one.shown} …]" if many == "*" else f"[{one.shown}]" if many else one.shown
+            )
+        return " ".join([self.prog, *words])
+
+    def taken(self) -> list[tuple[str, str]]:
+        """Each word and option that it takes, and what that is."""
+        rows = [(name, verb.help) for name, verb in self.verbs.items()]
+        return rows + [(one.form, str(one.how.get("help") or "")) for one in self.arguments]
 
     def print_help(self) -> int:
         """Print what argparse makes of the declarations."""

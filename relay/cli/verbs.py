@@ -62,6 +62,16 @@ MEANT = {
     "version": "--version",
 }
 
+#: What the exit status of a verb says; ``wrap`` ends with that of its program.
+MEANINGS_OF_STATUS = {
+    0: "done",
+    1: "failed",
+    2: "a mistake in the command line",
+    3: "no such agent, message or name",
+    4: "not delivered, or refused",
+    5: "the time was up",
+}
+
 #: ``relay --help``.
 HELP = """\
 usage: relay VERB …
