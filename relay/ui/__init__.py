@@ -1,1 +1,1 @@
-"""Library: what a person looks at: the console, the web page, the MCP server. Clients of the broker."""
+"""Library: what a person looks at (console, web page), and the MCP server; the broker's clients."""
