@@ -47,6 +47,7 @@ class Relay:
         personas: Mapping[str, object] | None = None,
         llm: Mapping[str, object] | None = None,
         automations: Mapping[str, object] | None = None,
+        may: Mapping[str, object] | None = None,
     ) -> None:
         self.name = name
         self.registry = Registry()
@@ -64,6 +65,7 @@ class Relay:
             ("personas", personas, None),
             ("llm", llm, None),
             ("automations", automations, None),
+            ("may", may, None),
         ):
             if value != default:
                 try:

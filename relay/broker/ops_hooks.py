@@ -1,6 +1,6 @@
 """The ops of hooks: ask an agent's session, and store and find the runs of hooks.
 
-``ask`` carries a request of one kind ("hooks", "governance") to a session. It is answered when the
+``ask`` carries a request of one kind ("hooks", "screen") to a session. It is answered when the
 session answers, when its time is up or when the session goes away: exactly once. What comes later
 is dropped. Nothing of it is stored, and a broker that stops forgets it: what is asked for does
 things, so nobody may ask again in the asker's name.
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from relay.broker.agent_rights import Rights
 from relay.broker.batch import Batch, Client, ClientRequest, Handler
 from relay.broker.directory import Directory, Member
 from relay.broker.ops_query import fitting
@@ -51,8 +52,15 @@ TEXT_MAX = 8000
 ROWS_MAX = 1000
 #: Kinds that an agent may ask its own session for.
 OWN = frozenset({"governance"})
+#: Kinds that an agent may ask for with the right to it, and always its own session.
+_RIGHTS = {"screen": "peek", "transcript": "transcript"}
 #: What only the person may do, as it is worded to an agent.
-_WHAT = {"hooks": "have hooks run in a session", "governance": "choose another agent's intent"}
+_WHAT = {
+    "hooks": "have hooks run in a session",
+    "governance": "choose another agent's intent",
+    "choose": "answer what an agent asks",
+    "interrupt": "interrupt an agent",
+}
 _TEXTS = ("event", "hook", "kind", "source", "correlation_id", "decision")
 _LONG_TEXTS = ("stdout", "stderr", "error")
 
@@ -75,8 +83,9 @@ class _Pending:
 class SessionRequests:
     """Carries requests to sessions and responses back."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, rights: Rights) -> None:
         self._directory = directory
+        self._rights = rights
         self._pending: dict[str, _Pending] = {}
 
     def handlers(self) -> dict[str, Handler]:
@@ -92,7 +101,8 @@ class SessionRequests:
         """Push a request to the session of ``agent``; it is answered later.
 
         Not for agents: what a hook says of an input that an agent made up comes from relay. But
-        of OWN kinds an agent asks its own session, and no other one.
+        of OWN kinds an agent asks its own session, and no other one, and what its rights give it
+        it may see of others.
         """
         kind, asked = request.fields.get("kind"), request.fields.get("request")
         if not isinstance(kind, str):
@@ -101,6 +111,9 @@ class SessionRequests:
         own = self._directory.speaker(request) if kind in OWN else None
         if own is not None and name in (None, own.name):
             name, by = own.name, "agent"
+        elif kind in _RIGHTS:
+            about = self._directory.get(name) if isinstance(name, str) else None
+            by = "agent" if self._rights.check(request, _RIGHTS[kind], about) else "person"
         else:
             self._directory.check_person(request, _WHAT.get(kind, _WHAT["hooks"]))
         seconds = _seconds(request.fields.get("timeout"))

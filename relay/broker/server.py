@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from relay.broker.agent_rights import Rights
 from relay.broker.answers import AnswerDeliveries
 from relay.broker.automations import Automations
 from relay.broker.batch import Handler
@@ -204,7 +205,8 @@ class BrokerServer:
         self._adapter_events = AdapterEvents(self._events, committer, self._channels)
         self._persons = PersonOps(ledger, directory, self._engine)
         self._turns = TurnOps(ledger, directory, self._deliveries, self._engine)
-        self._hooks = SessionRequests(directory)
+        self._rights = Rights(directory, configs)
+        self._hooks = SessionRequests(directory, self._rights)
         self._approvals = ApprovalOps(directory, windows)
         self._memory = MemoryProxy(home, directory, log=log)
         self._status = StatusOps(

@@ -20,15 +20,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from relay.config import pinned_programs
-from relay.config.manifest import (
-    Manifest,
-    every_event,
-    may_guard,
-    read_manifest,
-    write_manifest,
-)
+from relay.config.manifest import Manifest, every_event, may_guard, read_manifest, write_manifest
 from relay.config.mistakes import Mistakes
-from relay.config.settings import Settings, apply_dictionaries, merged
+from relay.config.settings import DO_ALONE, Settings, apply_dictionaries, merged
 from relay.config.trust import (
     DAMAGED,
     TRUSTED,
@@ -235,6 +229,7 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
         personas={name: one.to_json() for name, one in settings.personas.items()},
         llm=settings.llm,
         automations=settings.automations,
+        may=dict(settings.may),
     )
 
 
@@ -371,8 +366,8 @@ def _collect(file: ConfigFile, module: types.ModuleType, mistakes: Mistakes) -> 
     settings = apply_dictionaries(names, registry, settings, mistakes, source=file.path)
     mistakes.check()
     settings = replace(settings, memory=settings.memory.of_file(file.path, file.sha256))
-    given = settings.hook_files or settings.given & {"memory", "personas", "llm", "automations"}
-    warnings = [] if registry.holds_something or given else _empty(names)
+    does = registry.holds_something or settings.given & DO_ALONE
+    warnings = [] if does else _empty(names)
     for hook in registry.all_hooks():
         if isinstance(hook.action, Command):
             missing = pinned_programs.unfound(hook.action, file.path)

@@ -44,7 +44,7 @@ class Manifest:
 
     __slots__ = (
         *("patterns", "hooks", "events", "store", "memory", "problem", "hook_files"),
-        *("routes", "merge", "channel_adapters", "personas", "llm", "automations"),
+        *("routes", "merge", "channel_adapters", "personas", "llm", "automations", "may"),
     )
 
     def __init__(
@@ -63,6 +63,7 @@ class Manifest:
         personas: dict[str, Any] | None = None,
         llm: dict[str, Any] | None = None,
         automations: dict[str, Any] | None = None,
+        may: dict[str, list[str]] | None = None,
     ) -> None:
         #: ``namespace:target`` of each pattern.
         self.patterns = patterns
@@ -90,11 +91,13 @@ class Manifest:
         #: The settings ``llm`` and ``automations``, checked; None: nothing is said of them.
         self.llm = llm
         self.automations = automations
+        #: What agents may do, by globs of their names.
+        self.may = may or {}
 
     @property
     def more(self) -> dict[str, list[str]]:
         """The names of its route functions and of the channels that it connects, what its personas
-        run, and whom its automations ask."""
+        run, whom its automations ask, and what it lets agents do."""
         llm = self.llm
         return {
             "routes": [one["name"] for one in self.routes],
@@ -103,6 +106,7 @@ class Manifest:
                 f"{name} ({' '.join(one['command'])})" for name, one in self.personas.items()
             ],
             "llm": [] if llm is None else [" ".join(llm.get("command") or _server(llm))],
+            "may": [f"{name} ({' '.join(rights)})" for name, rights in self.may.items()],
         }
 
     def fields(self) -> dict[str, Any]:
@@ -238,6 +242,7 @@ def read_manifest(home: Home, sha256: str) -> Manifest | None:
         manifest.personas,
         manifest.llm,
         manifest.automations,
+        manifest.may,
     )
     good = good and all(one is None or type(one) is dict for one in tables)
     return manifest if good and isinstance(manifest.problem, str) else None

@@ -47,13 +47,19 @@ KEYS = {
     "personas": "who takes what routes dispatch, by name; see docs/broker.md",
     "llm": "the language model that automations ask; see docs/automations.md",
     "automations": "whether agents may register some, and how many run at once: your own file's",
+    "may": "what agents may do beyond messages, by their names; see docs/security.md",
     "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
 }
 #: The fields of Settings that have another name than their key.
 _FIELDS = {"timeout": "handler_timeout"}
+#: Those that do something also where nothing is registered.
+DO_ALONE = frozenset({"hook_files", "memory", "personas", "llm", "automations", "may"})
 #: The keys of ``automations``, with what counts where nothing is said, and workers at most.
 AUTOMATION_KEYS = {"agents": True, "workers": 4}
 WORKERS_MAX = 16
+#: What ``may`` can give an agent: to see another's screen or its turns, to start agents, and to
+#: follow everything that happens. Of itself an agent sees all that without.
+RIGHTS = ("peek", "transcript", "spawn", "watch")
 PATTERN_KEYS = ("handler", "override", "timeout")
 ROUTE_KEYS = ("handler", "kinds", "channels", "priority", "timeout")
 #: Exactly one of these says what a handler runs.
@@ -79,6 +85,8 @@ class Settings:
     personas: Mapping[str, PersonaSpec] = field(default_factory=dict)
     llm: dict[str, Any] | None = None
     automations: dict[str, Any] = field(default_factory=lambda: dict(AUTOMATION_KEYS))
+    #: Rights by the globs of names that have them.
+    may: Mapping[str, list[str]] = field(default_factory=dict)
     #: The names of the settings that the file or the program set.
     given: frozenset[str] = frozenset()
 
@@ -109,6 +117,8 @@ def with_setting(settings: Settings, key: str, value: object) -> Settings:
         return replace(settings, llm=None if value is None else parse_llm(value), given=given)
     if key == "automations":
         return replace(settings, automations=_automations(value), given=given)
+    if key == "may":
+        return replace(settings, may=_may(value), given=given)
     if value is not None and not isinstance(value, str):
         raise ConfigError(f"{key} must be a string, not {value!r}")
     return replace(settings, task=value, given=given)
@@ -138,6 +148,24 @@ def _automations(value: object) -> dict[str, Any]:
     return found
 
 
+def _may(value: object) -> dict[str, list[str]]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"may must be a dictionary, not {value!r}", hint='write {"Bob": ["peek"]}'
+        )
+    found: dict[str, list[str]] = {}
+    for name, rights in value.items():
+        given = [rights] if isinstance(rights, str) else rights
+        if not isinstance(name, str) or not isinstance(given, list | tuple):
+            raise ConfigError(f"may[{name!r}] must be a list of rights, not {rights!r}")
+        for one in given:
+            if one not in RIGHTS:
+                hint = did_you_mean(str(one)[:80], RIGHTS) or f"there are {', '.join(RIGHTS)}"
+                raise ConfigError(f"unknown right {one!r} in may[{name!r}]", hint=hint)
+        found[name] = list(given)
+    return found
+
+
 def apply_dictionaries(
     names: Mapping[str, Any],
     registry: Registry,
@@ -146,11 +174,11 @@ def apply_dictionaries(
     *,
     source: str,
 ) -> Settings:
-    """Register what the module's ``config``, ``patterns``, ``hooks``, ``routes`` and ``memory``
-    say.
+    """Register what the module's ``config``, ``patterns``, ``hooks``, ``routes``, ``memory`` and
+    ``may`` say.
 
-    Returns the settings with those of ``config`` and ``memory``. What is wrong is left out, and
-    noted in ``mistakes``.
+    Returns the settings with those of ``config``, ``memory`` and ``may``. What is wrong is
+    left out, and noted in ``mistakes``.
     """
     config = names.get("config", {})
     if not isinstance(config, Mapping):
@@ -169,14 +197,15 @@ def apply_dictionaries(
             else:
                 settings = with_setting(settings, name, value)
     # A handler or a module has that name, too. A text is taken for the backend's, and then refused.
-    if isinstance(memory := names.get("memory"), Mapping | str):
-        with mistakes.at("memory"):
-            if "memory" in settings.given:
-                raise ConfigError(
-                    "memory is given twice: at the top, and in config or Relay()",
-                    hint="keep one of the two",
-                )
-            settings = with_setting(settings, "memory", memory)
+    for name in ("memory", "may"):
+        if isinstance(value := names.get(name), Mapping | str):
+            with mistakes.at(name):
+                if name in settings.given:
+                    raise ConfigError(
+                        f"{name} is given twice: at the top, and in config or Relay()",
+                        hint="keep one of the two",
+                    )
+                settings = with_setting(settings, name, value)
     for name in tables:
         if name in names:
             tables[name].append(names[name])

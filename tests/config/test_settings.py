@@ -156,3 +156,15 @@ def test_automations_and_their_model_are_checked() -> None:
     ):
         with pytest.raises(ConfigError, match=why):
             with_setting(Settings(), "automations", value)
+
+
+def test_rights_of_agents_are_checked() -> None:
+    settings = applied({"may": {"Bob": "peek", "*": ["watch", "spawn"]}})
+    assert settings.may == {"Bob": ["peek"], "*": ["watch", "spawn"]}
+    for value, why in (
+        ({"Bob": ["pek"]}, "unknown right 'pek'"),
+        ({"Bob": {"peek": True}}, "must be a list of rights"),
+        (["peek"], "must be a dictionary"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            with_setting(Settings(), "may", value)

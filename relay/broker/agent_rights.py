@@ -1,0 +1,72 @@
+"""What an agent may do beyond messages: as the setting ``may`` of trusted configurations says.
+
+A file of its own, because it is the one place that says yes. The person may do everything. An agent
+may always look at itself. All else it may where a configuration gives its name the right: the
+person's own file towards everybody, a project's file towards the agents of that project (so to
+follow all that happens is the person's own file's to give). An agent that was started inside
+another one may no more than that one.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from relay.broker.batch import Client, ClientRequest
+from relay.broker.directory import Directory, Member
+from relay.broker.trusted_configs import USER, TrustedConfigs
+from relay.core.errors import RelayError
+
+#: What each right allows, as it is worded to whoever lacks it.
+_WHAT = {
+    "peek": "see the screen of another agent",
+    "transcript": "read the turns of another agent",
+    "spawn": "start agents",
+    "watch": "follow what happens to others",
+}
+
+
+class Rights:
+    """Says who may do what."""
+
+    def __init__(self, directory: Directory, configs: TrustedConfigs) -> None:
+        self._directory = directory
+        self._configs = configs
+
+    def check(self, request: ClientRequest, right: str, about: Member | None = None) -> str:
+        """Who asks: an agent's name, or "" for the person. Raises RelayError where it may not.
+
+        ``about``: whom it concerns; None where that is nobody, or everybody.
+        """
+        member = self._directory.speaker(request)
+        if member is None:
+            self._directory.check_person(request, _WHAT[right])
+            return ""
+        if member is not about and not self.has(member, request.client, right, about):
+            raise RelayError(
+                f"the agent {member.name} may not {_WHAT[right]}",
+                hint=f'the person can allow it in a configuration: may = {{"{member.name}": '
+                f'["{right}"]}}',
+                code="forbidden",
+            )
+        return member.name
+
+    def has(self, member: Member, client: Client, right: str, about: Member | None = None) -> bool:
+        """Whether ``member``, which speaks over ``client``, has the right."""
+        around = self._directory.around(member, client)
+        return all(right in self.of(one, about) for one in around)
+
+    def of(self, member: Member, about: Member | None = None) -> frozenset[str]:
+        """What configurations give the agent ``member`` by its name."""
+        configs = self._configs.applying(member.record.cwd)
+        if about is not None and not about.person and about.record.cwd != member.record.cwd:
+            theirs = {one.key for one in self._configs.applying(about.record.cwd)}
+            configs = tuple(one for one in configs if one.key == USER or one.key in theirs)
+        return frozenset(
+            right
+            for one in configs
+            if one.manifest is not None
+            for glob, rights in one.manifest.may.items()
+            if fnmatchcase(member.name.lower(), glob.lower())
+            for right in rights
+            if right != "watch" or one.key == USER
+        )
