@@ -1,7 +1,8 @@
-"""A terminal that nobody sits at, for a persona's program: what it asks its terminal is answered.
+"""The host of an agent: a terminal that nobody sits at, whose program is answered what it asks it.
 
-A process of its own, started by the broker (relay.broker.known_personas); it ends with its program.
-What is to be run comes on standard input, as JSON: name, argv, cwd, env.
+A process of its own, started for ``relay spawn`` (relay.app.spawning) or by the broker for a
+persona (relay.broker.known_personas); it ends with its program. What is to be run comes on standard
+input, as JSON: name, argv, cwd, env. Its pid is printed first.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 
 from relay.app.driven_program import DrivenProgram
 from relay.directive.redact import redact
@@ -22,10 +24,14 @@ _EARLY, _ROWS_SHOWN = 30.0, 5
 
 
 def main() -> None:
-    """Run it to its end."""
+    """Run it to its end, in a child of the process that was started, which nobody has to reap."""
     wanted = json.loads(sys.stdin.read())
-    env = {**os.environ, "TERM": "xterm-256color"}
-    env |= {name: one for name, one in wanted["env"].items() if one is not None}
+    if os.fork():
+        os._exit(0)
+    print(os.getpid(), flush=True)
+    taken = wanted["env"]
+    env = {name: one for name, one in {**os.environ, **taken}.items() if one is not None}
+    env["TERM"] = "xterm-256color"
     try:
         os.chdir(wanted["cwd"] or os.path.expanduser("~"))
     except OSError as error:
@@ -36,4 +42,5 @@ def main() -> None:
             time.sleep(_LOOK)
         if time.monotonic() - began < _EARLY:
             rows = [row for row in program.rows() if row][-_ROWS_SHOWN:]
-            print(redact("\n  ".join([f"{wanted['name']} ended at once:", *rows])), flush=True)
+            with suppress(BrokenPipeError):  # who has started it has seen enough
+                print(redact("\n  ".join([f"{wanted['name']} ended at once:", *rows])), flush=True)

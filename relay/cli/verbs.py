@@ -10,6 +10,8 @@ from relay.cli.parser import Parser
 #: name -> (module of this folder, what the verb does).
 VERBS = {
     "wrap": ("wrap", "run a program as an agent that others can write to"),
+    "spawn": ("spawn_verbs", "start an agent without a terminal; it outlives this one"),
+    "release": ("spawn_verbs", "end an agent in order: its hooks, TERM, KILL"),
     "send": ("send", "write to an agent or a person"),
     "inbox": ("messages", "messages to you; reading them marks them as seen"),
     "sent": ("messages", "the messages you sent, and how far they are"),
@@ -48,7 +50,9 @@ MEANT = {
     **dict.fromkeys(("log", "logs", "messages", "tail"), "history"),
     **dict.fromkeys(("watch", "listen", "follow", "read", "recv"), "inbox"),
     **dict.fromkeys(("reply", "tell", "say", "msg", "message", "write", "mail", "ask"), "send"),
-    **dict.fromkeys(("run", "start", "exec", "spawn", "launch"), "wrap"),
+    **dict.fromkeys(("run", "exec"), "wrap"),
+    **dict.fromkeys(("start", "launch"), "spawn"),
+    **dict.fromkeys(("kill", "end", "terminate"), "release"),
     **dict.fromkeys(("withdraw", "rm", "delete", "unsend", "abort"), "cancel"),
     "accept": "allow",
     **dict.fromkeys(("deny", "reject"), "refuse"),

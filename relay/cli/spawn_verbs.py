@@ -1,0 +1,84 @@
+"""The verbs ``spawn`` and ``release``: agents without a terminal of the person's."""
+
+from __future__ import annotations
+
+import os
+
+from relay.app.spawning import READY, Spawn, release, spawn, spawned
+from relay.broker.client import check_person
+from relay.cli import output
+from relay.cli.parser import Parser
+from relay.cli.verbs import verb
+from relay.core.errors import UsageError
+from relay.core.paths import Home, working_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: Options that are ``relay wrap``'s own.
+_TAKEN = ("task", "config", "type")
+
+
+def add(verbs: Parser) -> None:
+    """Declare the verbs."""
+    one = verb(
+        verbs,
+        "spawn",
+        "relay spawn Bob -- claude\n"
+        "  relay spawn Bob --cwd ../api --task 'review the API' -- codex --full-auto\n"
+        "  relay attach Bob            look at it, and type; Ctrl-\\ d leaves it running",
+    )
+    one.add_argument("name", metavar="NAME", help="what others call it")
+    one.add_argument("command", nargs="*", metavar="COMMAND", help="after --: what to run")
+    one.add_argument("--task", metavar="TEXT", help="what it works on")
+    one.add_argument("--cwd", metavar="FOLDER", help="where it works (here)")
+    one.add_argument("--config", metavar="FILE", help="use this configuration")
+    one.add_argument("--type", metavar="HOW", help="how messages are typed: line or paste")
+    one.add_argument("--no-wait", action="store_true", help="do not wait until it is ready")
+    one.add_argument("--json", action="store_true", help="print JSON")
+    one.set_defaults(run=spawn_verb)
+    end = verb(verbs, "release", "relay release Bob\n  relay release Bob --now")
+    end.add_argument("name", metavar="NAME")
+    end.add_argument("--now", action="store_true", help="kill it at once; no hooks run")
+    end.add_argument("--yes", action="store_true", help="do not ask, though it has a terminal")
+    end.add_argument("--json", action="store_true", help="print JSON")
+    end.set_defaults(run=release_verb)
+
+
+def spawn_verb(options: Any) -> int:
+    """``relay spawn``."""
+    home = Home.from_env()
+    check_person(home, "spawn agents")
+    if not options.command:
+        raise UsageError("no COMMAND to run", hint=f"relay spawn {options.name} -- claude")
+    words = []
+    for option in _TAKEN:
+        if (value := getattr(options, option)) is not None:
+            words += [f"--{option}", os.path.abspath(value) if option == "config" else value]
+    cwd = os.path.abspath(options.cwd or working_folder())
+    wanted = Spawn(options.name, options.command, cwd, tuple(words))
+    made = spawn(home, wanted, wait=None if options.no_wait else READY)
+    if options.json:
+        output.as_json({"name": made.name, "host": made.pid, "state": made.state})
+        return 0
+    why = f" ({made.reason})" if made.reason else ""
+    output.note(f"{made.name} is {made.state}{why}; relay attach {made.name} shows it")
+    return 0
+
+
+def release_verb(options: Any) -> int:
+    """``relay release``."""
+    home = Home.from_env()
+    check_person(home, "release agents")
+    is_spawned = any(one["name"].lower() == options.name.lower() for one in spawned(home))
+    if not is_spawned and not output.agreed(
+        f"{options.name} was not spawned: end it in the terminal where it runs?", yes=options.yes
+    ):
+        return 1
+    how = release(home, options.name, now=options.now)
+    if options.json:
+        output.as_json({"name": options.name, "how": how})
+    else:
+        output.note(f"{options.name} has {'ended' if how == 'ended' else f'been {how}'}")
+    return 0
