@@ -1,6 +1,6 @@
 """``relay doctor``: what is here, what works with it, and what to do next.
 
-Files and sockets are read; nothing is run or changed.
+Files and sockets are read; nothing is run, and nothing changed but what ``--fix`` may safely mend.
 """
 
 from __future__ import annotations
@@ -37,38 +37,54 @@ BROKER_TIMEOUT = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line. ``level`` is ok, warn, bad (relay cannot work here) or absent (not needed)."""
+    """One line. ``level`` is ok, warn, bad (relay cannot work here) or absent (not needed).
+
+    ``fix`` is the command that puts it right, where there is one.
+    """
 
     name: str
     level: str
     text: str
     hint: str = ""
+    fix: str = ""
+
+
+#: The fix of what ``--fix`` mends: see ``mend``.
+_FIX = "relay doctor --fix"
 
 
 def add(verbs: Parser) -> None:
     """Declare the verb."""
-    said = "Say what is installed, what works here and what to run next. Changes nothing."
+    said = "Say what is installed, what works here and what to run next."
     parser = verb(verbs, "doctor", description=said)
+    safe = "put right what is safe: files that others can write to, what dead runs left"
+    parser.add_argument("--fix", action="store_true", help=safe)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(args: Options) -> int:
     """Exit 0 unless something essential is broken."""
-    checks = examine(Home.from_env(), os.getcwd())
+    home = Home.from_env()
+    mended = mend(home) if args.fix else []
+    checks = examine(home, os.getcwd())
     bad = any(check.level == "bad" for check in checks)
     next_step = _next_step(checks)
     if args.json:
-        record = {"ok": not bad, "checks": [asdict(check) for check in checks], "next": next_step}
-        output.as_json(record)
+        rows = [asdict(check) for check in checks]
+        output.as_json({"ok": not bad, "checks": rows, "mended": mended, "next": next_step})
         return int(bad)
     marks = _marks()
     width = max(len(check.name) for check in checks)
     for check in checks:
         prose(visible(f"{marks[check.level]} {check.name:<{width}}  {check.text}"))
         if check.hint:
-            prose(visible(f"  {'':<{width}}  -> {check.hint}"))
+            prose(visible(f"  {'':<{width}}  {check.hint}"))
+        if check.fix:
+            output.data(visible(f"  {'':<{width}}  -> {check.fix}"))
     output.data("")
+    for one in mended:
+        prose(visible(f"Mended: {one}"))
     output.data(f"Next: {next_step}")
     return int(bad)
 
@@ -76,9 +92,10 @@ def run(args: Options) -> int:
 def _next_step(checks: list[Check]) -> str:
     bad = [check for check in checks if check.level == "bad"]
     if bad:
-        return f"put right {bad[0].name}: {bad[0].hint or bad[0].text}"
-    if any(check.name == "config" and check.level == "warn" for check in checks):
-        return "relay trust --show"
+        return bad[0].fix or f"put right {bad[0].name}: {bad[0].hint or bad[0].text}"
+    for check in checks:
+        if check.name in ("state", "config") and check.fix:
+            return check.fix
     for level in ("ok", "warn"):
         for check in checks:
             if check.name in PLANNERS and check.level == level:
@@ -162,7 +179,8 @@ def _screen() -> Check:
             "warn",
             f"no terminal emulator ({type(error).__name__}): programs that draw on the screen are "
             "read as plain lines",
-            "on Linux (glibc) and macOS: pip install pyghostty",
+            "there is one for Linux (glibc) and macOS",
+            f"{sys.executable} -m pip install pyghostty",
         )
     return Check("screen", "ok", f"pyghostty {_distribution('pyghostty') or ''}".strip())
 
@@ -191,8 +209,42 @@ def _state(home: Home) -> Check:
         return Check("state", "bad", error.message, error.hint)
     if opened:
         told = f"others can write to {', '.join(opened)}"
-        return Check("state", "warn", told, "the next start closes it; look what was put there")
+        return Check("state", "warn", told, "look what was put there", _FIX)
+    if dead := dead_runs(home):
+        runs = "a run" if len(dead) == 1 else f"{len(dead)} runs"
+        told = f"{home.root}; {runs} that were killed left files there"
+        return Check("state", "warn", told, "", _FIX)
     return Check("state", "ok", home.root)
+
+
+def dead_runs(home: Home) -> list[str]:
+    """The ids, shortened, of runs whose socket is still there and that nobody answers for."""
+    found = []
+    for name in sorted(os.listdir(home.run)) if os.path.isdir(home.run) else ():
+        stem, ending = os.path.splitext(name)
+        path = os.path.join(home.run, name)
+        if ending != ".sock" or path == home.broker_socket:
+            continue
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(BROKER_TIMEOUT)
+            try:
+                connection.connect(path)
+            except ConnectionRefusedError:
+                found.append(stem)
+            except OSError:
+                continue
+    return found
+
+
+def mend(home: Home) -> list[str]:
+    """Put right what is safe to; says what was done. Raises RelayError."""
+    if not os.path.isdir(home.root):
+        return []
+    done = [f"others can no longer write to {path}" for path in home.create()]
+    for run in dead_runs(home):
+        home.remove_run(run)
+        done.append(f"what the killed run {run} left is gone")
+    return done
 
 
 def _socket(home: Home) -> Check:
@@ -217,9 +269,7 @@ def _broker(home: Home) -> Check:
         except (FileNotFoundError, ConnectionRefusedError):
             return Check("broker", "ok", "not running; it starts when it is needed")
         except OSError as error:
-            return Check(
-                "broker", "warn", f"does not answer: {error}", "relay broker stop, then try again"
-            )
+            return Check("broker", "warn", f"does not answer: {error}", fix="relay broker stop")
     return Check("broker", "ok", f"running at {home.broker_socket}")
 
 
@@ -235,8 +285,9 @@ def _config(home: Home, cwd: str) -> Check:
     said = notices(home, cwd)
     if said:
         text = "; ".join(said)
-        hint = "" if "relay trust" in text else "mend it, then: relay trust"
-        return Check("config", "warn", text, hint)
+        if "relay trust" in text:
+            return Check("config", "warn", text, fix="relay trust --show")
+        return Check("config", "warn", text, "mend it, then: relay trust", "relay config check")
     applied = [one.path for one in candidates(home, cwd)]
     if not applied:
         return Check("config", "ok", "none (relay init writes one)")

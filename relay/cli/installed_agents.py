@@ -20,23 +20,31 @@ from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 
 
-def agent_line(command: str) -> tuple[str, str, str]:
-    """(level, text, hint): what is installed as ``command``, and how relay hears it."""
+def agent_line(command: str) -> tuple[str, str, str, str]:
+    """(level, text, hint, fix): what is installed as ``command``, and how relay hears it."""
     path = shutil.which(command)
-    if path is None:
-        return "absent", "not installed", ""
-    unseen = find_profile(command)[0].unseen
     planner = importlib.import_module(PLANNERS[command])
+    if path is None:
+        return "absent", f"not installed ({_install(planner.PACKAGE)})", "", ""
+    unseen = find_profile(command)[0].unseen
     version = version_of(path, {}, planner.PACKAGE)
     supported = version is not None and version >= planner.OLDEST
     if supported:
-        heard, hint = "its own words", f"should its screen have to stand in: {unseen}"
+        heard, hint = "its own words", f"if its screen has to stand in: {unseen}"
     else:
         least = ".".join(map(str, planner.OLDEST))
         heard, hint = f"its screen: relay knows its interfaces from {least} on", unseen
     shown = ".".join(map(str, version)) if version else "version unknown"
     text = f"{shown}, heard through {heard} ({path})"
-    return "ok" if supported else "warn", text, f"{hint} (docs/screen.md)"
+    hint = f"{hint} (docs/screen.md)"
+    return ("ok", text, hint, "") if supported else ("warn", text, hint, _install(planner.PACKAGE))
+
+
+def _install(package: str) -> str:
+    """The command that installs the newest version of an agent."""
+    if package.startswith("aider"):
+        return f"pipx install {package}"
+    return f"npm install -g {package}@latest"
 
 
 def profiled(home: Home) -> list[tuple[str, str, str, str]]:

@@ -57,7 +57,7 @@ def test_a_fresh_machine_is_fine_and_nothing_is_made(
     assert lines[-1] == "Next: relay demo"
     found = _checks(home, tmp_path)
     assert {check.level for check in found.values()} <= {"ok", "warn", "absent"}
-    assert found["claude"].text == "not installed"
+    assert "npm install -g @anthropic-ai/claude-code" in found["claude"].text
     assert "starts when it is needed" in found["broker"].text
 
 
@@ -66,7 +66,7 @@ def test_json_has_the_same(relay: Verb, path: Path, capsys: pytest.CaptureFixtur
     record: Any = json.loads(capsys.readouterr().out)
     assert record["ok"] is True
     assert record["next"] == "relay demo"
-    assert set(record["checks"][0]) == {"name", "level", "text", "hint"}
+    assert set(record["checks"][0]) == {"name", "level", "text", "hint", "fix"}
 
 
 def test_the_next_step_is_an_agent_that_is_there(
@@ -85,7 +85,7 @@ def test_a_trusted_configuration_with_a_mistake_is_not_called_fine(
     trusted(home, config)
     check = _checks(home, tmp_path)["config"]
     assert check.level == "warn" and "unknown key 'timeuot'" in check.text
-    assert check.hint.startswith("mend")
+    assert check.hint.startswith("mend") and check.fix == "relay config check"
 
 
 def test_an_untrusted_configuration_is_the_next_step(
@@ -95,7 +95,7 @@ def test_an_untrusted_configuration_is_the_next_step(
     config.write_text("")
     check = _checks(home, tmp_path)["config"]
     assert "is not trusted" in check.text and check.text.count("relay trust") == 1
-    assert not check.hint  # the line has said what to do
+    assert (check.hint, check.fix) == ("", "relay trust --show")
     assert relay("doctor") == 0
     assert capsys.readouterr().out.splitlines()[-1] == "Next: relay trust --show"
     trusted(home, config)
@@ -187,12 +187,27 @@ def test_a_state_directory_that_is_not_writable_is_broken(
     assert (check.level, "not writable" in check.text) == ("bad", True)
 
 
-def test_what_others_can_write_is_named(home: Home, path: Path, tmp_path: Path) -> None:
+def test_what_is_safe_is_mended_when_asked_for(
+    relay: Verb, home: Home, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     home.create()
     os.chmod(home.logs, 0o777)
     check = _checks(home, tmp_path)["state"]
     assert (check.level, check.text) == ("warn", f"others can write to {home.logs}")
-    assert "the next start closes it" in check.hint
+    assert check.fix == "relay doctor --fix"
+    os.chmod(home.logs, 0o700)
+    os.mkdir(home.run_folder("DEAD"))
+    with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX) as alive:
+        dead.bind(home.session_socket("DEAD"))
+        alive.bind(home.session_socket("ALIVE"))
+        alive.listen()
+        dead.close()
+        os.chmod(home.logs, 0o777)
+        assert relay("doctor", "--fix") == 0
+        assert sorted(os.listdir(home.run)) == ["ALIVE.sock"]
+        assert _checks(home, tmp_path)["state"].level == "ok"
+    assert os.stat(home.logs).st_mode & 0o777 == 0o700
+    assert "Mended: what the killed run DEAD left is gone" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root makes files of others")
