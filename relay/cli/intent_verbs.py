@@ -22,12 +22,11 @@ from relay.governance.governed_paths import (
     protected,
     real_places,
 )
-from relay.governance.intents import INTENTS_FILE, Intent, Status, check_id
+from relay.governance.intents import INTENTS_FILE, Intent, IntentsError, Status, check_id
 from relay.governance.intents_file import IntentsFile
 from relay.governance.scope import IntentScope
 from relay.governance.trace import Trace
 from relay.governance.trace_records import TraceEntry, TraceKind
-from relay.governance.yaml_tree import IntentsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

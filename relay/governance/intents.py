@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from relay.config.yaml_tree import PARTS_MAX, Mistake, YamlError, YamlForm, YamlNode, read_tree
 from relay.core.errors import NotFound
 from relay.core.suggest import did_you_mean, nearest
 from relay.governance.governed_paths import FOLDER
 from relay.governance.scope import glob_mistake
-from relay.governance.yaml_tree import PARTS_MAX, IntentsError, Mistake, YamlNode, read_tree
 
 #: The files in the folder of a governed project.
 INTENTS_FILE = "active_intents.yaml"
@@ -29,7 +29,13 @@ FILE_MAX = 1024 * 1024
 NAME_MAX, TEXT_MAX, TEXTS_MAX = 200, 2000, 100
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _T = TypeVar("_T", bound=StrEnum)
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class IntentsError(YamlError):
+    """The file of intents cannot be used."""
+
+    code = "intents_invalid"
+    file = f"{FOLDER}/{INTENTS_FILE}"
 
 
 class Status(StrEnum):
@@ -106,7 +112,7 @@ class IntentDocument:
 
 def parse(text: str) -> IntentDocument:
     """Read the file. Raises IntentsError with all mistakes."""
-    return _Form(*read_tree(text)).document()
+    return _Form(*read_tree(text, IntentsError)).document()
 
 
 def with_status(text: str, intent_id: str, status: Status) -> str:
@@ -114,7 +120,7 @@ def with_status(text: str, intent_id: str, status: Status) -> str:
 
     Raises IntentsError where the file is wrong, NotFound where it has no such intent.
     """
-    tree, mistakes = read_tree(text)
+    tree, mistakes = read_tree(text, IntentsError)
     document = _Form(tree, mistakes).document()
     check_id(document, intent_id)
     for node in tree.get("active_intents").items if tree else ():
@@ -143,44 +149,44 @@ def check_id(document: IntentDocument, intent_id: str) -> Intent:
     return found
 
 
-class _Form:
+class _Form(YamlForm):
     """Makes intents and settings of a document, and notes every mistake on the way."""
 
     def __init__(self, root: YamlNode | None, mistakes: list[Mistake]) -> None:
+        super().__init__(mistakes)
         self._root = root
-        self._mistakes = [*mistakes]
 
     def document(self) -> IntentDocument:
         intents: dict[str, Intent] = {}
         settings = GovernanceSettings()
         if self._root is not None:
-            found = self._mapping(self._root, ("active_intents", "governance"), ())
+            found = self.mapping(self._root, ("active_intents", "governance"), ())
             if "active_intents" in found:
                 intents = self._intents(found["active_intents"])
             if "governance" in found and not found["governance"].is_null:
                 settings = self._settings(found["governance"])
-        if self._mistakes:
-            raise IntentsError(self._mistakes)
+        if self.mistakes:
+            raise IntentsError(self.mistakes)
         return IntentDocument(intents, settings)
 
     def _intents(self, node: YamlNode) -> dict[str, Intent]:
         made: dict[str, Intent] = {}
-        for one in self._list(node, "active_intents"):
+        for one in self.entries(node, "active_intents"):
             intent = self._intent(one)
             if intent.id in made:
                 first = made[intent.id].line
-                self._wrong(one, f"there is an intent {intent.id!r} already, in line {first}")
+                self.wrong(one, f"there is an intent {intent.id!r} already, in line {first}")
             elif intent.id:
                 made[intent.id] = intent
         return made
 
     def _intent(self, node: YamlNode) -> Intent:
         needed = ("id", "name", "status", "owned_scope")
-        found = self._mapping(node, (*needed, "constraints", "acceptance_criteria"), needed)
-        intent_id, name = self._short(found, "id"), self._short(found, "name")
+        found = self.mapping(node, (*needed, "constraints", "acceptance_criteria"), needed)
+        intent_id, name = self.short(found, "id", NAME_MAX), self.short(found, "name", NAME_MAX)
         if intent_id and not _ID.fullmatch(intent_id):
             said = "an id is made of letters, digits, '.', '_' and '-', at most 64"
-            self._wrong(found["id"], f"{intent_id[:64]!r} is no id: {said}")
+            self.wrong(found["id"], f"{intent_id[:64]!r} is no id: {said}")
         status = Status.PENDING
         if "status" in found:
             status = self._choice(found["status"], Status, "status") or status
@@ -193,14 +199,14 @@ class _Form:
         defaults = GovernanceSettings()
         names = tuple(one.name for one in fields(GovernanceSettings))
         values: dict[str, Any] = {}
-        found = self._mapping(node, names, ())
+        found = self.mapping(node, names, ())
         for name, value in found.items():
             default = getattr(defaults, name)
             if isinstance(default, Unknown):
                 values[name] = self._choice(value, Unknown, name) or default
             elif isinstance(default, bool):
                 if not value.plain or value.value.lower() not in ("true", "false"):
-                    self._wrong(value, f"{name}: true or false is meant here")
+                    self.wrong(value, f"{name}: true or false is meant here")
                 values[name] = value.value.lower() == "true"
             elif isinstance(default, float):
                 values[name] = self._seconds(value, name, *_SECONDS[name])
@@ -212,7 +218,7 @@ class _Form:
         number = node.value.replace(".", "", 1)
         fits = node.kind == "text" and number.isascii() and number.isdigit() and len(number) < 12
         if not fits or not least <= float(node.value) <= most:
-            self._wrong(node, f"{name}: seconds are meant here, from {least:g} to {most:g}")
+            self.wrong(node, f"{name}: seconds are meant here, from {least:g} to {most:g}")
             return least
         return float(node.value)
 
@@ -224,17 +230,8 @@ class _Form:
         known = [str(one) for one in kind]
         near = nearest(node.value[:40], known)
         hint = f" (did you mean {near}?)" if near else ""
-        self._wrong(node, f"{name}: {shown} is none of {', '.join(known)}{hint}")
+        self.wrong(node, f"{name}: {shown} is none of {', '.join(known)}{hint}")
         return None
-
-    def _short(self, found: dict[str, YamlNode], name: str) -> str:
-        """A text of one line; "" where it is wrong, or missing."""
-        if name not in found:
-            return ""
-        text = self._text(found[name], name, NAME_MAX)
-        if "\n" in text.strip("\n"):
-            self._wrong(found[name], f"{name}: one line is meant here")
-        return text.strip("\n")
 
     def _texts(
         self,
@@ -245,62 +242,14 @@ class _Form:
     ) -> tuple[str, ...]:
         if name not in found:
             return ()
-        nodes = self._list(found[name], name)
+        nodes = self.entries(found[name], name)
         if len(nodes) > most:
-            self._wrong(nodes[most], f"{name}: there are more than {most}")
-        texts = [(node, self._text(node, name, TEXT_MAX)) for node in nodes[:most]]
+            self.wrong(nodes[most], f"{name}: there are more than {most}")
+        texts = [(node, self.text(node, name, TEXT_MAX)) for node in nodes[:most]]
         for node, text in texts:
             if text and mistake is not None and (said := mistake(text)):
-                self._wrong(node, f"{name}: {said}")
+                self.wrong(node, f"{name}: {said}")
         return tuple(text for _, text in texts)
-
-    def _text(self, node: YamlNode, name: str, most: int) -> str:
-        if node.kind != "text":
-            said = f"{name}: text is meant here"
-            if node.kind == "map" and node.pairs:
-                said += "; one with ': ' in it stands in quotes"
-            elif node.kind == "list":
-                said += "; one that begins with '[' stands in quotes"
-            self._wrong(node, said)
-        elif node.is_null or not node.value.strip():
-            self._wrong(node, f"{name}: text is missing here")
-        elif len(node.value) > most:
-            self._wrong(node, f"{name}: there are more than {most} characters")
-        elif _CONTROL.search(node.value):
-            self._wrong(node, f"{name}: there is a control character")
-        else:
-            return node.value
-        return ""
-
-    def _list(self, node: YamlNode, name: str) -> list[YamlNode]:
-        if node.kind == "list":
-            return node.items
-        if not node.is_null:
-            self._wrong(node, f"{name}: a list is meant here, a line with '- ' for each")
-        return []
-
-    def _mapping(
-        self, node: YamlNode, known: tuple[str, ...], needed: tuple[str, ...]
-    ) -> dict[str, YamlNode]:
-        if node.kind != "map":
-            self._wrong(node, f"names with values are meant here: {', '.join(known)}")
-            return {}
-        found: dict[str, YamlNode] = {}
-        for key, value in node.pairs:
-            name = key.value
-            if key.kind != "text" or name not in known:
-                hint = did_you_mean(name[:40], known)
-                self._wrong(key, f"there is no {name[:40]!r} here ({hint})")
-            elif name in found:
-                self._wrong(key, f"{name!r} is here twice, first in line {found[name].line}")
-            else:
-                found[name] = value
-        if missing := [name for name in needed if name not in found]:
-            self._wrong(node, f"{', '.join(missing)} missing")
-        return found
-
-    def _wrong(self, node: YamlNode, text: str) -> None:
-        self._mistakes.append(Mistake(node.line, text))
 
 
 def _names_nothing(glob: str) -> str:

@@ -10,6 +10,7 @@ import os
 import re
 import threading
 
+from relay.config.yaml_tree import Mistake
 from relay.core.errors import RelayError, StorageError
 from relay.governance.governed_paths import FOLDER
 from relay.governance.intents import (
@@ -17,13 +18,13 @@ from relay.governance.intents import (
     INTENTS_FILE,
     Intent,
     IntentDocument,
+    IntentsError,
     Status,
     check_id,
     parse,
     with_status,
 )
 from relay.governance.orchestration_files import edit_text, read_text
-from relay.governance.yaml_tree import IntentsError, Mistake
 
 _MAKE = "relay init --governed writes one to begin with"
 #: A byte that is no UTF-8, as it was read.

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from relay.config.yaml_tree import MISTAKES_MAX
 from relay.core.errors import NotFound
 from relay.governance.intents import (
     GovernanceSettings,
     Intent,
+    IntentsError,
     Status,
     Unknown,
     parse,
     with_status,
 )
-from relay.governance.yaml_tree import MISTAKES_MAX, IntentsError
 
 WHOLE = """\
 # What we do this week.

@@ -10,9 +10,8 @@ import pytest
 
 from relay.core.errors import NotFound, RelayError
 from relay.governance.governed_paths import FOLDER
-from relay.governance.intents import FILE_MAX, INTENTS_FILE, Status
+from relay.governance.intents import FILE_MAX, INTENTS_FILE, IntentsError, Status
 from relay.governance.intents_file import IntentsFile
-from relay.governance.yaml_tree import IntentsError
 
 TEXT = "active_intents:\n" + "".join(
     f"- {{id: I{n}, name: n, status: PENDING, owned_scope: [src]}} # {n}\n" for n in range(8)

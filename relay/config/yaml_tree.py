@@ -1,7 +1,7 @@
-"""The YAML of ``active_intents.yaml`` as a tree that knows its lines. Pure.
+"""A YAML file as a tree that knows its lines, and what is checked of its parts. Pure.
 
-A file of its own beside ``intents``, which says what has to stand in it. The file may come with a
-repository: no anchors, aliases or tags are read, and depth and number of its parts are bounded.
+Intents and teams say what has to stand in theirs. Such a file may come with a repository: no
+anchors, aliases or tags are read, and depth and number of its parts are bounded.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.core.errors import RelayError
+from relay.core.suggest import did_you_mean
 
-#: What messages call the file.
-_FILE = ".orchestration/active_intents.yaml"
 #: Mistakes that are told at once.
 MISTAKES_MAX = 20
 #: How deep lists and names lie in each other, and parts of the whole document.
@@ -24,6 +23,7 @@ _NEEDS_QUOTES = re.compile(r"(?:^\s*(?:-\s+)*|[:,\[]\s*)[*&!%@`]|: .*: ")
 _QUOTE = "put it in quotes"
 #: With it a repository could hide from a reader what stands behind a comment.
 _HIDDEN_BREAK = re.compile("[\x85\u2028\u2029]|\r(?!\n)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 
 
@@ -38,10 +38,11 @@ class Mistake:
         return f"line {self.line}: {self.text}" if self.line else self.text
 
 
-class IntentsError(RelayError):
+class YamlError(RelayError):
     """The file cannot be used. It says every mistake, at most twenty of them."""
 
-    code = "intents_invalid"
+    #: What messages call the file.
+    file = "the file"
 
     def __init__(self, mistakes: Iterable[Mistake], hint: str = "") -> None:
         found = sorted(mistakes, key=lambda one: one.line)
@@ -52,7 +53,7 @@ class IntentsError(RelayError):
         details: dict[str, object] = {
             "mistakes": [{"line": one.line, "text": one.text} for one in self.mistakes]
         }
-        super().__init__(f"{_FILE}: {said}", hint=hint, details=details)
+        super().__init__(f"{self.file}: {said}", hint=hint, details=details)
 
 
 class YamlNode:
@@ -80,10 +81,10 @@ class YamlNode:
         return next(value for key, value in self.pairs if key.value == name)
 
 
-def read_tree(text: str) -> tuple[YamlNode | None, list[Mistake]]:
+def read_tree(text: str, wrong: type[YamlError]) -> tuple[YamlNode | None, list[Mistake]]:
     """The document, None where it is empty, and what in it is not read.
 
-    Raises IntentsError for what is no YAML.
+    Raises ``wrong`` for what is no YAML.
     """
     import yaml  # 15 ms: only where there is a file to read
 
@@ -93,10 +94,11 @@ def read_tree(text: str) -> tuple[YamlNode | None, list[Mistake]]:
     if hidden := _HIDDEN_BREAK.search(text):
         line = text.count("\n", 0, hidden.start()) + 1
         said = f"a sign ({hidden[0]!r}) that ends a line for YAML, and for no editor"
-        raise IntentsError([Mistake(line, said)])
+        raise wrong([Mistake(line, said)])
     try:
         # Of events, not by compose(): that one calls itself for each level, without a bound.
-        return _built(yaml, yaml.parse(text[offset:], Loader=loader), offset, mistakes), mistakes
+        events = yaml.parse(text[offset:], Loader=loader)
+        return _built(yaml, events, offset, mistakes, wrong), mistakes
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         said = str(getattr(error, "problem", None) or getattr(error, "reason", None) or "no YAML")
@@ -104,13 +106,17 @@ def read_tree(text: str) -> tuple[YamlNode | None, list[Mistake]]:
         rows = text.split("\n")
         if line and line <= len(rows) and _NEEDS_QUOTES.search(rows[line - 1]):
             said = f"{_QUOTE} ({said})"
-        raise IntentsError([*mistakes, Mistake(line, said)]) from None
+        raise wrong([*mistakes, Mistake(line, said)]) from None
     except UnicodeEncodeError:
-        raise IntentsError([Mistake(0, "it is not UTF-8")]) from None
+        raise wrong([Mistake(0, "it is not UTF-8")]) from None
 
 
 def _built(
-    yaml: Any, events: Iterator[Any], offset: int, mistakes: list[Mistake]
+    yaml: Any,
+    events: Iterator[Any],
+    offset: int,
+    mistakes: list[Mistake],
+    wrong: type[YamlError],
 ) -> YamlNode | None:
     root: YamlNode | None = None
     open_nodes: list[YamlNode] = []
@@ -122,7 +128,7 @@ def _built(
             keys.pop()
             continue
         if isinstance(event, yaml.DocumentStartEvent) and root is not None:
-            raise IntentsError([Mistake(line, "a second document begins here, and one is read")])
+            raise wrong([Mistake(line, "a second document begins here, and one is read")])
         if not isinstance(event, yaml.NodeEvent):
             continue
         is_list = isinstance(event, yaml.SequenceStartEvent)
@@ -138,7 +144,7 @@ def _built(
             shown = node.value[:40]
             mistakes.append(Mistake(line, f"{shown!r} begins with a sign of YAML's own: {_QUOTE}"))
         if len(open_nodes) >= DEPTH_MAX or count > PARTS_MAX:
-            raise IntentsError([Mistake(line, "it is too deep or too long from here on")])
+            raise wrong([Mistake(line, "it is too deep or too long from here on")])
         if not open_nodes:
             root = node
         elif open_nodes[-1].kind == "list":
@@ -152,3 +158,71 @@ def _built(
             open_nodes.append(node)
             keys.append(None)
     return None if root is None or root.is_null else root
+
+
+class YamlForm:
+    """Checks parts of a document, and notes every mistake on the way."""
+
+    def __init__(self, mistakes: list[Mistake]) -> None:
+        self.mistakes = [*mistakes]
+
+    def short(self, found: dict[str, YamlNode], name: str, most: int) -> str:
+        """A text of one line, of ``most`` characters; "" where it is wrong, or missing."""
+        if name not in found:
+            return ""
+        text = self.text(found[name], name, most)
+        if "\n" in text.strip("\n"):
+            self.wrong(found[name], f"{name}: one line is meant here")
+        return text.strip("\n")
+
+    def text(self, node: YamlNode, name: str, most: int) -> str:
+        """A text of at most ``most`` characters; "" where it is wrong."""
+        if node.kind != "text":
+            said = f"{name}: text is meant here"
+            if node.kind == "map" and node.pairs:
+                said += "; one with ': ' in it stands in quotes"
+            elif node.kind == "list":
+                said += "; one that begins with '[' stands in quotes"
+            self.wrong(node, said)
+        elif node.is_null or not node.value.strip():
+            self.wrong(node, f"{name}: text is missing here")
+        elif len(node.value) > most:
+            self.wrong(node, f"{name}: there are more than {most} characters")
+        elif _CONTROL.search(node.value):
+            self.wrong(node, f"{name}: there is a control character")
+        else:
+            return node.value
+        return ""
+
+    def entries(self, node: YamlNode, name: str) -> list[YamlNode]:
+        """The parts of a list."""
+        if node.kind == "list":
+            return node.items
+        if not node.is_null:
+            self.wrong(node, f"{name}: a list is meant here, a line with '- ' for each")
+        return []
+
+    def mapping(
+        self, node: YamlNode, known: tuple[str, ...], needed: tuple[str, ...]
+    ) -> dict[str, YamlNode]:
+        """The values of a table by their names, each of which is ``known``."""
+        if node.kind != "map":
+            self.wrong(node, f"names with values are meant here: {', '.join(known)}")
+            return {}
+        found: dict[str, YamlNode] = {}
+        for key, value in node.pairs:
+            name = key.value
+            if key.kind != "text" or name not in known:
+                hint = did_you_mean(name[:40], known)
+                self.wrong(key, f"there is no {name[:40]!r} here ({hint})")
+            elif name in found:
+                self.wrong(key, f"{name!r} is here twice, first in line {found[name].line}")
+            else:
+                found[name] = value
+        if missing := [name for name in needed if name not in found]:
+            self.wrong(node, f"{', '.join(missing)} missing")
+        return found
+
+    def wrong(self, node: YamlNode, text: str) -> None:
+        """Note a mistake."""
+        self.mistakes.append(Mistake(node.line, text))
