@@ -16,7 +16,6 @@ from relay.config.trust import ConfigFile, read_config
 from relay.config.yaml_tree import Mistake, YamlError, YamlForm, YamlNode, read_tree
 from relay.core.agent_names import valid_name
 from relay.core.errors import NotFound
-from relay.core.projects import repository_of
 from relay.core.suggest import did_you_mean
 from relay.directive.escape import clean
 from relay.hooks.hook_types import Command
@@ -35,6 +34,8 @@ AGENT_KEYS = {
 AGENTS_MAX, WORDS_MAX, WORD_MAX, TASK_MAX = 50, 20, 2000, 20_000
 #: The branch of an agent's worktree, where the file names none, begins with it.
 BRANCH_PREFIX = "relay/"
+#: Where agents' worktrees are, seen from the repository's root.
+WORKTREES = ".relay/worktrees"
 #: What git allows in no branch's name (git check-ref-format).
 _NO_BRANCH = re.compile(
     r"[\x00-\x20~^:?*\[\\\x7f]|\.\.|@\{|//|^[-/]|[/.]$|\.lock(?:/|$)|(?:^|/)\.|^(?:@|HEAD)$"
@@ -99,20 +100,19 @@ def team_of(file: ConfigFile) -> Team:
 
 def find_team(cwd: str, explicit: str | None = None) -> ConfigFile:
     """The nearest team file of the project: in ``cwd`` or a folder above it, up to the repository's
-    root. An agent's worktree belongs to the main one, whose file it is. Raises NotFound."""
+    root. In an agent's worktree it is that of the project around it. Raises NotFound."""
     if explicit is not None:
         return read_config(os.path.join(os.path.realpath(cwd), os.path.expanduser(explicit)))
-    root = repository_of(cwd)
-    folder = os.path.realpath(cwd)
-    if os.path.commonpath((root, folder)) != root or _linked(folder, root):
-        folder = root
+    start = os.path.realpath(cwd)
+    folder = start.partition(f"/{WORKTREES}/")[0]
     while True:
         path = os.path.join(folder, TEAM_FILE)
         if os.path.lexists(path):
             return read_config(path)
-        if folder in (root, os.path.dirname(folder)):
+        above = os.path.dirname(folder)
+        if above == folder or os.path.lexists(os.path.join(folder, ".git")):
             raise NotFound(f"there is no {TEAM_FILE} here", hint="write one: relay init --team")
-        folder = os.path.dirname(folder)
+        folder = above
 
 
 def is_team_file(path: str) -> bool:
@@ -129,15 +129,6 @@ def examine_team(file: ConfigFile) -> tuple[list[str], dict[str, str]]:
     runs = [clean(f"{one.name}: {shlex.join(one.command)}").replace("\n", " ⏎ ") for one in agents]
     commands = [Command(argv=one.command) for one in agents]
     return runs, pinned_programs.named(commands, file.path)
-
-
-def _linked(folder: str, root: str) -> bool:
-    """Whether ``folder`` is in a linked worktree that lies within the repository's root."""
-    while folder != root:
-        if os.path.lexists(os.path.join(folder, ".git")):
-            return True
-        folder = os.path.dirname(folder)
-    return False
 
 
 class _TeamForm(YamlForm):
@@ -233,13 +224,13 @@ class _TeamForm(YamlForm):
 
     def _with_worktree(self, agent: TeamAgent, node: YamlNode) -> TeamAgent:
         if node.plain and node.value.lower() in ("true", "false"):
-            wanted = node.value.lower() == "true"
-            branch = BRANCH_PREFIX + agent.name if wanted else ""
-            return replace(agent, worktree=wanted, branch=branch, own_branch=wanted)
-        branch = self.text(node, "worktree", WORD_MAX)
+            own = node.value.lower() == "true"
+            branch = BRANCH_PREFIX + agent.name if own else ""
+        else:
+            own, branch = False, self.text(node, "worktree", WORD_MAX)
         if branch and (_NO_BRANCH.search(branch) or len(branch) > 200):
             self.wrong(node, f"worktree: {branch[:64]!r} is no branch's name, nor true")
-        return replace(agent, worktree=True, branch=branch)
+        return replace(agent, worktree=bool(branch), branch=branch, own_branch=own)
 
     def _cwd(self, found: dict[str, YamlNode]) -> str:
         if "cwd" not in found:

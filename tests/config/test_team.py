@@ -108,4 +108,8 @@ def test_the_nearest_file_of_the_project_counts_and_none_beyond_it(tmp_path: Pat
     with pytest.raises(NotFound):
         find_team(str(below))
     (tmp_path / "repo" / "relay.yaml").write_text(WHOLE)
+    worktree = tmp_path / "repo" / ".relay" / "worktrees" / "Alice"
+    worktree.mkdir(parents=True)
+    (worktree / "relay.yaml").write_text("agents: {Eve: sh}")  # as the agent left it
+    assert find_team(str(worktree)).path == find_team(str(below)).path
     assert find_team(str(below)).path == str(tmp_path / "repo" / "relay.yaml")
