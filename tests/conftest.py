@@ -36,6 +36,7 @@ KINDS = {
     "memory/vectors": "stores",
     "pump": "process",
     "real_agents": "agents",
+    "ui": "process",
 }
 # The readline module writes the size of the runner's terminal into the environment: a program under
 # test would believe it rather than its own terminal.

@@ -13,6 +13,7 @@ from functools import partial
 from relay.broker.batch import Accepted, Batch, Client
 from relay.broker.committer import Committer
 from relay.broker.directory import Directory
+from relay.broker.watchers import Watchers
 from relay.core.message import State
 from relay.ledger.schema import Row
 from relay.ledger.store import Ledger
@@ -57,8 +58,11 @@ class _Window:
 class DeliveryWindows:
     """Pushes to sessions and to those who follow an inbox."""
 
-    def __init__(self, ledger: Ledger, directory: Directory, committer: Committer) -> None:
+    def __init__(
+        self, ledger: Ledger, directory: Directory, committer: Committer, watchers: Watchers
+    ) -> None:
         self._ledger = ledger
+        self._watchers = watchers
         self._directory = directory
         self._committer = committer
         self._windows: dict[str, _Window] = {}  # by lower-case name
@@ -78,6 +82,7 @@ class DeliveryWindows:
     def _offer_all(self, stored: list[Accepted]) -> None:
         for message in stored:
             if message.routing is not None:
+                self._watchers.message(message)
                 self._offer(message)
 
     def _offer(self, message: Accepted) -> None:
@@ -94,9 +99,20 @@ class DeliveryWindows:
             if key in self._followers:
                 self._notify(key)
 
-    def receipt(self, sender: str, id_: str, to: str, state: str, reason: str | None) -> None:
-        """Tell the sender's session that a delivery of its message changed."""
-        member = self._directory.get(sender)
+    def receipt(
+        self,
+        sender: str,
+        id_: str,
+        to: str,
+        state: str,
+        reason: str | None,
+        proof: str | None = None,
+        *,
+        quiet: bool = False,
+    ) -> None:
+        """A delivery changed: tell those who watch and, unless ``quiet``, the sender's session."""
+        self._watchers.delivery(id_, sender, to, state, reason, proof)
+        member = None if quiet else self._directory.get(sender)
         if member is not None and member.client is not None:
             fields: Json = {"id": id_, "to": to, "state": state, "reason": reason}
             member.client.send(encode({"push": "receipt", **fields}))

@@ -12,6 +12,7 @@ from relay.broker.batch import Batch, Client, ClientRequest, Handler
 from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member, token_hash
+from relay.broker.watchers import Watchers
 from relay.config import names
 from relay.core.agent_names import valid_name
 from relay.core.dispatch import RELAY_CHANNEL, PersonType
@@ -39,6 +40,7 @@ class AgentOps:
         ledger: Ledger,
         directory: Directory,
         windows: DeliveryWindows,
+        watchers: Watchers,
         committer: Committer,
         home: Home,
         grace: float = GRACE,
@@ -54,6 +56,7 @@ class AgentOps:
         self._ledger = ledger
         self._directory = directory
         self._windows = windows
+        self._watchers = watchers
         self._committer = committer
         self._grace = grace
         self._came = came
@@ -74,6 +77,7 @@ class AgentOps:
         when the person cannot be stored."""
         for record in self._ledger.agents():
             member = self._directory.put(record)
+            self._watchers.known(member)
             if not record.person and record.state != AgentState.GONE.value:
                 self._begin_grace(member)
         known = self._directory.get(self._directory.owner)
@@ -182,6 +186,7 @@ class AgentOps:
         self._end_grace(member)
         self._windows.open(member.name, client)
         self._came(member)
+        self._watchers.agent(member)
         for id_, sender in released:
             self._windows.receipt(sender, id_, member.name, "queued", None)
 
@@ -229,6 +234,7 @@ class AgentOps:
             self._directory.unbind(client)
             self._windows.close(member.name)
             member.leave(record)
+        self._watchers.agent(member)
 
     # -- gone
 
@@ -277,13 +283,17 @@ class AgentOps:
             since_ms=now_ms,
             last_seen_ms=now_ms,
         )
-        leave = partial(member.leave, record)
+        leave = partial(self._leave, member, record)
         self._ledger.begin()
         self._ledger.save_agent(record)
         self._has_gone(member, batch)
         batch.after.append(leave)
         # Whether or not it can be written down, the agent is not there.
         batch.on_failure.append(leave)
+
+    def _leave(self, member: Member, record: AgentRecord) -> None:
+        member.leave(record)
+        self._watchers.agent(member)
 
 
 def person_record(name: str, kind: str, now_ms: int) -> AgentRecord:

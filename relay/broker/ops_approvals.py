@@ -21,6 +21,7 @@ from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
 from relay.broker.ops_query import fitting
+from relay.broker.watchers import Watchers
 from relay.core.bounded import BoundedDict
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.ids import derived_ulid
@@ -58,9 +59,10 @@ class _Waiting:
 class ApprovalOps:
     """Keeps the calls that wait, and tells the person of them."""
 
-    def __init__(self, directory: Directory, windows: DeliveryWindows) -> None:
+    def __init__(self, directory: Directory, windows: DeliveryWindows, watchers: Watchers) -> None:
         self._directory = directory
         self._windows = windows
+        self._watchers = watchers
         self._waiting: dict[str, _Waiting] = {}
         #: By id what was asked, and what was decided: an answer may not have reached its session.
         self._known: BoundedDict[str, tuple[Json, Json | None]] = BoundedDict(REMEMBERED_MAX)
@@ -187,6 +189,7 @@ class ApprovalOps:
 
     def _count(self, member: Member) -> None:
         member.wait_for_approval(sum(one.member is member for one in self._waiting.values()))
+        self._watchers.agent(member)
 
     def _tell(self, waiting: _Waiting, batch: Batch) -> None:
         """Tell the person, without what would let them decide unseen."""

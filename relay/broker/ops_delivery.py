@@ -98,8 +98,8 @@ class DeliveryOps:
         batch.after.append(partial(self._tell, id_, sender, to, new, quiet))
 
     def _tell(self, id_: str, sender: str, to: str, new: Delivery, quiet: bool) -> None:
-        if not quiet:
-            self._windows.receipt(sender, id_, to, new.state.value, new.reason)
+        told = (new.state.value, new.reason, new.proof)
+        self._windows.receipt(sender, id_, to, *told, quiet=quiet)
         if id_ in self._waits:
             self._committer.submit_job(partial(self._answer_waits, id_, None))
 

@@ -12,10 +12,12 @@ from relay.broker.batch import Batch, ClientRequest
 from relay.broker.directory import Directory
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.turn_engine import TurnEngine
+from relay.broker.watchers import Watchers
 from relay.core.dispatch import MAIN_SESSION
 from relay.core.errors import NotFound, UsageError
 from relay.core.ids import derived_ulid
 from relay.ledger.agent_ledger import TurnPrompt, add_turn, answered, session_of
+from relay.ledger.schema import SENDER
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 from relay.protocol.turns import TurnEnded
@@ -28,12 +30,18 @@ class TurnOps:
     """Stores the turns that sessions report, and tells those who wait for them."""
 
     def __init__(
-        self, ledger: Ledger, directory: Directory, deliveries: DeliveryOps, engine: TurnEngine
+        self,
+        ledger: Ledger,
+        directory: Directory,
+        deliveries: DeliveryOps,
+        engine: TurnEngine,
+        watchers: Watchers,
     ) -> None:
         self._ledger = ledger
         self._directory = directory
         self._deliveries = deliveries
         self._engine = engine
+        self._watchers = watchers
 
     def turn(self, request: ClientRequest, batch: Batch) -> Json:
         """A turn is over; told again, after a kill, it changes nothing."""
@@ -48,7 +56,8 @@ class TurnOps:
             raise UsageError("started_ms is a number of milliseconds")
         ended = TurnEnded.from_json(fields)
         told = list(dict.fromkeys(map(str, ids)))
-        asked = {id_: self._asked(id_, member.name) for id_ in told}
+        found = {id_: self._asked(id_, member.name) for id_ in told}
+        asked = {id_: prompt for id_, (prompt, _) in found.items()}
         self._ledger.begin()
         dispatched, fresh = self._engine.reported(told, ended, started_ms, batch)
         plain = {one.event: one for id_, one in asked.items() if id_ not in dispatched}
@@ -56,6 +65,10 @@ class TurnOps:
             fresh |= self._answered(member.name, plain, ended, started_ms, batch.now_ms)
         for id_ in told:
             batch.after.append(partial(self._deliveries.answered, id_))
+        if fresh:
+            askers = {sender for _, sender in found.values()}
+            watched = partial(self._watchers.turn, member.name, told, askers, ended, started_ms)
+            batch.after.append(watched)
         return {"duplicate": not fresh}
 
     def _answered(
@@ -80,12 +93,13 @@ class TurnOps:
             )
         return bool(fresh)
 
-    def _asked(self, id_: str, recipient: str) -> TurnPrompt:
+    def _asked(self, id_: str, recipient: str) -> tuple[TurnPrompt, str]:
+        """What a turn answers, and who has asked."""
         row = self._ledger.row(
-            "SELECT e.seq, ifnull(e.body,''), e.created_ms FROM events e JOIN deliveries d"
-            " ON d.event=e.seq WHERE e.id=? AND d.recipient=?",
+            f"SELECT e.seq, ifnull(e.body,''), e.created_ms, {SENDER} FROM events e"
+            " JOIN deliveries d ON d.event=e.seq WHERE e.id=? AND d.recipient=?",
             (id_, recipient),
         )
         if row is None:
             raise NotFound(f"no message {id_} was sent to {recipient}")
-        return TurnPrompt(*row)
+        return TurnPrompt(*row[:3]), str(row[3])

@@ -45,6 +45,7 @@ from relay.broker.ops_turns import TurnOps
 from relay.broker.stages import Stages
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.turn_engine import TurnEngine
+from relay.broker.watchers import Watchers
 from relay.broker.workers import ConfigWorkers
 from relay.broker.wrapped_turns import WrappedTurns
 from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
@@ -101,11 +102,13 @@ class BrokerServer:
         committer = self._committer = Committer(
             ledger, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
         )
-        windows = self._windows = DeliveryWindows(ledger, directory, committer)
+        watchers = self._watchers = Watchers(ledger, directory, now_ms)
+        windows = self._windows = DeliveryWindows(ledger, directory, committer, watchers)
         self._agents = AgentOps(
             ledger,
             directory,
             windows,
+            watchers,
             committer,
             home,
             grace,
@@ -204,10 +207,10 @@ class BrokerServer:
         )
         self._adapter_events = AdapterEvents(self._events, committer, self._channels)
         self._persons = PersonOps(ledger, directory, self._engine)
-        self._turns = TurnOps(ledger, directory, self._deliveries, self._engine)
+        self._turns = TurnOps(ledger, directory, self._deliveries, self._engine, watchers)
         self._rights = Rights(directory, configs)
         self._hooks = SessionRequests(directory, self._rights)
-        self._approvals = ApprovalOps(directory, windows)
+        self._approvals = ApprovalOps(directory, windows, watchers)
         self._memory = MemoryProxy(home, directory, log=log)
         self._status = StatusOps(
             home,
@@ -235,6 +238,7 @@ class BrokerServer:
             **self._persons.handlers(),
             **self._deliveries.handlers(),
             "turn": self._turns.turn,
+            **self._watchers.handlers(),
             **self._queries.handlers(),
             **self._ledgers.handlers(),
             "ingested": self._ingest.ingested,
@@ -352,6 +356,7 @@ class BrokerServer:
         self._needed = time.monotonic()
         self._connections.discard(client)
         self._windows.unfollow(client)
+        self._watchers.gone(client)
         self._deliveries.gone(client)
         self._hooks.gone(client)
         self._approvals.gone(client)
@@ -360,6 +365,7 @@ class BrokerServer:
 
     def writable(self, client: ClientConnection) -> None:
         """A client reads again."""
+        self._watchers.writable(client)
         member = self._directory.member_of(client)
         if member is not None:
             self._windows.writable(member.name)

@@ -79,6 +79,10 @@ Ops (``?`` marks what may be left out):
               dispatch: once its turn has begun; with ``answer``, once the last try has ended
 ``turn``      ids (messages that were answered in it), started_ms, and the fields of TurnEnded
               -> duplicate. Of the registered agent; the same turn told again changes nothing.
+``watch``     kinds? (some of ``WATCHED``), agents? (names), after? (the ``seq`` of the last row
+              that was had) and epoch (what ``watch`` answered then) -> epoch, seq. What happens
+              from then on is pushed. An agent sees the rows of agents, and of messages,
+              deliveries, turns and obligations that are its own or for it; the person sees all.
 ``cancel``    id (as for ``show``), auth? -> id, withdrawn (how many), deliveries. An agent's own.
 ``person``    The person has spoken to the registered agent: what it says next follows from nothing.
 ``ask``       agent, kind, request, timeout? (30, at most 120), auth? -> response: the agent's
@@ -180,6 +184,19 @@ Pushes:
               session; it answers once, with ``answer``, within ``timeout`` seconds.
 ``inbox``     something came into the inbox that this connection follows: ask again. Sent once
               until the next ``inbox`` request.
+``watch``     epoch, rows [{seq, at_ms, what, …}] for who follows; by ``what``:
+
+              - ``message``: id, from, from_kind, to [names], body, mode, thread, channel, cut?
+                (true: of the body it is the beginning)
+              - ``delivery``: id, from, to, state, reason, proof; not for one that is simply queued
+              - ``agent``: the fields of a row of ``agents``, was (the state before; null: it is
+                new); not where only unread and the times have changed
+              - ``turn``: agent, ids (the messages that it answers), text, state, usage {input,
+                output, cached} or null, model, started_ms, ended_ms, cut?
+              - ``item``: id, agent, kind (approval, question, held), what, choices [{key, label}],
+                chosen, since_ms, until_ms, open; with ``open`` false also answer, by
+              - ``obligation``: id, from, to, why (unanswered, gone)
+              - ``gap``: lost (how many rows at most; -1: unknown, it was another broker)
 """
 
 from __future__ import annotations
@@ -209,6 +226,9 @@ LINE_MAX = 8 * 1024 * 1024
 WINDOW = 256
 #: The most rows that one answer holds.
 ROWS_MAX = 10_000
+
+#: The kinds of rows that ``watch`` tells of; a gap is told to everybody.
+WATCHED = frozenset(("message", "delivery", "agent", "turn", "item", "obligation"))
 
 #: How long a request to a session may wait for its response. Seconds.
 ASK_TIMEOUT_MAX = 120.0

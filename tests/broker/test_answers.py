@@ -19,6 +19,7 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.ops_delivery import DeliveryOps
+from relay.broker.watchers import Watchers
 from relay.core.agent_names import owner_name
 from relay.core.dispatch import FULL, BrokerDispatch, DeliveryContext
 from relay.core.errors import RelayError
@@ -135,7 +136,8 @@ async def deliveries(
     committer = Committer(
         ledger, log=print, fault=fault, ledger_failed=lambda e: None, now_ms=lambda: clock[0]
     )
-    windows = DeliveryWindows(ledger, directory, committer)
+    watchers = Watchers(ledger, directory, lambda: clock[0])
+    windows = DeliveryWindows(ledger, directory, committer, watchers)
     ops = DeliveryOps(ledger, directory, windows, committer, lambda *_: None)
     held = HeldMessages(ledger, directory, windows, ops, LoopGuard(), lambda seq, batch: None)
     unheard: Any = SimpleNamespace(wants=lambda event: False)

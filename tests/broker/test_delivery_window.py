@@ -8,6 +8,7 @@ import os
 import signal
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -174,7 +175,7 @@ def _windows(shelf: _Shelf) -> tuple[DeliveryWindows, list[Job]]:
     """Windows on a shelf, and the jobs that they submit."""
     jobs: list[Job] = []
     committer = SimpleNamespace(submit_job=jobs.append)
-    return DeliveryWindows(cast(Any, shelf), Directory(), cast(Any, committer)), jobs
+    return DeliveryWindows(cast(Any, shelf), Directory(), cast(Any, committer), MagicMock()), jobs
 
 
 def commit(batch: Batch) -> None:

@@ -228,7 +228,7 @@ def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
     al, _ = (directory.put(AgentRecord(name, False, "screen", "idle", 0, 0)) for name in "AB")
     nothing = cast(Any, None)
     client = cast(Any, SimpleNamespace(ancestors=()))
-    windows = DeliveryWindows(nothing, directory, nothing)
+    windows = DeliveryWindows(nothing, directory, nothing, nothing)
     held = HeldMessages(nothing, directory, windows, nothing, LoopGuard(rate_max=3), nothing)
 
     def send(now_ms: int, *, stored: bool) -> tuple[str, int]:

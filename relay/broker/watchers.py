@@ -1,0 +1,291 @@
+"""The ``watch`` op: the broker tells those who follow what happens, as it happens.
+
+There is one ring of rows for everybody, and each follower is a place in it: whoever reads slowly
+costs the others nothing, and whoever is too slow is told how many rows went by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
+from relay.broker.directory import Directory, Member
+from relay.core.bounded import BoundedDict
+from relay.core.errors import StorageError, UsageError
+from relay.core.ids import new_ulid
+from relay.ledger import queries
+from relay.ledger.store import Ledger
+from relay.protocol.broker import WATCHED, Json, encode
+from relay.protocol.turns import TurnEnded
+
+#: Rows that are kept, and characters of their texts; of more the oldest go.
+RING_MAX, RING_TEXT_MAX = 10_000, 16 * 1024 * 1024
+#: Characters of a body or of another text in a row; of more the beginning, marked as ``cut``.
+TEXT_MAX = 16 * 1024
+#: Rows in one push, and bytes after which a push has no more of them.
+PUSH_ROWS, PUSH_BYTES = 500, 256 * 1024
+#: Names that one follower may ask for.
+NAMES_MAX = 1000
+#: Agents of which it is remembered what was told last.
+AGENTS_MAX = 10_000
+#: What of an agent changes by itself, and is no news.
+_NO_NEWS = ("unread", "since_ms", "last_seen_ms")
+
+
+class _Kept:
+    """One row in the ring, with the lower-case names of those it is about."""
+
+    __slots__ = ("what", "names", "size", "line")
+
+    def __init__(self, row: Json, names: frozenset[str], size: int) -> None:
+        self.what: str = row["what"]
+        self.names = names
+        self.size = size
+        self.line: Json | bytes = row  # bytes once a follower has been told
+
+    def encoded(self) -> bytes:
+        if not isinstance(self.line, bytes):
+            self.line = encode(self.line)[:-1]
+        return self.line
+
+
+class _Follower:
+    """One client that follows. ``viewer``: the lower-case name of the agent that it is; "" for the
+    person, who sees all."""
+
+    __slots__ = ("client", "viewer", "kinds", "agents", "next", "due")
+
+    def __init__(
+        self, client: Client, viewer: str, kinds: frozenset[str], agents: frozenset[str]
+    ) -> None:
+        self.client = client
+        self.viewer = viewer
+        self.kinds = kinds
+        self.agents = agents
+        self.next = 0  # the sequence number of the row to look at next
+        self.due = False  # it will be looked at
+
+    def wants(self, one: _Kept) -> bool:
+        if one.what not in self.kinds or (self.agents and not self.agents & one.names):
+            return False
+        if not self.viewer or one.what == "agent":
+            return True
+        return one.what != "item" and self.viewer in one.names
+
+
+class Watchers:
+    """Keeps the newest rows, and pushes them to those who follow. Belongs to the broker's loop."""
+
+    def __init__(self, ledger: Ledger, directory: Directory, now_ms: Callable[[], int]) -> None:
+        self._ledger = ledger
+        self._directory = directory
+        self._now_ms = now_ms
+        self._loop = asyncio.get_running_loop()
+        self._epoch = new_ulid(now_ms())
+        self._ring: deque[_Kept] = deque()
+        self._size = 0
+        self._next = 1  # the sequence number of the next row
+        self._followers: dict[Client, _Follower] = {}
+        self._told: BoundedDict[str, Json] = BoundedDict(AGENTS_MAX)  # of agents, by lower case
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of the op."""
+        return {"watch": self.watch}
+
+    # -- the op
+
+    def watch(self, request: ClientRequest, batch: Batch) -> Json:
+        """The client follows from now on, or from where it was; another ``watch`` replaces it."""
+        speaker = self._directory.speaker(request)
+        fields = request.fields
+        kinds = _names(fields.get("kinds"), "kinds") or WATCHED
+        if unknown := kinds - WATCHED:
+            raise UsageError(
+                f"nobody can watch {', '.join(sorted(unknown))}",
+                hint=f"there are: {', '.join(sorted(WATCHED))}",
+            )
+        agents = frozenset(one.lower() for one in _names(fields.get("agents"), "agents"))
+        viewer = "" if speaker is None else speaker.name.lower()
+        one = _Follower(request.client, viewer, kinds, agents)
+        after = fields.get("after")
+        lost = 0
+        one.next = self._next
+        if type(after) is int:
+            if fields.get("epoch") != self._epoch or not 0 <= after < self._next:
+                # All that this broker knows is new to who followed another one.
+                lost, one.next = -1, self._next - len(self._ring)
+            else:
+                one.next = after + 1
+        batch.after.append(partial(self._follow, one, lost))
+        return {"epoch": self._epoch, "seq": one.next - 1}
+
+    def _follow(self, one: _Follower, lost: int) -> None:
+        if one.client.closed:
+            return
+        self._followers[one.client] = one
+        if lost:
+            self._push(one, [self._gap(one, lost)])
+        self._wake(one)
+
+    def gone(self, client: Client) -> None:
+        """A connection closed."""
+        self._followers.pop(client, None)
+
+    def writable(self, client: Client) -> None:
+        """A client reads again."""
+        if one := self._followers.get(client):
+            self._wake(one)
+
+    # -- pushing
+
+    def _wake(self, one: _Follower) -> None:
+        if not one.due:
+            one.due = True
+            self._loop.call_soon(self._tell, one)
+
+    def _tell(self, one: _Follower) -> None:
+        """Push the rows that it wants and does not have, as far as it takes them."""
+        one.due = False
+        if self._followers.get(one.client) is not one or one.client.paused:
+            return
+        rows: list[bytes] = []
+        size = 0
+        first = self._next - len(self._ring)
+        if one.next < first:
+            lost, one.next = first - one.next, first
+            rows.append(self._gap(one, lost))
+        while one.next < self._next:
+            kept = self._ring[one.next - first]
+            one.next += 1
+            if one.wants(kept):
+                rows.append(line := kept.encoded())
+                size += len(line)
+                if len(rows) >= PUSH_ROWS or size >= PUSH_BYTES:
+                    break
+        if rows:
+            self._push(one, rows)
+        if one.next < self._next:
+            self._wake(one)  # after the flush, which says whether it takes more
+
+    def _gap(self, one: _Follower, lost: int) -> bytes:
+        row: Json = {"seq": one.next - 1, "at_ms": self._now_ms(), "what": "gap", "lost": lost}
+        return encode(row)[:-1]
+
+    def _push(self, one: _Follower, rows: list[bytes]) -> None:
+        head = b'{"push": "watch", "epoch": "%s", "rows": [' % self._epoch.encode()
+        one.client.send(head + b", ".join(rows) + b"]}\n")
+
+    def _add(self, what: str, names: Iterable[str], fields: Json, size: int = 0) -> None:
+        row: Json = {"seq": self._next, "at_ms": self._now_ms(), "what": what, **fields}
+        ring = self._ring
+        ring.append(_Kept(row, frozenset(one.lower() for one in names), size))
+        self._next += 1
+        self._size += size
+        while len(ring) > RING_MAX or self._size > RING_TEXT_MAX:
+            self._size -= ring.popleft().size
+        for one in self._followers.values():
+            if not one.due:
+                self._wake(one)
+
+    # -- what happens
+
+    def message(self, message: Accepted) -> None:
+        """A message is stored."""
+        routing = message.routing
+        if message.kind != "message" or routing is None:
+            return
+        to = [one.to for one in routing.routes]
+        body, cut = _short(message.body or "")
+        fields: Json = {
+            "id": message.id,
+            "from": message.sender,
+            "from_kind": message.origin,
+            "to": to,
+            "body": body,
+            "mode": message.mode,
+            "thread": message.thread,
+            "channel": None,
+        }
+        self._add("message", (message.sender, *to), fields | cut, len(body))
+        for one in routing.routes:
+            if one.reason is not None or one.state != "queued":
+                self.delivery(message.id, message.sender, one.to, one.state.value, one.reason, None)
+
+    def delivery(
+        self, id_: str, sender: str, to: str, state: str, reason: str | None, proof: str | None
+    ) -> None:
+        """A delivery has changed."""
+        fields: Json = {"id": id_, "from": sender, "to": to, "state": state}
+        self._add("delivery", (sender, to), fields | {"reason": reason, "proof": proof})
+
+    def agent(self, member: Member) -> None:
+        """An agent may have changed: told where it has."""
+        if member.person:
+            return
+        key = member.name.lower()
+        before = self._told.get(key)
+        try:
+            unread = queries.unread(self._ledger, member.name)
+        except StorageError:
+            unread = 0 if before is None else before["unread"]
+        fields = member.fields(unread)
+        self._told[key] = fields
+        if before is None or any(
+            before[name] != value for name, value in fields.items() if name not in _NO_NEWS
+        ):
+            was = None if before is None else before["state"]
+            self._add("agent", (member.name,), fields | {"was": was})
+
+    def known(self, member: Member) -> None:
+        """An agent is known from an earlier broker; nothing is told of it."""
+        if not member.person:
+            state = member.record.state
+            self._told[member.name.lower()] = {**member.fields(0), "state": state}
+
+    def turn(
+        self, agent: str, ids: list[str], askers: set[str], ended: TurnEnded, started_ms: int
+    ) -> None:
+        """A turn has ended that answers the messages ``ids`` of ``askers``."""
+        text, cut = _short(ended.text)
+        fields: Json = {
+            "agent": agent,
+            "ids": ids,
+            "text": text,
+            "state": ended.state.value,
+            "usage": _usage(ended),
+            "model": ended.model,
+            "started_ms": started_ms,
+            "ended_ms": ended.ended_ms or self._now_ms(),
+        }
+        self._add("turn", (agent, *askers), fields | cut, len(text))
+
+    def item(self, item: Json, *, open_: bool, answer: str | None = None, by: str = "") -> None:
+        """Something waits for the person, or waits no more."""
+        over: Json = {} if open_ else {"answer": answer, "by": by}
+        size = len(str(item.get("what") or ""))
+        self._add("item", (str(item["agent"]),), {**item, "open": open_, **over}, size)
+
+    def obligation(self, id_: str, sender: str, to: str, why: str) -> None:
+        """``to`` will not answer a message for whose answer ``sender`` has asked."""
+        self._add("obligation", (sender, to), {"id": id_, "from": sender, "to": to, "why": why})
+
+
+def _usage(ended: TurnEnded) -> Json | None:
+    if ended.tokens_in is None and ended.tokens_out is None:
+        return None
+    return {"input": ended.tokens_in, "output": ended.tokens_out, "cached": None}
+
+
+def _short(text: str) -> tuple[str, Json]:
+    return (text, {}) if len(text) <= TEXT_MAX else (text[:TEXT_MAX], {"cut": True})
+
+
+def _names(value: object, what: str) -> frozenset[str]:
+    if value is None:
+        return frozenset()
+    if not isinstance(value, list) or len(value) > NAMES_MAX:
+        raise UsageError(f"{what} is a list of at most {NAMES_MAX} names")
+    return frozenset(map(str, value))
