@@ -1,4 +1,4 @@
-"""Programs share a memory on a qdrant server, with mem0 and without, and the server goes away.
+"""Programs share a memory on a qdrant server by mem0, and the server goes away.
 
 The server is the one of tests.memory.qdrant_server, which is not the real one: see there.
 """
@@ -40,28 +40,20 @@ def server(tmp_path: Path) -> Iterator[QdrantProcess]:
 
 
 @pytest.fixture
-def backend() -> str:
-    """What most tests need only once."""
-    return "mem0"
-
-
-@pytest.fixture
 def shop(
-    backend: str,
     server: QdrantProcess,
     tmp_path: Path,
     models: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Path]:
     """A project that keeps its memories on the server; the command line works in it."""
-    folder = project(tmp_path, CONFIG.format(backend=backend, url=server.url))
+    folder = project(tmp_path, CONFIG.format(backend="mem0", url=server.url))
     monkeypatch.chdir(folder)
     monkeypatch.setenv("SHOP_QDRANT_KEY", KEY)
     yield folder
     relay("broker", "stop", status=None)
 
 
-@pytest.mark.parametrize("backend", ["mem0", "qdrant"])
 def test_what_is_saved_while_the_server_is_away_is_found_when_it_is_back(
     shop: Path, server: QdrantProcess
 ) -> None:

@@ -95,14 +95,15 @@ def test_what_a_shell_prints_is_sent_once(which: str, tmp_path: Path) -> None:
         assert len([r for r in relay_json("history") if r["to"] == "Bob"]) == 1
 
 
-@pytest.mark.parametrize("which", SHELLS)
+@pytest.mark.parametrize("which", ["bash", "zsh", "fish"])
 def test_a_dialog_in_a_shell_is_not_answered(which: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with a_shell(which, tmp_path) as shell:
         shell.type(f"'{sys.executable}' '{TUI}' '{out}' dialog\r")
         shell.wait_for("Do you want to proceed")
-        relay("send", "Shell", "yes please", "--wait=4", status=5)
-        assert outcome("yes please") == ("queued", "a command is running in the shell")
+        relay("send", "Shell", "yes please")
+        running = ("queued", "a command is running in the shell")
+        wait_until(lambda: outcome("yes please") == running, what="it to be held")
         assert out.read_text() == ""
         shell.type("\x04")
         # That key may have been for the shell: it waits for one that surely leaves nothing open.

@@ -17,22 +17,16 @@ pytestmark = pytest.mark.usefixtures("stop_broker")
 FACT = "The staging database is called heron"
 
 
-@pytest.mark.parametrize("backend", ["local", "mem0"])
 def test_one_saves_and_the_next_one_knows(
     claude: Path,
     tmp_path: Path,
     model: ScriptedModel,
-    models: Path,
-    backend: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     project = tmp_path / "Alice" / "project"
     project.mkdir(parents=True)
     (tmp_path / "Bob").mkdir()
     (tmp_path / "Bob" / "project").symlink_to(project)
-    config = project / "relay.config.py"
-    config.write_text(f'config = {{"memory": {{"backend": "{backend}"}}}}\n')
-    relay("trust", str(config))
     monkeypatch.chdir(project)  # whose store is exported
     model.when("keep what you know", Say(f"I keep it.\n\n@memory:save {FACT}\n\nThat is all."))
     model.when("look around", Say("I look.\n\n@memory:search the staging database\n"))
