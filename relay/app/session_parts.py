@@ -53,6 +53,7 @@ from relay.session.permission_gate import gate_of_run
 from relay.session.prompt_watch import PromptWatch
 from relay.session.pump_link import PumpLink
 from relay.session.run_info import RunInfo, texts_max
+from relay.session.screen_requests import ScreenRequests
 from relay.session.session import Session
 from relay.session.session_commands import PersonNote
 from relay.session.session_events import (
@@ -313,7 +314,7 @@ class SessionParts:
             queue,
             tasks,
             env=run.env,
-            add_ons={"governance": governance.ask},
+            add_ons={"governance": governance.ask, **ScreenRequests(self._screen).answers()},
         )
         steering = None
         if self._adapter is not None and (injection := self._adapter.injection) is not None:

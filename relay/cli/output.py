@@ -84,6 +84,21 @@ def lines(text: str) -> None:
     _write(visible_lines(text))
 
 
+def styled(rows: Iterable[list[tuple[str, Json]]]) -> None:
+    """Rows of texts with their styles (relay.screen.styled_rows) on stdout.
+
+    A pattern that a style divides is broken, too: such a row is shown without styles.
+    """
+    from relay.screen.styled_rows import sgr
+
+    for row in rows:
+        plain = visible("".join(text for text, _ in row))
+        if "".join(visible(text) for text, _ in row) == plain:
+            drawn = ((sgr(style), visible(text)) for text, style in row)
+            plain = "".join(f"{how}{text}\x1b[0m" if how else text for how, text in drawn)
+        _write(plain)
+
+
 def _write(text: str) -> None:
     with writing():
         sys.stdout.write(text + "\n")

@@ -28,6 +28,7 @@ VERBS = {
     "intent": ("intent_verbs", "what agents may change in a governed project, and for what"),
     "approve": ("govern_verbs", "calls of agents that wait for your yes or no"),
     "govern": ("govern_verbs", "whether agents need an intent to write here; off and on"),
+    "peek": ("answer_verbs", "the screen of an agent, as it is now"),
     "agents": ("status", "the agents that are running, and those that have ended"),
     "status": ("status", "the broker and every agent, and what is wrong with them"),
     "broker": ("broker_verbs", "the process behind it all, and what personas have to do"),

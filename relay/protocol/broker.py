@@ -93,6 +93,9 @@ Ops (``?`` marks what may be left out):
               relay.hooks.hook_log with the event and the correlation id. Not for agents, but
               each may ask its own session (``agent`` is left out then) for the kind
               ``governance``, whose requests relay.governance.governance_addon describes.
+              ``screen``: {styled?} -> lines, cols, rows, cursor ([x, y]; null: hidden), title,
+              spans? (see relay.screen.styled_rows). Agents need the right ``peek``, but for
+              their own.
 ``answer``    id, response or error (the fields of one) -> taken. Only from the session that was
               asked.
 ``approval_ask`` id, tool, what, why, intent, root, cwd, asked_ms, seconds -> granted, by, note.

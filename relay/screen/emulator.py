@@ -189,11 +189,13 @@ class Emulator:
         *,
         unwrap: bool = True,
         trim: bool = True,
+        styled: bool = False,
     ) -> str:
         """The text from cell ``start`` to cell ``end`` (both included, screen coordinates).
 
         Rows are separated by newlines, soft-wrapped ones joined with ``unwrap``; ``trim`` takes
         off what is blank at the end of lines. Blank rows at the very end are left out.
+        ``styled``: with escape sequences (relay.screen.styled_rows reads them).
         """
         self._point_at(*start)
         self._check(self._grid_ref(self._terminal, self._point[0], self._refs[0]), "start")
@@ -201,7 +203,8 @@ class Emulator:
         self._check(self._grid_ref(self._terminal, self._point[0], self._refs[1]), "end")
         self._selection.start, self._selection.end = self._refs[0][0], self._refs[1][0]
         options = self._options
-        options.emit = self._lib.GHOSTTY_FORMATTER_FORMAT_PLAIN
+        form = "VT" if styled else "PLAIN"
+        options.emit = getattr(self._lib, f"GHOSTTY_FORMATTER_FORMAT_{form}")
         options.unwrap, options.trim, options.selection = unwrap, trim, self._selection
         for _ in range(2):
             result = self._lib.ghostty_terminal_selection_format_buf(
@@ -213,10 +216,11 @@ class Emulator:
         self._check(result, "format")
         return bytes(self._ffi.buffer(self._buffer, self._size[0])[:]).decode("utf-8", "replace")
 
-    def visible(self) -> list[str]:
+    def visible(self, *, styled: bool = False) -> list[str]:
         """The rows of the active area, top to bottom, without what is blank at their ends."""
         top = self.history_rows
-        text = self.text((0, top), (self.cols - 1, top + self.rows - 1), unwrap=False)
+        end = self.cols - 1, top + self.rows - 1
+        text = self.text((0, top), end, unwrap=False, styled=styled)
         rows = text.split("\n")
         return rows + [""] * (self.rows - len(rows))
 

@@ -287,8 +287,12 @@ class LineSource:
     def title(self) -> str:
         return self._modes.title
 
-    def visible(self) -> list[str]:
-        """The rows on the screen: only the line being written is known."""
+    @property
+    def columns(self) -> int:
+        return self._cols
+
+    def visible(self, *, styled: bool = False) -> list[str]:
+        """The rows on the screen: only the line being written is known, and no style."""
         return [render(bytes(self._line))]
 
     def reset_sequences(self) -> bytes:

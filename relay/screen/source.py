@@ -326,8 +326,12 @@ class ScreenSource:
     def title(self) -> str:
         return self._emulator.title
 
-    def visible(self) -> list[str]:
-        return self._emulator.visible()
+    @property
+    def columns(self) -> int:
+        return self._emulator.cols
+
+    def visible(self, *, styled: bool = False) -> list[str]:
+        return self._emulator.visible(styled=styled)
 
     def reset_sequences(self) -> bytes:
         """What to write to the real terminal if the program died without cleaning up."""
@@ -336,11 +340,8 @@ class ScreenSource:
     # -- checkpoint ----------------------------------------------------------------------------
 
     def checkpoint(self) -> bytes:
-        """Return the state as JSON, at most 256 KiB.
-
-        Left out are, as far as they do not fit: the scrollback, colours, then all of the picture;
-        the end of a line that has left the screen, rows seen long ago, echoes typed last.
-        """
+        """Return the state as JSON, at most 256 KiB. What does not fit is left out: the scrollback,
+        colours, the picture; the end of a line that has left it, rows seen long ago, echoes."""
         state = {
             "kind": _KIND,
             "saved_at": self._now,
@@ -392,8 +393,7 @@ class ScreenSource:
         self._concealed.load(state["concealed"])
         self._painting, self._tentative = state["painting"], state["tentative"]
         self._homed, self._paints = state["homed"], state["paints"]
-        self._wrote_at = state["wrote_at"]
-        self._keyed = state.get("keyed", False)
+        self._wrote_at, self._keyed = state["wrote_at"], state.get("keyed", False)
         self._append.load(state["append"])
         self._frames.load(state["frames"])
         self._redraw.load(state["redraw"])
