@@ -7,6 +7,7 @@ costs the others nothing, and whoever is too slow is told how many rows went by.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -207,7 +208,7 @@ class Watchers:
             "body": body,
             "mode": message.mode,
             "thread": message.thread,
-            "channel": None,
+            "channel": _channel(message.meta),
         }
         self._add("message", (message.sender, *to), fields | cut, len(body))
         for one in routing.routes:
@@ -271,6 +272,14 @@ class Watchers:
     def obligation(self, id_: str, sender: str, to: str, why: str) -> None:
         """``to`` will not answer a message for whose answer ``sender`` has asked."""
         self._add("obligation", (sender, to), {"id": id_, "from": sender, "to": to, "why": why})
+
+
+def _channel(meta: str | None) -> str | None:
+    """The #channel that a message was sent to."""
+    if meta is None or '"channel"' not in meta:
+        return None
+    channel = (json.loads(meta).get("attributes") or {}).get("channel")
+    return channel if isinstance(channel, str) else None
 
 
 def _usage(ended: TurnEnded) -> Json | None:

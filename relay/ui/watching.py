@@ -31,14 +31,20 @@ _PAUSE = 0.2
 class _Place:
     """What is asked for, and how far it was read."""
 
-    def __init__(self, kinds: Iterable[str], agents: Iterable[str]) -> None:
+    def __init__(
+        self, kinds: Iterable[str], agents: Iterable[str], after: tuple[str, int] | None = None
+    ) -> None:
         self._fields: Json = {"kinds": list(kinds) or None, "agents": list(agents) or None}
-        self._epoch: str | None = None
-        self._seq = 0
+        self._epoch, self._seq = ("", 0) if after is None else after
+
+    @property
+    def now(self) -> tuple[str, int]:
+        """The epoch, and the sequence number of the last row that was read."""
+        return self._epoch, self._seq
 
     def fields(self) -> Json:
         """The fields of the next ``watch``."""
-        if self._epoch is None:
+        if not self._epoch:
             return self._fields
         return {**self._fields, "epoch": self._epoch, "after": self._seq}
 
@@ -121,19 +127,26 @@ class Watching:
 class AsyncWatching:
     """Follows in an event loop. ``client`` may be used for other requests, too.
 
-    ``async with AsyncWatching(home) as watching: async for row in watching.rows(): …``
+    ``async with AsyncWatching(home) as watching: async for rows in watching.batches(): …``
+
+    ``after``: the ``place`` that an earlier reader had; else from now on.
     """
 
     client: AsyncClient
 
     def __init__(
-        self, home: Home, *, kinds: Iterable[str] = (), agents: Iterable[str] = ()
+        self,
+        home: Home,
+        *,
+        kinds: Iterable[str] = (),
+        agents: Iterable[str] = (),
+        after: tuple[str, int] | None = None,
     ) -> None:
         import asyncio
 
         from relay.broker.async_client import AsyncClient
 
-        self._place = _Place(kinds, agents)
+        self._place = _Place(kinds, agents, after)
         self._rows: deque[Json] = deque()
         self._lost = 0
         self._came = asyncio.Event()
@@ -156,26 +169,38 @@ class AsyncWatching:
             self._following.cancel()
         await self.client.close()
 
-    async def rows(self) -> AsyncIterator[Json]:
-        """One row after the other. Raises RelayError when the broker refuses to go on."""
+    @property
+    def place(self) -> tuple[str, int]:
+        """The epoch, and the sequence number of the last row that has come."""
+        return self._place.now
+
+    async def batches(self) -> AsyncIterator[list[Json]]:
+        """What has come, some rows at a time. Raises RelayError when the broker refuses to go on.
+
+        One row is not the broker's: {what: connection, up}, when the connection goes or comes.
+        """
         while True:
-            while self._rows:
-                if self._lost:
-                    row = self._rows[0]
-                    lost, self._lost = self._lost, 0
-                    yield {"seq": row["seq"], "at_ms": row["at_ms"], "what": "gap", "lost": lost}
-                else:
-                    yield self._rows.popleft()
+            if self._rows:
+                rows, lost = list(self._rows), self._lost
+                self._rows.clear()
+                self._lost = 0
+                if lost:
+                    head = {"seq": self.place[1], "at_ms": int(time.time() * 1000)}
+                    rows.insert(0, {**head, "what": "gap", "lost": lost})
+                yield rows
             if self._refused is not None:
                 raise self._refused
-            self._came.clear()
-            await self._came.wait()
+            if not self._rows:
+                self._came.clear()
+                await self._came.wait()
 
     def _connected(self, connected: bool) -> None:
         import asyncio
 
         if self._following is not None:
             self._following.cancel()
+        if self._begun.is_set():
+            self._take([{"what": "connection", "up": connected}])
         if connected:
             self._following = asyncio.get_running_loop().create_task(self._follow())
 
@@ -192,9 +217,11 @@ class AsyncWatching:
         self._begun.set()
 
     def _pushed(self, push: Json) -> None:
-        if push.get("push") != "watch":
-            return
-        self._rows.extend(self._place.took(push))
+        if push.get("push") == "watch":
+            self._take(self._place.took(push))
+
+    def _take(self, rows: list[Json]) -> None:
+        self._rows.extend(rows)
         while len(self._rows) > WAITING_MAX:
             self._rows.popleft()
             self._lost += 1
