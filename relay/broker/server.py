@@ -102,7 +102,9 @@ class BrokerServer:
         committer = self._committer = Committer(
             ledger, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
         )
-        watchers = self._watchers = Watchers(ledger, directory, now_ms)
+        configs = TrustedConfigs(home)
+        rights = self._rights = Rights(directory, configs)
+        watchers = self._watchers = Watchers(ledger, directory, rights, now_ms)
         windows = self._windows = DeliveryWindows(ledger, directory, committer, watchers)
         self._agents = AgentOps(
             ledger,
@@ -131,7 +133,6 @@ class BrokerServer:
             *(ledger, directory, windows, self._deliveries, guard or LoopGuard()),
             lambda seq, batch: self._evaluations.decided(seq, batch),
         )
-        configs = TrustedConfigs(home)
         self._workers = ConfigWorkers(
             home, log=log, asked=lambda key, said: self._adapter_events.asked(key, said)
         )
@@ -208,7 +209,6 @@ class BrokerServer:
         self._adapter_events = AdapterEvents(self._events, committer, self._channels)
         self._persons = PersonOps(ledger, directory, self._engine)
         self._turns = TurnOps(ledger, directory, self._deliveries, self._engine, watchers)
-        self._rights = Rights(directory, configs)
         self._hooks = SessionRequests(directory, self._rights)
         self._approvals = ApprovalOps(directory, windows, watchers)
         self._memory = MemoryProxy(home, directory, log=log)

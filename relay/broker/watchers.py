@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from relay.broker.agent_rights import Rights
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.directory import Directory, Member
 from relay.core.bounded import BoundedDict
@@ -54,8 +55,8 @@ class _Kept:
 
 
 class _Follower:
-    """One client that follows. ``viewer``: the lower-case name of the agent that it is; "" for the
-    person, who sees all."""
+    """One client that follows. ``viewer``: the lower-case name of an agent that sees only what is
+    its own; "" for who sees all."""
 
     __slots__ = ("client", "viewer", "kinds", "agents", "next", "due")
 
@@ -72,17 +73,18 @@ class _Follower:
     def wants(self, one: _Kept) -> bool:
         if one.what not in self.kinds or (self.agents and not self.agents & one.names):
             return False
-        if not self.viewer or one.what == "agent":
-            return True
-        return one.what != "item" and self.viewer in one.names
+        return not self.viewer or one.what == "agent" or self.viewer in one.names
 
 
 class Watchers:
     """Keeps the newest rows, and pushes them to those who follow. Belongs to the broker's loop."""
 
-    def __init__(self, ledger: Ledger, directory: Directory, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, ledger: Ledger, directory: Directory, rights: Rights, now_ms: Callable[[], int]
+    ) -> None:
         self._ledger = ledger
         self._directory = directory
+        self._rights = rights
         self._now_ms = now_ms
         self._loop = asyncio.get_running_loop()
         self._epoch = new_ulid(now_ms())
@@ -109,7 +111,11 @@ class Watchers:
                 hint=f"there are: {', '.join(sorted(WATCHED))}",
             )
         agents = frozenset(one.lower() for one in _names(fields.get("agents"), "agents"))
-        viewer = "" if speaker is None else speaker.name.lower()
+        viewer = ""
+        if speaker is not None:
+            kinds -= {"item"}  # what waits for the person is the person's
+            if not self._rights.has(speaker, request.client, "watch"):
+                viewer = speaker.name.lower()
         one = _Follower(request.client, viewer, kinds, agents)
         after = fields.get("after")
         lost = 0
@@ -267,7 +273,7 @@ class Watchers:
         """Something waits for the person, or waits no more."""
         over: Json = {} if open_ else {"answer": answer, "by": by}
         size = len(str(item.get("what") or ""))
-        self._add("item", (str(item["agent"]),), {**item, "open": open_, **over}, size)
+        self._add("item", (str(item["agent"]),), {"item": item, "open": open_, **over}, size)
 
     def obligation(self, id_: str, sender: str, to: str, why: str) -> None:
         """``to`` will not answer a message for whose answer ``sender`` has asked."""

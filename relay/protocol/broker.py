@@ -82,7 +82,8 @@ Ops (``?`` marks what may be left out):
 ``watch``     kinds? (some of ``WATCHED``), agents? (names), after? (the ``seq`` of the last row
               that was had) and epoch (what ``watch`` answered then) -> epoch, seq. What happens
               from then on is pushed. An agent sees the rows of agents, and of messages,
-              deliveries, turns and obligations that are its own or for it; the person sees all.
+              deliveries, turns and obligations that are its own or for it; with the right
+              ``watch`` those of others, too. The person sees all.
 ``cancel``    id (as for ``show``), auth? -> id, withdrawn (how many), deliveries. An agent's own.
 ``person``    The person has spoken to the registered agent: what it says next follows from nothing.
 ``ask``       agent, kind, request, timeout? (30, at most 120), auth? -> response: the agent's
@@ -196,8 +197,8 @@ Pushes:
                 new); not where only unread and the times have changed
               - ``turn``: agent, ids (the messages that it answers), text, state, usage {input,
                 output, cached} or null, model, started_ms, ended_ms, cut?
-              - ``item``: id, agent, kind (approval, question, held), what, choices [{key, label}],
-                chosen, since_ms, until_ms, open; with ``open`` false also answer, by
+              - ``item``: item {id, agent, kind (approval, question, held), what, choices [{key,
+                label}], chosen, since_ms, until_ms}, open; with ``open`` false also answer, by
               - ``obligation``: id, from, to, why (unanswered, gone)
               - ``gap``: lost (how many rows at most; -1: unknown, it was another broker)
 """

@@ -136,11 +136,11 @@ async def deliveries(
     committer = Committer(
         ledger, log=print, fault=fault, ledger_failed=lambda e: None, now_ms=lambda: clock[0]
     )
-    watchers = Watchers(ledger, directory, lambda: clock[0])
+    unheard: Any = SimpleNamespace(wants=lambda event: False)
+    watchers = Watchers(ledger, directory, unheard, lambda: clock[0])
     windows = DeliveryWindows(ledger, directory, committer, watchers)
     ops = DeliveryOps(ledger, directory, windows, committer, lambda *_: None)
     held = HeldMessages(ledger, directory, windows, ops, LoopGuard(), lambda seq, batch: None)
-    unheard: Any = SimpleNamespace(wants=lambda event: False)
     made = AnswerDeliveries(
         ledger, directory, windows, committer, held, channel, unheard, log=print
     )
