@@ -67,7 +67,7 @@ def _open_closed() -> None:
 
 
 def _run(argv: list[str]) -> int:
-    verb = argv[0] if argv else ""
+    verb = argv[0] if argv else _without_verb()
     if verb in ("", "-h", "--help"):
         from relay.cli.table import prose
 
@@ -81,6 +81,15 @@ def _run(argv: list[str]) -> int:
     options = group_of(verb).verbs[verb].parse(argv[1:])
     run: Callable[[Any], int] = options.run
     return run(options)
+
+
+def _without_verb() -> str:
+    """The console for a person at a terminal; in a pipe, and inside an agent, there is none."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return ""
+    from relay.core.processes import wrapped
+
+    return "" if wrapped() else "console"
 
 
 def unknown_verb(verb: str) -> UsageError:

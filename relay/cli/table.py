@@ -7,7 +7,7 @@ import sys
 import time
 
 from relay.cli import output
-from relay.core.visible import visible
+from relay.core.visible import columns_of, cut, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,13 +41,15 @@ def table(
     """
     cells = [["-" if cell is None else visible(str(cell)) for cell in row] for row in rows]
     lines = [list(head), *cells]
-    widths = [max(_width(line[i]) for line in lines) for i in range(len(head))]
+    widths = [max(columns_of(line[i]) for line in lines) for i in range(len(head))]
     room = None if width is None else width - sum(widths[:-1]) - 2 * len(head) + 2
     narrow = room is not None and room < min(_LAST_MIN, widths[-1])
     for number, line in enumerate(lines):
         if not narrow:
-            padded = [cell + " " * (widths[i] - _width(cell)) for i, cell in enumerate(line[:-1])]
-            last = line[-1] if room is None else _cut(line[-1], room)
+            padded = [
+                cell + " " * (widths[i] - columns_of(cell)) for i, cell in enumerate(line[:-1])
+            ]
+            last = line[-1] if room is None else cut(line[-1], room)
             output.data("  ".join([*padded, last]).rstrip())
         elif number:
             assert width is not None
@@ -67,18 +69,18 @@ def fields(lines: Iterable[tuple[str, object]]) -> None:
 
 def _block(line: list[str], width: int) -> None:
     """One row where the columns cannot stand side by side: as many cells on a line as fit."""
-    shown = _cut(line[0], width)
+    shown = cut(line[0], width)
     for cell in line[1:]:
-        if _width(shown) + 2 + _width(cell) > width:
+        if columns_of(shown) + 2 + columns_of(cell) > width:
             output.data(shown)
-            shown = "  " + _cut(cell, max(1, width - 2))
+            shown = "  " + cut(cell, max(1, width - 2))
         else:
             shown += "  " + cell
     output.data(shown)
 
 
 def _remark(text: str, indent: int, width: int | None) -> None:
-    if width is None or indent + _width(text) <= width:
+    if width is None or indent + columns_of(text) <= width:
         output.data(" " * indent + text)
         return
     import textwrap
@@ -97,7 +99,7 @@ def prose(text: str) -> None:
     """Print lines of words; those that are wider than the terminal go on below, indented."""
     width = columns()
     for line in text.splitlines():
-        if width is None or _width(line) <= width:
+        if width is None or columns_of(line) <= width:
             output.data(line)
             continue
         import textwrap
@@ -155,25 +157,3 @@ def _short(row: Json) -> tuple[object, ...]:
     text = row.get("snippet") or " ".join((row["body"] or "").split())
     people = row["from"], row["to"]
     return when(row["created_ms"]), row["id"][-8:], *people, row["state"], text
-
-
-def _cut(text: str, room: int) -> str:
-    if _width(text) <= room:
-        return text
-    kept = ""
-    for char in text:
-        if _width(kept + char) >= room:
-            break
-        kept += char
-    return kept + "…"
-
-
-def _width(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    import unicodedata
-
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
-        for c in text
-    )

@@ -9,6 +9,7 @@ from relay.cli.parser import Parser
 
 #: name -> (module of this folder, what the verb does).
 VERBS = {
+    "console": ("console_verb", "see all agents and what they say, and take part; also: relay"),
     "wrap": ("wrap", "run a program as an agent that others can write to"),
     "spawn": ("spawn_verbs", "start an agent without a terminal; it outlives this one"),
     "release": ("spawn_verbs", "end an agent in order: its hooks, TERM, KILL"),
@@ -31,7 +32,6 @@ VERBS = {
     "peek": ("answer_verbs", "the screen of an agent, as it is now"),
     "agents": ("status", "the agents that are running, and those that have ended"),
     "status": ("status", "the broker and every agent, and what is wrong with them"),
-    "web": ("web_verb", "the agents and their messages as a page in your browser"),
     "broker": ("broker_verbs", "the process behind it all, and what personas have to do"),
     "init": ("init_verb", "write a commented relay.config.py here; --governed: intents"),
     "trust": ("config_verbs", "let a configuration or hook file run with its present content"),
@@ -48,7 +48,7 @@ VERBS = {
 
 #: What people type that know other programs, and the verb that does it here.
 MEANT = {
-    **dict.fromkeys(("ls", "list", "ps", "who", "peers", "top"), "agents"),
+    **dict.fromkeys(("ls", "list", "ps", "who", "peers"), "agents"),
     **dict.fromkeys(("log", "logs", "messages", "tail"), "history"),
     **dict.fromkeys(("watch", "listen", "follow", "read", "recv"), "inbox"),
     **dict.fromkeys(("reply", "tell", "say", "msg", "message", "write", "mail", "ask"), "send"),
@@ -56,6 +56,7 @@ MEANT = {
     **dict.fromkeys(("start", "launch"), "spawn"),
     **dict.fromkeys(("kill", "end", "terminate"), "release"),
     **dict.fromkeys(("withdraw", "rm", "delete", "unsend", "abort"), "cancel"),
+    **dict.fromkeys(("top", "tui", "ui", "dashboard"), "console"),
     "accept": "allow",
     **dict.fromkeys(("deny", "reject"), "refuse"),
     **dict.fromkeys(("completion", "complete"), "completions"),
@@ -80,7 +81,8 @@ MEANINGS_OF_STATUS = {
 
 #: ``relay --help``.
 HELP = """\
-usage: relay VERB …
+usage: relay            the console: what goes on between agents, live
+       relay VERB …
 
 Wrap command-line agents so that they can talk to each other.
 

@@ -69,3 +69,31 @@ def _broken(text: str) -> str:
 def _is_namespace(name: str) -> bool:
     odd = "\\" in name or any(char.isspace() for char in name)
     return 0 < len(name) <= _NAMESPACE_MAX and not odd
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal ``text`` takes."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def cut(text: str, room: int, mark: str = "…") -> str:
+    """``text``, or as much of it as goes into so many columns with ``mark`` behind it."""
+    if columns_of(text) <= room:
+        return text
+    room -= columns_of(mark)
+    if text.isascii():
+        return text[: max(0, room)] + mark
+    kept, width = "", 0
+    for char in text:
+        width += columns_of(char)
+        if width > room:
+            break
+        kept += char
+    return kept + mark

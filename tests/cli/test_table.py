@@ -8,6 +8,7 @@ import pytest
 
 from relay.cli import table
 from relay.cli.verbs import HELP
+from relay.core.visible import columns_of
 
 ID = "01M80A3SJCBYEWEDVSTKKKPE1S"
 REASON = "the program takes neither lines nor pastes now"
@@ -57,7 +58,7 @@ def test_a_table_of_wide_characters_lines_up(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == "A     B\n漢字  1\nx     -\n"
 
 
-def test_a_table_keeps_to_the_width(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_keeps_to_thecolumns_of(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [("x", "漢字" * 10), ("y", "short")]
     table.table(("A", "B"), rows, width=20, remarks=["why x is so", None])
     lines = capsys.readouterr().out.splitlines()
@@ -73,7 +74,7 @@ def test_no_line_is_wider_than_the_terminal(
     rows = [row(), row(state="seen", reason=None, body="short"), row(**names)]
     table.messages({"rows": rows, "more": False}, False, "nothing")
     lines = capsys.readouterr().out.splitlines()
-    assert max(table._width(line) for line in lines) <= max(width, 22), lines
+    assert max(columns_of(line) for line in lines) <= max(width, 22), lines
     text = " ".join(" ".join(lines).split())
     assert text.count(ID[-8:]) == 3 and "Alice" in text and "short" in text
     assert f"({REASON})" in text

@@ -1,0 +1,341 @@
+"""The console's full screen: keys in, the painted state out, with prompt-toolkit.
+
+The traffic is painted at most ``PAINTS`` times a second, however much comes; a key is answered at
+once. prompt-toolkit is imported here alone, and this module only when a console is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+
+from prompt_toolkit.application import Application, in_terminal
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.data_structures import Point
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout import (
+    BufferControl,
+    CompletionsMenu,
+    Float,
+    FloatContainer,
+    HSplit,
+    Layout,
+    UIContent,
+    UIControl,
+    Window,
+)
+from prompt_toolkit.layout.processors import BeforeInput
+from prompt_toolkit.styles import Style
+
+from relay.core.errors import RelayError
+from relay.core.visible import visible
+from relay.ui.console_link import ConsoleLink
+from relay.ui.console_pages import ASCII, UNICODE
+from relay.ui.console_plain import InputLines
+from relay.ui.console_state import ConsoleState
+from relay.ui.console_view import Painted, paint
+from relay.ui.console_words import BrokerRequest, OwnVerb, RelayVerb, Verbs, completions, read
+from relay.ui.watching import AsyncWatching
+
+#: Verbs after which the console comes back at once, for they have had the whole terminal.
+TAKE_OVER = ("attach", "wrap", "resume")
+#: Paintings a second of what goes on by itself, and seconds between two when nothing does: ages
+#: and the clock go on.
+PAINTS = 5
+IDLE_PAINT = 10.0
+#: A lone Esc is told from the beginning of a key's sequence after this long. Seconds.
+ESC = 0.1
+
+STYLE = Style.from_dict(
+    {
+        "header": "reverse",
+        "rule": "ansibrightblack",
+        "dim": "ansibrightblack",
+        "chosen": "bold",
+        "mine": "ansicyan",
+        "warn": "ansiyellow",
+        "item": "ansiyellow bold",
+        "item.now": "ansiyellow bold reverse",
+        "notice": "italic",
+        "failed": "ansired bold",
+        "key": "bold",
+        "said": "ansibrightblack",
+        "agent.idle": "ansigreen",
+        "agent.busy": "ansiblue",
+        "agent.blocked": "ansiyellow bold",
+        "agent.limited": "ansiyellow bold",
+        "agent.stopped": "ansiyellow",
+        "agent.gone": "ansibrightblack",
+        "prompt": "bold",
+    }
+)
+
+
+class _Panes(UIControl):
+    """Everything above the prompt."""
+
+    def __init__(self, state: ConsoleState) -> None:
+        self._state = state
+        self._signs = UNICODE if _is_unicode() else ASCII
+        self.painted = Painted([], (), (True, True))
+        self.height = 0
+
+    def create_content(self, width: int, height: int) -> UIContent:
+        self.height = height
+        now_ms = time.time_ns() // 1_000_000
+        self.painted = paint(self._state, width, height, now_ms, _clock, self._signs)
+        rows = self.painted.rows
+
+        def line(n: int) -> StyleAndTextTuples:
+            return list(rows[n]) if n < len(rows) else []
+
+        return UIContent(line, line_count=len(rows), cursor_position=Point(0, 0), show_cursor=False)
+
+
+class _Words(Completer):
+    def __init__(self, state: ConsoleState, verbs: Verbs) -> None:
+        self._state = state
+        self._verbs = verbs
+
+    def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
+        text = document.text_before_cursor
+        for new, length, said in completions(text, self._state, self._verbs):
+            yield Completion(new, -length, display_meta=said)
+
+
+class FullScreen:
+    """One console on this terminal. ``verbs`` are those of the command line, and ``command`` is
+    what runs one of them."""
+
+    def __init__(
+        self, watching: AsyncWatching, state: ConsoleState, verbs: Verbs, command: list[str]
+    ) -> None:
+        self._state = state
+        self._verbs = verbs
+        self._command = command
+        self._link = ConsoleLink(watching, state, self._changed)
+        self._panes = _Panes(state)
+        self._news = asyncio.Event()
+        self._buffer = Buffer(
+            completer=_Words(state, verbs),
+            complete_while_typing=Condition(self._names_something),
+            history=InMemoryHistory(),
+            accept_handler=self._enter,
+            multiline=False,
+        )
+        line = BufferControl(self._buffer, [BeforeInput(self._label, "class:prompt")])
+        prompt = Window(line, dont_extend_height=True, wrap_lines=True)
+        menu = Float(CompletionsMenu(max_height=8), xcursor=True, ycursor=True)
+        body = FloatContainer(HSplit([Window(self._panes), prompt]), [menu])
+        self._app: Application[None] = Application(
+            Layout(body, focused_element=prompt),
+            key_bindings=self._keys(),
+            style=STYLE,
+            full_screen=True,
+            enable_page_navigation_bindings=False,
+        )
+        self._app.ttimeoutlen = ESC
+
+    async def run(self) -> None:
+        """Until the person leaves. Raises RelayError when the broker refuses."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._leave)
+        loop.add_signal_handler(signal.SIGINT, lambda: None)  # it is for a verb that runs
+        await self._link.start()
+        side = [
+            loop.create_task(one) for one in (self._link.follow(), self._link.look(), self._paint())
+        ]
+        for task in side:
+            task.add_done_callback(self._ended)
+        try:
+            with contextlib.suppress(EOFError):  # the terminal has gone
+                await self._app.run_async(handle_sigint=False)
+        finally:
+            for task in side:
+                task.cancel()
+            await self._link.close()
+            done = await asyncio.gather(*side, return_exceptions=True)
+        for error in done:
+            if isinstance(error, Exception):
+                raise error
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """What goes on beside the keys has failed: the console ends, and ``run`` says why."""
+        if not task.cancelled():
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._app.is_running and not self._app.is_done:
+            self._app.exit()
+
+    # -- painting
+
+    def _changed(self, now: bool) -> None:
+        if now:
+            self._app.invalidate()
+        else:
+            self._news.set()
+
+    async def _paint(self) -> None:
+        """What goes on by itself, at most ``PAINTS`` times a second."""
+        while True:
+            try:
+                async with asyncio.timeout(IDLE_PAINT):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+            self._news.clear()
+            self._app.invalidate()
+            await asyncio.sleep(1 / PAINTS)
+
+    def _label(self) -> str:
+        state = self._state
+        item = state.items.get(state.answering)
+        if item is not None:
+            return f"answer {visible(item['agent'])}> "
+        return f"to {state.chosen}> " if state.chosen else "> "
+
+    def _names_something(self) -> bool:
+        return self._buffer.text[:1] in ("/", "@", "#")
+
+    # -- keys
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+        state = self._state
+
+        def key(*names: str) -> Callable[[Callable[[], None]], None]:
+            def bind(do: Callable[[], None]) -> None:
+                def pressed(event: KeyPressEvent) -> None:
+                    # What stood on the screen when a key was pressed, the person has seen.
+                    self._link.read(self._panes.painted.seen)
+                    do()
+
+                for name in names:
+                    keys.add(name, eager=True)(pressed)
+
+            return bind
+
+        key("up")(lambda: self._up_or_down(-1))
+        key("down")(lambda: self._up_or_down(1))
+        key("c-p")(lambda: self._buffer.history_backward())
+        key("c-n")(lambda: self._buffer.history_forward())
+        key("pageup")(lambda: self._scroll(1))
+        key("pagedown")(lambda: self._scroll(-1))
+        key("escape")(state.back)
+        key("f1")(lambda: self._local(OwnVerb("help")))
+        key("c-r")(state.answer_next)
+        key("c-t")(lambda: self._local(OwnVerb("screen")))
+        key("c-x")(lambda: self._local(OwnVerb("whole")))
+        key("c-o")(lambda: self._local(OwnVerb("only")))
+        key("c-f")(self._begin_search)
+        key("c-c")(self._empty_or_leave)
+        key("c-d")(self._empty_or_leave)
+        key("c-z")(lambda: self._app.suspend_to_background())
+        return keys
+
+    def _up_or_down(self, step: int) -> None:
+        if self._buffer.complete_state:
+            if step > 0:
+                self._buffer.complete_next()
+            else:
+                self._buffer.complete_previous()
+        else:
+            self._state.choose(step, time.time_ns() // 1_000_000)
+
+    def _scroll(self, way: int) -> None:
+        if self._panes.painted.at_end[way > 0]:
+            return
+        self._state.scroll(way * max(1, self._panes.height // 2))
+
+    def _begin_search(self) -> None:
+        self._buffer.text = "/find "
+        self._buffer.cursor_position = len(self._buffer.text)
+
+    def _empty_or_leave(self) -> None:
+        if self._buffer.text:
+            self._buffer.reset()
+        else:
+            self._leave()
+
+    def _enter(self, buffer: Buffer) -> bool:
+        """What is typed is done; it stays in the prompt when it cannot be."""
+        state = self._state
+        self._link.read(self._panes.painted.seen)
+        state.say("")
+        try:
+            asked = read(buffer.text, state, self._verbs)
+        except RelayError as error:
+            state.tell(error)
+            return True
+        match asked:
+            case BrokerRequest():
+                self._link.ask(asked)
+            case OwnVerb():
+                self._local(asked)
+            case RelayVerb():
+                self._link.spawn(self._run(asked))
+        return False
+
+    def _local(self, asked: OwnVerb) -> None:
+        state = self._state
+        if asked.rest and asked.verb in ("screen", "only"):
+            if asked.rest not in state.agents:
+                state.say(f"there is no agent {asked.rest}", failed=True)
+                return
+            state.chosen = asked.rest
+        match asked.verb:
+            case "help":
+                state.page, state.answering = 0, ""
+                state.beside = "" if state.beside == "help" else "help"
+            case "screen":
+                state.answering = ""
+                shown = state.beside == "screen" and not asked.rest
+                state.beside = "" if shown else "screen"
+            case "whole":
+                state.whole = not state.whole
+            case "only":
+                state.only_chosen = bool(asked.rest) or not state.only_chosen
+            case "find":
+                if asked.rest:
+                    self._link.find(asked.rest)
+                else:
+                    state.search("", None)
+            case "items":
+                state.answer_next()
+                if not state.answering:
+                    state.say("nothing waits for you")
+            case "agents":
+                state.say(f"{len(state.agents)} agents; the arrows choose one")
+            case "quit":
+                self._leave()
+
+    async def _run(self, asked: RelayVerb) -> None:
+        """A verb of the command line gets the terminal, and the console comes back after it."""
+        async with in_terminal():
+            sys.stdout.write("\x1b[H\x1b[2J")
+            sys.stdout.flush()
+            process = await asyncio.create_subprocess_exec(*self._command, *asked.argv)
+            status = await process.wait()
+            if asked.argv[0] not in TAKE_OVER or status:
+                sys.stdout.write("\n-- Enter: back to the console --")
+                sys.stdout.flush()
+                await InputLines().next()
+
+
+def _clock(ms: int) -> str:
+    return time.strftime("%H:%M", time.localtime(ms // 1000))
+
+
+def _is_unicode() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

@@ -1,0 +1,375 @@
+"""What the console knows: agents, traffic, items, and what is chosen. Pure: rows of the stream in,
+what there is to show out; every text that somebody else wrote is made visible on its way in.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from typing import Any
+
+from relay.core.errors import RelayError
+from relay.core.visible import visible
+from relay.ui.console_traffic import TrafficLine, age
+
+Json = dict[str, Any]
+
+#: Lines of traffic that are kept; the oldest go. ``relay history`` and ^F have all of them.
+LINES_MAX = 2000
+#: Agents and items beyond these are not shown; who is there comes before who has gone.
+AGENTS_MAX = 500
+ITEMS_MAX = 200
+#: How long an agent that has ended is still listed.
+GONE_SHOWN_MS = 10 * 60_000
+FINAL = ("seen", "failed", "cancelled")
+#: These wait for somebody: they are listed first.
+NEEDY = ("blocked", "limited", "stopped")
+
+
+class ConsoleState:
+    """Everything that the console shows. ``me`` is the person's name."""
+
+    def __init__(self, me: str, host: str) -> None:
+        self.me = visible(me)
+        self.host = visible(host)
+        self.connected = True
+        self.agents: dict[str, Json] = {}
+        self.items: OrderedDict[str, Json] = OrderedDict()
+        self.channels: list[str] = []
+        self.lines: deque[TrafficLine] = deque(maxlen=LINES_MAX)
+        self._messages: dict[str, TrafficLine] = {}
+        #: How many lines there were.
+        self.count = 0
+        #: Messages to the person that they have not seen yet: id -> its line.
+        self.unread: dict[str, TrafficLine] = {}
+
+        #: The agent that what is typed goes to, "" for nobody.
+        self.chosen = ""
+        #: The item that what is typed answers, "" for none.
+        self.answering = ""
+        #: What is beside the traffic: "", screen (of the chosen agent), help.
+        self.beside = ""
+        self.screen: list[str] = []
+        self.screen_of = ""
+        self.screen_why = ""  # why there is none
+        self.only_chosen = False
+        self.whole = False
+        #: What was searched for, and what was found; None while nothing is.
+        self.searched = ""
+        self.found: list[TrafficLine] | None = None
+        #: The newest line that is shown, None: of all; and rows of the traffic below the pane.
+        self.until: int | None = None
+        self.scrolled = 0
+        #: Rows of the help or of an item that are above their page.
+        self.page = 0
+        #: What relay says to the person, one line, and whether it is a failure.
+        self.notice = ""
+        self.failed = False
+
+    # -- rows in
+
+    def apply(self, rows: Iterable[Json]) -> None:
+        """Take in rows of the stream; what a newer broker tells beyond these is passed over."""
+        for row in rows:
+            take = _TAKEN.get(row.get("what", ""))
+            if take is not None:
+                take(self, row)
+
+    def start_with(self, agents: list[Json], items: list[Json], history: list[Json]) -> None:
+        """What there was before the stream; nothing that is known already comes twice."""
+        self.agents.clear()
+        self.items.clear()
+        for row in agents:
+            self._agent({**row, "agent": True}, told=False)
+        for row in items:
+            self._item({"item": row, "open": True})
+        old = [row for row in history if row["id"] not in self._messages]
+        if old:
+            later, self.lines = list(self.lines), deque(maxlen=LINES_MAX)
+            for row in old:
+                self._past(row)
+            for line in later:
+                self._add(line)
+        if not self.chosen and self.agents:
+            self.chosen = self.listed()[0]["name"]
+
+    def _past(self, row: Json) -> None:
+        """A row of ``history``: one delivery of a message."""
+        to = [row["to"]] if row["to"] else []
+        channel = (row.get("attributes") or {}).get("channel")
+        line = self._line_of({**row, "to": to, "at_ms": row["created_ms"], "channel": channel})
+        for name in map(visible, to):
+            line.states[name] = str(row["state"]), visible(row.get("reason") or "")
+            if name == self.me and row["state"] not in FINAL:
+                self.unread[line.id] = line
+
+    def _message(self, row: Json) -> None:
+        if row["id"] in self._messages:
+            return
+        line = self._line_of(row)
+        for name in map(visible, row["to"]):
+            line.states[name] = "queued", ""
+            if name == self.me:
+                self.unread[line.id] = line
+            elif name in self.agents:
+                self.agents[name]["unread"] += 1
+
+    def _line_of(self, row: Json) -> TrafficLine:
+        """The line of a message, a new one or the one that it has."""
+        channel = row.get("channel")
+        to = (channel,) if channel and channel.startswith("#") else tuple(row["to"])
+        known = self._messages.get(row["id"])
+        if known is not None:
+            known.to += tuple(one for one in map(visible, to) if one not in known.to)
+            return known
+        line = TrafficLine(
+            row.get("at_ms") or row.get("created_ms") or 0,
+            "message",
+            row.get("body") or "",
+            sender=row["from"] or "",
+            to=to,
+            id_=row["id"],
+            thread=row.get("thread"),
+            said_by=row.get("from_kind") or "agent",
+        )
+        self._messages[row["id"]] = line
+        self._add(line)
+        return line
+
+    def _delivery(self, row: Json) -> None:
+        line = self._messages.get(row["id"])
+        if line is None:
+            return
+        name, state = visible(row["to"]), str(row["state"])
+        before = line.states.get(name, ("", ""))[0]
+        line.states[name] = state, visible(row.get("reason") or "")
+        if state not in FINAL or before in FINAL:
+            return
+        if name == self.me:
+            self.unread.pop(line.id, None)
+        elif name in self.agents:
+            self.agents[name]["unread"] = max(0, self.agents[name]["unread"] - 1)
+
+    def _agent(self, row: Json, told: bool = True) -> None:
+        name = visible(str(row["name"]))
+        known = name in self.agents
+        if not known and len(self.agents) >= AGENTS_MAX:
+            if row["state"] == "gone":
+                return
+            ended = [one["name"] for one in self.agents.values() if one["state"] == "gone"]
+            for one in ended[:1]:
+                del self.agents[one]
+        reason = visible(row.get("reason") or "")
+        before = row.get("was") or (self.agents[name]["state"] if known else None)
+        self.agents[name] = {**row, "name": name, "reason": reason, "unread": row.get("unread", 0)}
+        said = _told_of(name, row["state"], reason, before)
+        if told and said:
+            self._add(TrafficLine(row.get("at_ms") or 0, "agent", said, sender=name))
+        if told and not self.chosen:
+            self.chosen = name
+
+    def _item(self, row: Json) -> None:
+        item: Json = row["item"]
+        if row["open"]:
+            self.items[item["id"]] = item
+            while len(self.items) > ITEMS_MAX:
+                self.items.popitem(last=False)
+            return
+        known = self.items.pop(item["id"], None)
+        if self.answering == item["id"]:
+            self.answering = ""
+        if known is not None and row.get("answer"):
+            text = f"{row.get('by') or self.me} answered {item['agent']}: {row['answer']}"
+            self._add(TrafficLine(row.get("at_ms") or 0, "note", text, sender=item["agent"]))
+
+    def _connection(self, row: Json) -> None:
+        self.connected = bool(row["up"])
+
+    def _turn(self, row: Json) -> None:
+        usage = row.get("usage") or {}
+        tokens = sum(usage.get(one) or 0 for one in ("input", "output"))
+        took = (row.get("ended_ms") or 0) - (row.get("started_ms") or 0)
+        facts = [age(took)] if took > 0 else []
+        facts += [f"{tokens} tokens"] if tokens else []
+        text = f"turn {row.get('state') or 'ended'}"
+        text += f" ({', '.join(facts)})" if facts else ""
+        text += f": {row['text']}" if row.get("text") else ""
+        self._add(TrafficLine(row.get("at_ms") or 0, "turn", text, sender=row["agent"]))
+
+    def _owed(self, row: Json) -> None:
+        why = {
+            "unanswered": "ended its turn without an answer",
+            "gone": "has gone without an answer",
+        }.get(row.get("why") or "", row.get("why") or "owes an answer")
+        # ``from`` asked, ``to`` owes.
+        text = f"{row['to']} {why} for {row['from']}"
+        line = TrafficLine(row.get("at_ms") or 0, "owed", text, sender=row["to"], to=(row["from"],))
+        self._add(line)
+
+    def _gap(self, row: Json) -> None:
+        lost = row.get("lost", -1)
+        many = f"{lost} events" if lost and lost > 0 else "events"
+        text = f"{many} are missing here (the broker had to drop them, or was started again)"
+        self._add(TrafficLine(row.get("at_ms") or 0, "gap", text))
+
+    def _add(self, line: TrafficLine) -> None:
+        if len(self.lines) == LINES_MAX:
+            oldest = self.lines[0]
+            self._messages.pop(oldest.id, None)
+        self.count += 1
+        line.n = self.count
+        self.lines.append(line)
+
+    # -- what there is to show
+
+    def listed(self, now_ms: int | None = None) -> list[Json]:
+        """The agents in the order in which they are listed: who needs somebody, who is there, who
+        has just gone."""
+        shown = [
+            row
+            for row in self.agents.values()
+            if row["state"] != "gone"
+            or row["name"] == self.chosen
+            or (now_ms is not None and now_ms - (row.get("since_ms") or 0) < GONE_SHOWN_MS)
+        ]
+        asked = {item["agent"] for item in self.items.values()}
+        return sorted(
+            shown or self.agents.values(),
+            key=lambda row: (
+                row["state"] == "gone",
+                not (row["state"] in NEEDY or row["name"] in asked),
+                row["name"].lower(),
+            ),
+        )
+
+    def traffic(self) -> Iterable[TrafficLine]:
+        """The lines that the pane shows, the newest first."""
+        lines = reversed(self.lines if self.found is None else self.found)
+        for line in lines:
+            if self.until is not None and line.n > self.until:
+                continue
+            if self.only_chosen and self.chosen and not line.about(self.chosen):
+                continue
+            yield line
+
+    def newer(self) -> int:
+        """How many lines came since the person scrolled up."""
+        return 0 if self.until is None else self.count - self.until
+
+    def message(self, end_of_id: str) -> TrafficLine | None:
+        """The message with this id, or the newest that ends with it."""
+        if end_of_id in self._messages:
+            return self._messages[end_of_id]
+        ends = (one for one in reversed(self.lines) if one.id.endswith(end_of_id.upper()))
+        return next(ends, None) if end_of_id else None
+
+    def last_to_me(self) -> TrafficLine | None:
+        """The newest message to the person, but for relay's own."""
+        mine = (
+            line
+            for line in reversed(self.lines)
+            if line.kind == "message" and self.me in line.states and line.said_by != "relay"
+        )
+        return next(mine, None)
+
+    def item_of(self, word: str) -> Json | None:
+        """The open item with this id, the end of one, or the oldest of the agent of that name."""
+        if word in self.items:
+            return self.items[word]
+        for item in self.items.values():
+            if visible(item["agent"]).lower() == word.lower():
+                return item
+        ends = [item for id_, item in self.items.items() if len(word) >= 4 and id_.endswith(word)]
+        return ends[0] if len(ends) == 1 else None
+
+    # -- what the person does to the view
+
+    def choose(self, step: int, now_ms: int) -> None:
+        """The next agent of the list, or the one before; at its ends it stays."""
+        names = [row["name"] for row in self.listed(now_ms)]
+        if not names:
+            return
+        at = names.index(self.chosen) + step if self.chosen in names else 0
+        self.chosen = names[max(0, min(at, len(names) - 1))]
+
+    def answer_next(self) -> None:
+        """Answer the oldest item, then the next one, and after the last one none."""
+        ids = list(self.items)
+        at = ids.index(self.answering) + 1 if self.answering in ids else 0
+        self.answering = ids[at] if at < len(ids) else ""
+        self.page = 0
+
+    def scroll(self, rows: int) -> None:
+        """Up by so many rows of what can be scrolled, or down; at its end the traffic is live."""
+        if self.answering or self.beside == "help":
+            self.page = max(0, self.page - rows)
+            return
+        if self.until is None and rows > 0:
+            self.until = self.count
+        self.scrolled = max(0, self.scrolled + rows)
+        if not self.scrolled:
+            self.until = None
+
+    def search(self, words: str, found: list[Json] | None) -> None:
+        """Show what was found for ``words``, rows of ``history``; None: the traffic again."""
+        self.searched = visible(words)
+        self.until, self.scrolled = None, 0
+        if found is None:
+            self.found = None
+            return
+        other = ConsoleState(self.me, self.host)
+        for row in found:
+            other._past(row)
+        self.found = list(other.lines)
+
+    def back(self) -> None:
+        """One step back to the live traffic."""
+        if self.answering:
+            self.answering = ""
+        elif self.found is not None:
+            self.search("", None)
+        elif self.scrolled or self.until is not None:
+            self.until, self.scrolled = None, 0
+        elif self.beside:
+            self.beside = ""
+        else:
+            self.only_chosen = self.whole = False
+        self.say("")
+
+    def say(self, text: str, failed: bool = False) -> None:
+        """Say one line to the person, above the prompt."""
+        self.notice, self.failed = visible(" ".join(text.split())), failed
+
+    def tell(self, error: RelayError) -> None:
+        """Say what went wrong, and what to do next."""
+        self.say(f"{error.message} ({error.hint})" if error.hint else error.message, failed=True)
+
+
+_TAKEN = {
+    "message": ConsoleState._message,
+    "delivery": ConsoleState._delivery,
+    "agent": ConsoleState._agent,
+    "item": ConsoleState._item,
+    "turn": ConsoleState._turn,
+    "obligation": ConsoleState._owed,
+    "gap": ConsoleState._gap,
+    "connection": ConsoleState._connection,
+}
+
+
+def _told_of(name: str, state: str, reason: str, before: str | None) -> str:
+    """What the traffic says of an agent's new state; "" for what the list alone shows."""
+    why = f": {reason}" if reason else ""
+    if state == "gone":
+        return "" if before == "gone" else f"{name} has ended"
+    if before in (None, "gone"):
+        return f"{name} is there"
+    if state in NEEDY and before != state:
+        return f"{name} is {state}{why}"
+    return ""
+
+
+def choices_of(item: Json) -> str:
+    """The choices of an item on one line, as they are answered."""
+    shown = " · ".join(f"{one['key']} {one['label']}" for one in item.get("choices") or [])
+    return visible(shown or "yes · no")
