@@ -32,6 +32,7 @@ VERBS = {
     "peek": ("answer_verbs", "the screen of an agent, as it is now"),
     "agents": ("status", "the agents that are running, and those that have ended"),
     "status": ("status", "the broker and every agent, and what is wrong with them"),
+    "web": ("web_verb", "the agents and their messages as a page in your browser"),
     "broker": ("broker_verbs", "the process behind it all, and what personas have to do"),
     "init": ("init_verb", "write a commented relay.config.py here; --governed: intents"),
     "trust": ("config_verbs", "let a configuration or hook file run with its present content"),

@@ -8,6 +8,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
+    from collections.abc import Iterator
 
 # From sys/un.h on macOS and the BSDs; Python's socket module does not name them.
 _SOL_LOCAL = 0
@@ -76,7 +77,24 @@ def loopback_owners(port: int) -> dict[int, int]:
 
     Empty where the system does not say: only Linux does.
     """
-    owners: dict[int, int] = {}
+    return {client: user for _, client, user, _ in _loopback_clients(port)}
+
+
+def loopback_client(port: int, address: str, client: int) -> tuple[int, int] | None:
+    """(the user id, the socket's inode) of who is connected from ``address``, an IPv4 one, and its
+    port ``client`` to ``port`` of this machine; None where the system does not tell."""
+    packed = bytes(map(int, address.split(".")))
+    wanted = f"{int.from_bytes(packed, sys.byteorder):08X}"
+    for own, number, user, inode in _loopback_clients(port):
+        # One in /proc/net/tcp6 ends with the same digits.
+        if number == client and own.endswith(wanted):
+            return user, inode
+    return None
+
+
+def _loopback_clients(port: int) -> Iterator[tuple[str, int, int, int]]:
+    """(the client's address in hexadecimal, its port, the user id, the socket's inode) of each
+    connection to ``port``."""
     for name in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(name, encoding="ascii") as file:
@@ -84,11 +102,12 @@ def loopback_owners(port: int) -> dict[int, int]:
         except OSError:
             continue
         for line in lines:
-            # sl local_address rem_address st queues timer retransmits uid …; ports in hexadecimal.
+            # sl local_address rem_address st queues timer retransmits uid timeout inode …; ports
+            # in hexadecimal.
             part = line.split()
             if part[3] == _ESTABLISHED and int(part[2].rpartition(":")[2], 16) == port:
-                owners[int(part[1].rpartition(":")[2], 16)] = int(part[7])
-    return owners
+                address, _, client = part[1].rpartition(":")
+                yield address, int(client, 16), int(part[7]), int(part[9])
 
 
 def is_own_peer(connection: _socket.socket) -> bool:

@@ -1,5 +1,5 @@
-"""A server's side of an HTTP/1.1 connection, on h11 and asyncio's streams: for agents' hooks, and
-for webhooks.
+"""A server's side of an HTTP/1.1 connection, on h11 and asyncio's streams: for agents' hooks, for
+webhooks, and for the web page.
 
 ``h11`` is imported when it is used.
 """
@@ -8,10 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from relay.core.descriptors import loopback_owners
 from relay.core.http import PIECE, next_event
+
+if TYPE_CHECKING:
+    import h11
+
+Header = tuple[str, str]
+JSON: tuple[Header, ...] = (("Content-Type", "application/json"),)
 
 #: Of a request that was refused: bytes that are still read, and seconds for that; and to close.
 _DRAINED_MAX, _DRAIN_DEADLINE, _CLOSE_DEADLINE = 16 * 1024 * 1024, 2.0, 1.0
@@ -63,8 +72,13 @@ class ServerConnection:
     @property
     def port(self) -> int:
         """The client's port; 0 where it has none."""
+        return self.client[1]
+
+    @property
+    def client(self) -> tuple[str, int]:
+        """The client's address and port; 0 where it has none."""
         peer = self._writer.get_extra_info("peername")
-        return int(peer[1]) if isinstance(peer, tuple) else 0
+        return (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("", 0)
 
     async def request(self, body_max: int, admit: Callable[[Request], None]) -> Request:
         """The request that has begun, whole. Raises Refused, also for what is no HTTP; ``admit``
@@ -102,17 +116,34 @@ class ServerConnection:
                 return
         await asyncio.get_running_loop().create_future()
 
-    async def answer(self, status: int, body: bytes) -> None:
-        """Send a JSON body and wait until it has gone out. Raises OSError when it never will."""
+    async def answer(self, status: int, body: bytes, headers: Iterable[Header] = JSON) -> None:
+        """Send an answer, JSON unless ``headers`` say otherwise, and wait until it has gone out.
+        Raises OSError when it never will."""
         import h11
 
-        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-        if self._http.their_state is not h11.DONE:
-            headers.append(("Connection", "close"))
-        response = h11.Response(status_code=status, headers=headers)
+        length = ("Content-Length", str(len(body)))
         # In one piece: each would be a system call, and wake the client.
-        parts = (response, h11.Data(data=body), h11.EndOfMessage())
-        self._writer.write(b"".join(self._http.send(part) or b"" for part in parts))
+        parts = (self._head(status, (*headers, length)), h11.Data(data=body), h11.EndOfMessage())
+        await self._write(b"".join(self._http.send(part) or b"" for part in parts))
+
+    async def begin_answer(self, headers: Iterable[Header]) -> None:
+        """Begin an answer whose body follows piece by piece. Raises OSError."""
+        await self._write(self._http.send(self._head(200, headers)) or b"")
+
+    async def continue_answer(self, piece: bytes) -> None:
+        """Send more of the body, and wait until it has gone out. Raises OSError."""
+        import h11
+
+        await self._write(self._http.send(h11.Data(data=piece)) or b"")
+
+    def _head(self, status: int, headers: Iterable[Header]) -> h11.Response:
+        import h11
+
+        more = () if self._http.their_state is h11.DONE else (("Connection", "close"),)
+        return h11.Response(status_code=status, headers=[*headers, *more])
+
+    async def _write(self, data: bytes) -> None:
+        self._writer.write(data)
         await self._writer.drain()
         if self._writer.is_closing():
             raise ConnectionResetError("the client has left")
@@ -144,3 +175,38 @@ class ServerConnection:
         with contextlib.suppress(OSError, TimeoutError, asyncio.CancelledError):
             async with asyncio.timeout(_CLOSE_DEADLINE):
                 await self._writer.wait_closed()
+
+
+class Newcomers:
+    """Connections to a loopback port that have not shown the token, the oldest first.
+
+    The port is open to other users, who could take all places. Of too many the other users' are
+    dropped (on Linux, which says whose a connection is), else the oldest.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._port = 0  # ours
+        self._connections: dict[ServerConnection, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def __contains__(self, connection: ServerConnection) -> bool:
+        return connection in self._connections
+
+    def add(self, connection: ServerConnection, here: object) -> None:
+        """One more has come to ``here``, the address of our socket; makes room for it."""
+        self._port = int(here[1]) if isinstance(here, tuple) else 0
+        if len(self._connections) >= self._most:
+            owners = loopback_owners(self._port)
+            me = os.getuid()
+            strangers = [one for one in self._connections if owners.get(one.port, me) != me]
+            for one in strangers or [next(iter(self._connections))]:
+                del self._connections[one]
+                one.abort()
+        self._connections[connection] = None
+
+    def remove(self, connection: ServerConnection) -> None:
+        """It has shown the token, or is gone."""
+        self._connections.pop(connection, None)

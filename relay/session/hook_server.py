@@ -7,8 +7,7 @@ under ``event["relay"]``, by their names without that (``{"messaging-socket": "/
 Bounded everywhere: connections, the size of a body, the time that a request may take. A handler may
 take long, where the client waits for a gate: such connections are counted apart, so that they keep
 no report out, and a client that goes away ends what was asked for it. So are those that have not
-shown the token: a loopback port is open to other users, who could take all places. Of too many the
-other users' are dropped (on Linux, which says whose a connection is), else the oldest.
+shown the token (Newcomers).
 """
 
 from __future__ import annotations
@@ -17,14 +16,12 @@ import asyncio
 import contextlib
 import hmac
 import json
-import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from relay.core.descriptors import loopback_owners
-from relay.core.http_server import Refused, Request, ServerConnection
+from relay.core.http_server import Newcomers, Refused, Request, ServerConnection
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -88,9 +85,7 @@ class HookServer:
         self._idle_deadline = idle_deadline
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unproven_max = unproven_max
-        #: Those that have not shown the token, the oldest first, with the server's port or 0.
-        self._unproven: dict[ServerConnection, int] = {}
+        self._unproven = Newcomers(unproven_max)
         self.waiting = 0  # clients that wait for their handler now
 
     async def serve(self, listener: socket.socket) -> None:
@@ -116,9 +111,7 @@ class HookServer:
         assert task is not None
         self._tasks.add(task)
         connection = ServerConnection(reader, writer)
-        self._make_room()
-        here = writer.get_extra_info("sockname")
-        self._unproven[connection] = int(here[1]) if isinstance(here, tuple) else 0
+        self._unproven.add(connection, writer.get_extra_info("sockname"))
         try:
             with contextlib.suppress(OSError, TimeoutError):
                 while await connection.wait_for_request(self._idle_deadline):
@@ -127,20 +120,8 @@ class HookServer:
                         break
         finally:
             self._tasks.discard(task)
-            self._unproven.pop(connection, None)
+            self._unproven.remove(connection)
             await connection.close()
-
-    def _make_room(self) -> None:
-        """Of too many that have not shown the token drop other users', or else the oldest."""
-        if len(self._unproven) < self._unproven_max:
-            return
-        oldest, port = next(iter(self._unproven.items()))
-        owners = loopback_owners(port)
-        me = os.getuid()
-        strangers = [one for one in self._unproven if owners.get(one.port, me) != me]
-        for one in strangers or [oldest]:
-            del self._unproven[one]
-            one.abort()
 
     async def _serve_request(self, connection: ServerConnection) -> None:
         answer: dict[str, Any] = {}
@@ -170,7 +151,7 @@ class HookServer:
         if connection in self._unproven:
             if len(self._tasks) - len(self._unproven) - self.waiting >= self._connections_max:
                 raise Refused(503, "too many connections")
-            del self._unproven[connection]
+            self._unproven.remove(connection)
 
     def _event(self, request: Request) -> dict[str, Any]:
         if request.method != b"POST":

@@ -1,0 +1,124 @@
+"""A guard says whether an HTTP request on a loopback port comes from the person's own client.
+
+Four things could be behind such a request that are not: a page of another origin in the person's
+browser, a name of somebody else's that was rebound to 127.0.0.1, another user of the machine, and
+an agent, which runs as the same user and may have read the key from a file of the browser's.
+
+``check_origin`` keeps the first two out: the host is a loopback address as a literal, which no DNS
+answer can change, and the page that asks is this server's own. The key is a header that no other
+page can send. It is never a cookie: browsers send those to every port of 127.0.0.1, so also to what
+an agent serves there.
+
+``client_of`` keeps the last two out, where the kernel says who holds the client's end of the
+connection (Linux). Elsewhere whoever shows the key is believed.
+
+A file of its own because every server of relay's for people needs it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from enum import Enum
+
+from relay.core.descriptors import loopback_client
+from relay.core.http_server import Refused
+from relay.core.processes import MARKS, ancestry
+
+#: Names of this machine that no DNS server is asked about. ``ssh -L`` brings ports of its own.
+_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+#: What a browser says of a request that no other site has caused.
+_SITES = frozenset({b"", b"same-origin", b"none"})
+#: A process may hand its socket to a child and end while we look: we look that often.
+_LOOKS = 3
+
+
+class ClientKind(Enum):
+    """Who holds the other end of a connection."""
+
+    PERSON = "the person's"
+    AGENT = "an agent's"
+    STRANGER = "another user's"
+    UNKNOWN = "unknown"  # it has gone, or hides what it has open
+
+
+def check_origin(headers: Mapping[bytes, bytes]) -> None:
+    """Raises Refused unless a request with these ``headers`` can only be this server's own page's,
+    or no browser's."""
+    host = headers.get(b"host", b"").decode("latin-1").lower()
+    name, _, port = host.rpartition(":") if host[-1:].isdigit() and ":" in host else (host, "", "")
+    if name not in _HOSTS or not (port or "80").isdigit():
+        raise Refused(403, "this server is for 127.0.0.1 and localhost only")
+    origin = headers.get(b"origin")
+    if origin is not None and origin.decode("latin-1").lower() != f"http://{host}":
+        raise Refused(403, "another page has asked for that")
+    if headers.get(b"sec-fetch-site", b"") not in _SITES:
+        raise Refused(403, "another site has asked for that")
+
+
+def client_of(port: int, address: str, client: int) -> ClientKind:
+    """Who is connected from ``address`` and its port ``client`` to our ``port`` of 127.0.0.1.
+    Looks through the processes, which takes some milliseconds."""
+    if not MARKS:
+        return ClientKind.PERSON  # who has shown the key; nobody can tell more
+    found = loopback_client(port, address, client)
+    if found is None:
+        return ClientKind.UNKNOWN
+    user, inode = found
+    if user not in (os.geteuid(), 0):
+        return ClientKind.STRANGER
+    link = f"socket:[{inode}]"
+    hidden = False
+    for _ in range(_LOOKS):
+        holders, secretive = _holders(link, user)
+        if any(_is_agents(pid) for pid in holders):
+            return ClientKind.AGENT
+        if holders:
+            return ClientKind.PERSON
+        hidden = hidden or any(_is_agents(pid) for pid in secretive)
+    # Nobody who lets us look: sshd for one. An agent's process that hides is not believed.
+    return ClientKind.UNKNOWN if hidden else ClientKind.PERSON
+
+
+def _holders(link: str, user: int) -> tuple[list[int], list[int]]:
+    """(the processes that have ``link`` open, those of ``user`` that let nobody look)."""
+    holders, secretive = [], []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        folder = f"/proc/{name}/fd"
+        try:
+            if any(_target(f"{folder}/{fd}") == link for fd in os.listdir(folder)):
+                holders.append(int(name))
+        except PermissionError:
+            if _user(name) == user:
+                secretive.append(int(name))
+        except OSError:
+            continue  # it has ended
+    return holders, secretive
+
+
+def _target(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except FileNotFoundError:
+        return ""  # closed meanwhile
+
+
+def _user(pid: str) -> int:
+    """The user whose process ``pid`` is, -1 for none. Not who owns its folder: of a process that
+    hides that is root."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith("Uid:"):
+                    return int(line.split()[2])
+    except OSError:
+        return -1
+    return -1
+
+
+def _is_agents(pid: int) -> bool:
+    """Whether ``pid`` is below a wrapped run, or it can no more be told."""
+    line = ancestry(pid)
+    return not line or any(process.is_marked for process in line)

@@ -1,0 +1,161 @@
+"""The web page in a real browser: with real agents, and with hostile text in every field."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.wrapped import ECHO, RELAY, SAY, python, say, wait_registered, wrapped
+from tests.ui.page_source import FakeSource, served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+#: So that it starts nothing else and asks nobody.
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+)
+#: Would run a script, close what it stands in, hide text or turn it, where it is taken as markup.
+EVIL = (
+    "</script><img src=x onerror=hit()>\u202e\x1b[2J\u200b"
+    "<svg onload=hit()>'\"${hit()}javascript:hit()"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        if os.environ.get("CI"):
+            pytest.fail("CI must have Chromium")
+        pytest.skip("Chromium is not installed")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(browser: Browser, link: str, width: int, height: int = 800) -> Iterator[Page]:
+    """The page, of which each error and each script that it should not run fails the test."""
+    context = browser.new_context(viewport={"width": width, "height": height})
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("dialog", lambda dialog: wrong.append(dialog.message))
+    page.on(
+        "request",
+        lambda asked: None if asked.url.startswith(link[:20]) else wrong.append(asked.url),
+    )
+    page.expose_function("hit", lambda: wrong.append("a script of somebody else's ran"))
+    page.goto(link)
+    yield page
+    context.close()
+    assert wrong == []
+
+
+def shoot(page: Page, name: str) -> None:
+    """Keep a picture for people to look at where ``RELAY_TEST_PICTURES`` names a folder."""
+    if folder := os.environ.get("RELAY_TEST_PICTURES"):
+        page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def test_the_page_shows_what_agents_do(browser: Browser) -> None:
+    with subprocess.Popen([*RELAY, "web"], stdout=subprocess.PIPE, text=True) as web:
+        assert web.stdout is not None
+        link = web.stdout.readline().strip()
+        try:
+            with (
+                wrapped(python(ECHO), name="Bob"),
+                wrapped(python(SAY), name="Alice") as alice,
+                opened(browser, link, 1200) as page,
+            ):
+                wait_registered("Alice", "Bob")
+                page.wait_for_selector("[data-agent=Bob]")
+                assert "#" not in page.url  # the code is gone from the address
+                alice.type(say("@relay:Bob hello there\n"))
+                page.wait_for_selector(".message:has-text('hello there') >> text=seen")
+                page.click(".message:has-text('hello there')")
+                path = page.wait_for_selector("ol.path:has-text('the agent has it')")
+                assert path is not None
+                words = " ".join(path.inner_text().split())
+                assert words.index("Alice said it") < words.index("Bob delivering")
+                shoot(page, "message")
+                page.click("[data-agent=Bob]")
+                page.wait_for_selector(".screen:has-text('GOT Relay message')")
+                shoot(page, "agent")
+                page.click("text=Charts")
+                page.wait_for_selector("figure:has-text('Messages: 1')")
+                page.reload()  # its key is still good
+                page.fill("#search", "HELLO")
+                page.wait_for_selector("text=Messages with “HELLO”")
+                page.wait_for_selector(".message:has-text('hello there')")
+        finally:
+            web.terminate()
+
+
+def hostile_rows(now_ms: int) -> dict[str, Any]:
+    agent = {"name": EVIL, "state": EVIL, "reason": EVIL, "kind": EVIL, "cwd": EVIL, "unread": 1}
+    item = {"agent": EVIL, "what": EVIL, "since_ms": now_ms, "until_ms": now_ms, "chosen": 0}
+    choices = [{"key": "1", "label": EVIL}, {"key": "2", "label": "No"}]
+    message = {"id": "M1", "seq": 1, "from": EVIL, "from_kind": EVIL, "to": EVIL, "body": EVIL}
+    return {
+        "agents": [agent | {"since_ms": now_ms, "command": EVIL, "roles": [EVIL]}],
+        "items": [item | {"id": "I1", "kind": "approval", "choices": choices}],
+        "messages": [message | {"created_ms": now_ms, "state": EVIL, "channel": EVIL}],
+        "more": False,
+        "me": EVIL,
+    }
+
+
+def test_hostile_text_stays_text_and_the_person_answers(browser: Browser) -> None:
+    source = FakeSource(hostile_rows(1_700_000_000_000))
+    shown = {"id": "M1", "from": EVIL, "body": EVIL, "created_ms": 1, "from_kind": EVIL}
+    step = {"at_ms": 1, "what": "hook", "who": EVIL, "state": EVIL, "text": EVIL}
+    style = {"fg": EVIL, "bg": "#ff0000", "bold": EVIL}
+    source.answers = {
+        "message": {"message": {**shown, "deliveries": [{"to": EVIL}]}, "steps": [step]},
+        "screen": {"cols": 80, "rows": 2, "lines": [EVIL], "spans": [[[EVIL, style]]]},
+        "figures": {
+            **{"since_ms": 0, "now_ms": 3_600_000, "bucket_ms": 60_000},
+            **{"sent": [[EVIL, 1, 1]], "states": {EVIL: 1}},
+            "latency": {EVIL: {"number": 1, "median_ms": 1, "p95_ms": 2}},
+        },
+        "answer": {"choice": {"key": "2", "label": "No"}, "by": EVIL},
+    }
+    with served(source) as server, opened(browser, server.link, 390, 844) as page:
+        page.wait_for_selector(".message", state="attached")
+        page.click("nav >> text=Waiting")
+        shoot(page, "phone-waiting")
+        said = page.inner_text(".item .said")
+        assert "onerror=hit()" in said and "\\u202e^[[2J" in said
+        # What has just appeared takes no click; then one answers this very item.
+        assert page.is_disabled(".choices button >> nth=1")
+        page.fill(".item input", "because")
+        page.click(".choices button >> nth=1")
+        page.wait_for_selector("text=Answered: No")
+        assert ("answer", {"id": "I1", "choice": "2", "note": "because"}) in source.asked
+        page.click("nav >> text=Messages")
+        page.click(".message")
+        page.wait_for_selector("ol.path li")
+        page.go_back()
+        page.click("nav >> text=Agents")
+        page.click(".agent")
+        page.wait_for_selector(".screen pre div")
+        shoot(page, "phone-screen")
+        page.go_back()
+        page.click("nav >> text=Charts")
+        page.wait_for_selector("figure")
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 390  # nothing hangs out of a phone
+        source.tell({"what": "item", "item": {"id": "I1"}, "open": False})
+        page.wait_for_selector("text=Nothing waits for you", state="attached")
