@@ -42,6 +42,37 @@ hooks = {
 }
 '''
 
+#: ``relay.yaml``, for ``relay init --team``.
+TEAM_TEMPLATE = """\
+# The team of this project. `relay up` starts all of it, `relay down` ends it; both may name some.
+# It names commands, so relay asks you before it uses this file for the first time, and after
+# every change.
+
+agents:
+  Alice:
+    command: claude
+    # What she is for: messages to @relay:builder reach her too.
+    role: builder
+    # What she is asked to do, as a message from you, once she has started.
+    task: |
+      Build what README.md asks for. When something can be looked at, tell @relay:Bob.
+    # Channels: what is said to @relay:#build reaches all who have joined it. (Leave out the #.)
+    channels: [build]
+    # A git worktree of her own, on the branch relay/Alice, so that nobody is in her way. It begins
+    # where you are now. `relay down` asks whether to merge it, keep it or discard it. The name of a
+    # branch may stand here instead of true.
+    worktree: true
+
+  Bob:
+    command: codex
+    role: [reviewer, tester]
+    channels: [build]
+    worktree: true
+
+  # More agents: a command (a text, or a list of its words) is all that one needs.
+  # Carol: {command: bash, cwd: docs}
+"""
+
 #: ``.orchestration/active_intents.yaml``, for ``relay init --governed``.
 INTENTS_TEMPLATE = """\
 # What is to be done in this project, and in which files. As long as this folder is here, no agent

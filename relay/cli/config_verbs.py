@@ -25,6 +25,7 @@ from relay.config.load import (
     mistakes_of,
 )
 from relay.config.manifest import Manifest, read_manifest, write_manifest
+from relay.config.team import examine_team, is_team_file, team_of
 from relay.config.trust import (
     CONFIG_NAME,
     GONE,
@@ -96,11 +97,11 @@ def run_trust(args: Options) -> int:
     if args.revoke:
         return _revoke(home, args)
     file = _file(args.path)
-    hooks = is_hook_file(file.path, file.data)
+    hooks = is_team_file(file.path) or is_hook_file(file.path, file.data)
     runs: list[str] = []
     warnings: list[str] = []
     if hooks:
-        runs, found, programs = examine_hook_file(file)
+        runs, found, programs = _runs(file)
     else:
         compile_config(file)
         found, programs = None, {}
@@ -112,11 +113,8 @@ def run_trust(args: Options) -> int:
                 raise _refused(file, seen.mistakes, "so it is not trusted")
             found, programs, warnings = seen.manifest, seen.programs, seen.warnings
         assert found is not None
-        pinned_programs.keep(home, file.path, programs)
-        search = pinned_programs.search_path(file.path, project_root(os.getcwd()))
         warnings += set_aside_notice(home)
-        trust(home, file.path, file.sha256, programs, search, own_place())
-        write_manifest(home, file.sha256, found)
+        _pin(home, file, found, programs)
         if found.channel_adapters and file.path == user_config():
             connect(home).close()  # a broker keeps them connected
     entry = trusted_entry(home, file.path)
@@ -160,6 +158,27 @@ def run_trust(args: Options) -> int:
     if args.show and not trusted:
         _say(f"To let it run: relay trust {shlex.quote(file.path)}")
     return 0
+
+
+def trust_file(home: Home, file: ConfigFile) -> None:
+    """Trust a file of hooks or of a team as it is. Raises ConfigError, RelayError."""
+    _, found, programs = _runs(file)
+    _pin(home, file, found, programs)
+
+
+def _runs(file: ConfigFile) -> tuple[list[str], Manifest, dict[str, str]]:
+    """What a file that is no Python would run, a line each, and the programs that it names."""
+    if not is_team_file(file.path):
+        return examine_hook_file(file)
+    runs, programs = examine_team(file)
+    return runs, Manifest(patterns=[], hooks=[], events=[]), programs
+
+
+def _pin(home: Home, file: ConfigFile, found: Manifest, programs: dict[str, str]) -> None:
+    pinned_programs.keep(home, file.path, programs)
+    search = pinned_programs.search_path(file.path, project_root(os.getcwd()))
+    trust(home, file.path, file.sha256, programs, search, own_place())
+    write_manifest(home, file.sha256, found)
 
 
 def _kept(home: Home, file: ConfigFile, trusted: bool) -> Manifest:
@@ -207,6 +226,8 @@ def run_check(args: Options) -> int:
     """Exit 0 when the file can be used, 2 (ConfigError) when not."""
     home = Home.from_env()
     file = _file(args.path)
+    if is_team_file(file.path):
+        return _check_team(home, file, args)
     executed = is_trusted(home, file.path, file.sha256)
     patterns, hooks = list[str](), list[str]()
     if executed:
@@ -239,6 +260,19 @@ def run_check(args: Options) -> int:
         _say(f"! {warning}")
     if not executed:
         _say(f"To let it run: relay trust {shlex.quote(file.path)}")
+    return 0
+
+
+def _check_team(home: Home, file: ConfigFile, args: Options) -> int:
+    agents = len(team_of(file).agents)
+    trusted = is_trusted(home, file.path, file.sha256)
+    if args.json:
+        record = {"path": file.path, "sha256": file.sha256, "ok": True, "agents": agents}
+        output.as_json({**record, "trusted": trusted})
+    else:
+        output.data(f"{clean(file.path)}: no mistake found (agents: {agents})")
+        if not trusted:
+            _say(f"To let it run: relay trust {shlex.quote(file.path)}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The verb ``init``: a configuration to begin with, or with ``--governed`` a file of intents."""
+"""The verb ``init``: a configuration to begin with, a file of intents, or a team."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 from contextlib import suppress
 
 from relay.cli import output
-from relay.cli.config_template import INTENTS_TEMPLATE, TEMPLATE
+from relay.cli.config_template import INTENTS_TEMPLATE, TEAM_TEMPLATE, TEMPLATE
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
+from relay.config.team import TEAM_FILE
 from relay.config.trust import CONFIG_NAME, project_root
 from relay.core.errors import RelayError, UsageError
 from relay.core.files import write_atomically
@@ -26,33 +27,44 @@ def add(verbs: Parser) -> None:
         action="store_true",
         help="let agents write in this project only what intents allow, in files of yours",
     )
+    init.add_argument("--team", action="store_true", help="write a commented relay.yaml")
     init.add_argument("--json", action="store_true", help="print JSON")
     init.set_defaults(run=run_init)
 
 
 def run_init(args: Options) -> int:
     """Create the file; an existing one is only replaced with --force."""
+    if args.governed and args.team:
+        raise UsageError("--governed and --team write different files", hint="give one of them")
     if args.governed:
         if args.force:
             raise UsageError("--governed replaces nothing", hint="leave --force out")
         return _init_governed(args)
-    path = os.path.join(os.getcwd(), CONFIG_NAME)
+    name, text = (TEAM_FILE, TEAM_TEMPLATE) if args.team else (CONFIG_NAME, TEMPLATE)
+    path = os.path.join(os.getcwd(), name)
     try:
         if args.force:
-            write_atomically(path, TEMPLATE, mode=0o644)
+            write_atomically(path, text, mode=0o644)
         else:
-            _write_new(path, TEMPLATE)
+            _write_new(path, text)
     except FileExistsError:
+        again = "relay init --team --force" if args.team else "relay init --force"
         raise RelayError(
-            f"{path} is already there", hint="edit it, or replace it with: relay init --force"
+            f"{path} is already there", hint=f"edit it, or replace it with: {again}"
         ) from None
     except OSError as error:
         raise RelayError(
             f"cannot write {path}: {error.strerror}", hint="check the folder's permissions"
         ) from None
     next_steps = ["relay trust", "relay wrap --name Alice -- claude"]
+    if args.team:
+        next_steps = [f"relay trust {TEAM_FILE}", "relay up"]
     if args.json:
         output.as_json({"path": path, "next": next_steps})
+    elif args.team:
+        output.data(path)
+        output.note("Edit it: who is in your team, and what each is to do. Then start all of them:")
+        output.note("  relay up")
     else:
         output.data(path)
         output.note(f"Edit it. It runs only once you have said so: {next_steps[0]}")

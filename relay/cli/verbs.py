@@ -34,6 +34,8 @@ VERBS = {
     "status": ("status", "the broker and every agent, and what is wrong with them"),
     "web": ("web_verb", "the agents and their messages as a page in your browser"),
     "broker": ("broker_verbs", "the process behind it all, and what personas have to do"),
+    "up": ("team_verbs", "start the agents that relay.yaml names"),
+    "down": ("team_verbs", "end them; you are asked what becomes of their worktrees"),
     "init": ("init_verb", "write a commented relay.config.py here; --governed: intents"),
     "trust": ("config_verbs", "let a configuration or hook file run with its present content"),
     "config": ("config_verbs", "show or check the configuration"),
