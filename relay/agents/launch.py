@@ -19,7 +19,7 @@ class Run:
 
     __slots__ = (
         *("name", "run_id", "token", "port", "socket", "folder", "primer", "namespaces", "hooks"),
-        *("terminal", "profiles", "gate_only", "without"),
+        *("terminal", "profiles", "gate_only", "without", "mcp"),
     )
 
     def __init__(
@@ -38,6 +38,7 @@ class Run:
         profiles: str = "",
         gate_only: bool = False,
         without: tuple[str, ...] = (),
+        mcp: bool = False,
     ) -> None:
         self.name = name
         self.run_id = run_id
@@ -65,6 +66,8 @@ class Run:
         self.gate_only = gate_only
         #: Tools that no gate is asked about, and that the agent is started without.
         self.without = without
+        #: The agent gets relay's tools (``relay mcp``), where it takes servers for one run.
+        self.mcp = mcp
 
 
 class Launch:
@@ -142,6 +145,22 @@ def planned_hooks(run: Run, no_tools: str = "", no_turns: str = "") -> dict[str,
 def context_file(run: Run) -> str:
     """The file that an agent's hook before each prompt prints (relay.agents.context_door)."""
     return os.path.join(run.folder, "context.json")
+
+
+#: What relay's MCP server is called: its tools are ``mcp__relay__send`` and so on.
+MCP = "relay"
+#: What it needs of the run's environment, for agents that hand on only what is named.
+MCP_VARIABLES = ("RELAY_HOME", "RELAY_RUN", "RELAY_TOKEN", "RELAY_AGENT", "RELAY_CONFIG")
+#: Seconds that an agent lets it start (it imports for one or two) and lets a call of it last:
+#: longer than ``ask`` ever waits.
+MCP_START, MCP_CALL = 60, 660
+
+
+def mcp_command() -> list[str]:
+    """What starts relay's MCP server."""
+    import sys
+
+    return [sys.executable, "-P", "-m", "relay", "mcp"]
 
 
 def takes_primer(argv: list[str], profiles: str) -> bool:

@@ -48,6 +48,7 @@ class Relay:
         llm: Mapping[str, object] | None = None,
         automations: Mapping[str, object] | None = None,
         may: Mapping[str, object] | None = None,
+        mcp: bool = False,
     ) -> None:
         self.name = name
         self.registry = Registry()
@@ -66,6 +67,7 @@ class Relay:
             ("llm", llm, None),
             ("automations", automations, None),
             ("may", may, None),
+            ("mcp", mcp, False),
         ):
             if value != default:
                 try:
@@ -310,7 +312,7 @@ class Relay:
         # What is in its hook files is read once the agent has started.
         maybe = bool(self.settings.hook_files)
         hooks = [event.value for event in HookEventName if maybe or self.registry.hooks(event)]
-        return Known(examples(patterns), tuple(hooks))
+        return Known(examples(patterns), tuple(hooks), mcp=self.settings.mcp)
 
     def loaded(self) -> LoadedConfig:
         """These handlers and settings, as a session takes them."""

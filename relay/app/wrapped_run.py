@@ -39,7 +39,7 @@ class Choices:
 
     __slots__ = (
         *("command", "name", "task", "config", "primer", "record", "record_input", "overwrite"),
-        *("title", "takes"),
+        *("title", "takes", "mcp"),
         *("session_factory", "known", "exclusive", "ungoverned"),
     )
 
@@ -56,6 +56,7 @@ class Choices:
         overwrite: bool = False,
         title: bool = False,
         takes: str | None = None,
+        mcp: bool = False,
         session_factory: Callable[[], LoadedConfig] | None = None,
         known: Known | None = None,
         exclusive: bool = False,
@@ -71,6 +72,7 @@ class Choices:
         self.overwrite = overwrite
         self.title = title
         self.takes = takes
+        self.mcp = mcp
         self.session_factory = session_factory
         self.known = known
         self.exclusive = exclusive
@@ -197,6 +199,7 @@ def _introduction(
         terminal=os.isatty(0) and os.isatty(1),
         profiles=home.profiles,
         without=known.without,
+        mcp=known.mcp or choices.mcp,
     )
     return listeners, about
 

@@ -349,6 +349,7 @@ def _record(
         "memory": settings.memory.shown(),
         "shell_output": settings.shell_output,
         "merge": settings.merge,
+        "mcp": settings.mcp,
         "task": settings.task,
     }
     return {

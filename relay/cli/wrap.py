@@ -35,6 +35,8 @@ Options:
   --title         show the name as the window's title until COMMAND sets one
   --type HOW      how messages are typed: "line" (one line and Enter, whenever
                   COMMAND rests) or "paste"; default: as its terminal shows
+  --mcp           give the agent relay's tools as an MCP server for this run, if
+                  it takes one (Claude Code, Codex, opencode); see relay mcp
   --no-primer     do not tell the agent how to talk to others
   --ungoverned    in a governed project: let it write without an intent, which
                   is written to the trace
@@ -103,6 +105,7 @@ def wrap(options: Options) -> int:
         overwrite=options.overwrite,
         title=options.title,
         takes=options.type,
+        mcp=options.mcp,
         exclusive=True,
         ungoverned=options.ungoverned,
     )
@@ -113,7 +116,14 @@ def _declared() -> Parser:
     parser = Parser("relay wrap", stops=True)
     for name in ("--name", "--task", "--config", "--record", "--type"):
         parser.add_argument(name)
-    for name in ("--no-primer", "--record-input", "--overwrite", "--title", "--ungoverned"):
+    for name in (
+        "--no-primer",
+        "--record-input",
+        "--overwrite",
+        "--title",
+        "--ungoverned",
+        "--mcp",
+    ):
         parser.add_argument(name, action="store_true")
     parser.add_argument("command", nargs="*")
     parser.set_defaults(run=wrap)

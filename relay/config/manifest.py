@@ -45,6 +45,7 @@ class Manifest:
     __slots__ = (
         *("patterns", "hooks", "events", "store", "memory", "problem", "hook_files"),
         *("routes", "merge", "channel_adapters", "personas", "llm", "automations", "may"),
+        *("mcp",),
     )
 
     def __init__(
@@ -64,6 +65,7 @@ class Manifest:
         llm: dict[str, Any] | None = None,
         automations: dict[str, Any] | None = None,
         may: dict[str, list[str]] | None = None,
+        mcp: bool | None = None,
     ) -> None:
         #: ``namespace:target`` of each pattern.
         self.patterns = patterns
@@ -93,6 +95,8 @@ class Manifest:
         self.automations = automations
         #: What agents may do, by globs of their names.
         self.may = may or {}
+        #: Whether agents get relay's tools as an MCP server; None: nothing is said of it.
+        self.mcp = mcp
 
     @property
     def more(self) -> dict[str, list[str]]:
@@ -121,13 +125,14 @@ def _server(llm: dict[str, Any]) -> tuple[str, ...]:
 class Known:
     """What is known of a configuration before it runs."""
 
-    __slots__ = ("namespaces", "hooks", "without")
+    __slots__ = ("namespaces", "hooks", "without", "mcp")
 
     def __init__(
         self,
         namespaces: tuple[str, ...] = OWN,
         hooks: tuple[str, ...] = (),
         without: tuple[str, ...] = (),
+        mcp: bool = False,
     ) -> None:
         #: relay's own, and an example of each further one: ``deploy:staging``, or only ``who``.
         self.namespaces = namespaces
@@ -135,6 +140,8 @@ class Known:
         self.hooks = hooks
         #: What the agent is started without (relay.agents.launch.Run).
         self.without = without
+        #: The agent gets relay's tools as an MCP server.
+        self.mcp = mcp
 
 
 def known(home: Home, cwd: str, explicit: str | None = None) -> Known:
@@ -149,6 +156,7 @@ def known(home: Home, cwd: str, explicit: str | None = None) -> Known:
         return Known()
     patterns: list[str] = []
     events: list[str] = []
+    mcp: bool | None = None
     for one in reversed(files):  # the nearest counts first
         if one.entry is None:
             continue
@@ -158,11 +166,13 @@ def known(home: Home, cwd: str, explicit: str | None = None) -> Known:
             events += found.events if found is not None else every_event()
             if found is not None and (found.routes or found.personas):
                 events.append(_GUARD)  # a turn of the agent's may have limits
+            if found is not None and mcp is None:
+                mcp = found.mcp
             if found is not None and _routes_tool_calls(found):
                 events.append(_TOLD)
         elif found is None or _GUARD in found.events:
             events.append(_GUARD)
-    return Known(examples(patterns), tuple(dict.fromkeys(events)))
+    return Known(examples(patterns), tuple(dict.fromkeys(events)), mcp=mcp is True)
 
 
 def notices(home: Home, cwd: str, explicit: str | None = None) -> list[str]:
@@ -245,6 +255,7 @@ def read_manifest(home: Home, sha256: str) -> Manifest | None:
         manifest.may,
     )
     good = good and all(one is None or type(one) is dict for one in tables)
+    good = good and manifest.mcp in (None, True, False)
     return manifest if good and isinstance(manifest.problem, str) else None
 
 

@@ -48,12 +48,13 @@ KEYS = {
     "llm": "the language model that automations ask; see docs/automations.md",
     "automations": "whether agents may register some, and how many run at once: your own file's",
     "may": "what agents may do beyond messages, by their names; see docs/security.md",
+    "mcp": "whether agents get relay's tools as an MCP server; see docs/mcp.md",
     "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
 }
 #: The fields of Settings that have another name than their key.
 _FIELDS = {"timeout": "handler_timeout"}
 #: Those that do something also where nothing is registered.
-DO_ALONE = frozenset({"hook_files", "memory", "personas", "llm", "automations", "may"})
+DO_ALONE = frozenset({"hook_files", "memory", "personas", "llm", "automations", "may", "mcp"})
 #: The keys of ``automations``, with what counts where nothing is said, and workers at most.
 AUTOMATION_KEYS = {"agents": True, "workers": 4}
 WORKERS_MAX = 16
@@ -87,6 +88,7 @@ class Settings:
     automations: dict[str, Any] = field(default_factory=lambda: dict(AUTOMATION_KEYS))
     #: Rights by the globs of names that have them.
     may: Mapping[str, list[str]] = field(default_factory=dict)
+    mcp: bool = False
     #: The names of the settings that the file or the program set.
     given: frozenset[str] = frozenset()
 
@@ -119,6 +121,10 @@ def with_setting(settings: Settings, key: str, value: object) -> Settings:
         return replace(settings, automations=_automations(value), given=given)
     if key == "may":
         return replace(settings, may=_may(value), given=given)
+    if key == "mcp":
+        if not isinstance(value, bool):
+            raise ConfigError(f"mcp must be True or False, not {value!r}")
+        return replace(settings, mcp=value, given=given)
     if value is not None and not isinstance(value, str):
         raise ConfigError(f"{key} must be a string, not {value!r}")
     return replace(settings, task=value, given=given)

@@ -34,7 +34,10 @@ def with_governance(known: Known) -> Known:
     own, *others = known.namespaces
     namespaces = dict.fromkeys((own, NAMESPACE, *others))
     return Known(
-        tuple(namespaces), tuple(dict.fromkeys((*known.hooks, *TOOL_EVENTS))), (SKILL_SHELL,)
+        tuple(namespaces),
+        tuple(dict.fromkeys((*known.hooks, *TOOL_EVENTS))),
+        (SKILL_SHELL,),
+        known.mcp,
     )
 
 

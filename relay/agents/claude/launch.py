@@ -16,10 +16,12 @@ from relay.agents.hook_scripts import giver, reporter
 from relay.agents.installed import version_of, word_set
 from relay.agents.launch import (
     GATE_TIMEOUT,
+    MCP,
     SKILL_SHELL,
     Launch,
     Run,
     context_file,
+    mcp_command,
     planned_hooks,
 )
 from relay.agents.primer import primer
@@ -107,6 +109,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             ours = hooks(run, told="headless" not in data)
             if SKILL_SHELL in run.without:
                 theirs[_NO_SKILL_SHELL] = True
+            served = _server(run, data, theirs)
             settings = json.dumps(_merged(theirs, ours), separators=(",", ":"))
             if len(settings) > ARGUMENT_MAX:
                 raise ValueError("they are too long for a command line")
@@ -117,7 +120,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             if "headless" not in data:
                 data["context"] = {"file": context_file(run), "event": PROMPTED}
             more = {_SCRIPT: _REPORT} if "PreCompress" in run.hooks else {}
-            return Launch([argv[0], "--settings", settings, *arguments], more, "claude", data)
+            added = ["--settings", settings, *served]
+            return Launch([argv[0], *added, *arguments], more, "claude", data)
     data |= {"hooks": False, **planned_hooks(run, reason, reason)}
     data["degraded"] = f"{reason}; what Claude says is read from its transcript"
     return Launch(list(argv), {}, "claude", data)
@@ -178,6 +182,23 @@ def _tell(text: str) -> dict[str, Any]:
     output = {"hookEventName": "SessionStart", "additionalContext": text}
     quoted = json.dumps({"hookSpecificOutput": output}).replace("'", "'\\''")
     return {"type": "command", "command": f"printf '%s' '{quoted}'", "timeout": REPORT_TIMEOUT}
+
+
+def _server(run: Run, data: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """The flag that brings relay's tools in; ``theirs`` allows them: by a line of its answer the
+    agent can do the same without a question."""
+    if not run.mcp or "headless" in data:
+        return []
+    command, *arguments = mcp_command()
+    permissions = theirs.get("permissions") or {}
+    if not isinstance(permissions, dict):
+        raise ValueError("their permissions are no JSON object")
+    allowed = [*(permissions.get("allow") or []), f"mcp__{MCP}"]
+    theirs["permissions"] = {**permissions, "allow": allowed}
+    data["mcp"] = True
+    server = {"type": "stdio", "command": command, "args": arguments}
+    # In one word: the option takes all words that follow it.
+    return [f"--mcp-config={json.dumps({'mcpServers': {MCP: server}}, separators=(',', ':'))}"]
 
 
 def _why_no_hooks(argv: list[str], env: dict[str, str], run: Run) -> str | None:

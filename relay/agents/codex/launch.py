@@ -22,9 +22,14 @@ from relay.agents.hook_scripts import ANSWER_TIMEOUT, asker, giver, reporter
 from relay.agents.installed import version_of, word_set
 from relay.agents.launch import (
     GATE_TIMEOUT,
+    MCP,
+    MCP_CALL,
+    MCP_START,
+    MCP_VARIABLES,
     Launch,
     Run,
     context_file,
+    mcp_command,
     planned_hooks,
 )
 from relay.agents.primer import primer
@@ -105,6 +110,9 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             " send messages"
         )
         return Launch([argv[0], *chosen, *argv[1:]], {}, "codex", data)
+    if run.mcp:
+        added = [*added, *_server()]
+        data["mcp"] = True
     data["context"] = {"file": context_file(run), "event": PROMPTED}
     if run.port is None:
         data["degraded"] = "no loopback port could be bound for hooks; the session file is read"
@@ -129,6 +137,21 @@ def _gated_only(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         place = kept.index("exec") + 1
         kept = [*kept[:place], "-c", f'{_SEARCH}="disabled"', *kept[place:]]
     return Launch([argv[0], *added, *kept], {}, "codex", data)
+
+
+def _server() -> list[str]:
+    """The flags that bring relay's tools in, which ask nobody: by a line of its answer the agent
+    can do the same."""
+    command, *arguments = mcp_command()
+    server: dict[str, Any] = {
+        "command": command,
+        "args": arguments,
+        "env_vars": list(MCP_VARIABLES),
+        "startup_timeout_sec": MCP_START,
+        "tool_timeout_sec": MCP_CALL,
+        "default_tools_approval_mode": "approve",
+    }
+    return ["-c", f"mcp_servers.{MCP}={_toml(server)}"]
 
 
 def _unasked(options: list[tuple[str, str]]) -> list[str]:

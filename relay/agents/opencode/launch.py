@@ -12,8 +12,11 @@ import os
 
 from relay.agents.installed import version_of, which, word_set
 from relay.agents.launch import (
+    MCP,
+    MCP_START,
     Launch,
     Run,
+    mcp_command,
     planned_hooks,
     yargs_options,
 )
@@ -185,7 +188,8 @@ def _why_no_gate(
 def _configure(env: dict[str, str], run: Run, added: dict[str, str], data: dict[str, Any]) -> None:
     """Name our plugin and a file with the primer in opencode's configuration of this run."""
     gates: list[str] = [*data.get("gates", []), *data.get("tells", [])]
-    if not run.primer and not gates:
+    serves = run.mcp and not run.gate_only
+    if not run.primer and not gates and not serves:
         return
     given = env.get("OPENCODE_CONFIG_CONTENT", "")
     try:
@@ -196,10 +200,15 @@ def _configure(env: dict[str, str], run: Run, added: dict[str, str], data: dict[
             data["context"] = {"file": told, "event": ""}  # it reads it with each request
         if gates:
             config = {**config, "plugin": [*(config.get("plugin") or []), _plugin()]}
+        if serves:
+            server = {"type": "local", "command": mcp_command(), "timeout": MCP_START * 1000}
+            config = {**config, "mcp": {**(config.get("mcp") or {}), MCP: server}}
+            data["mcp"] = True
     except (OSError, ValueError, TypeError, AttributeError) as error:
         if run.primer:
             data["untaught"] = f"opencode could not be told how to talk: {error}"
         data.pop("context", None)
+        data.pop("mcp", None)
         why = f"opencode's configuration could not be extended: {error}"
         if gates:
             data.pop("gates", None)
