@@ -138,7 +138,10 @@ def _item(block: Block) -> dict[str, Any]:
     if isinstance(block, Think):
         summary = [{"type": "summary_text", "text": block.text}]
         return {"type": "reasoning", "id": new_id("rs"), "summary": summary}
-    head = {"id": new_id("fc"), "call_id": new_id("call"), "name": block.name}
+    server, _, name = block.name.rpartition("/")  # "mcp__relay/send": a tool of a namespace
+    head = {"id": new_id("fc"), "call_id": new_id("call"), "name": name}
+    if server:
+        head["namespace"] = server
     if set(block.input) == {"input"}:  # a tool that takes plain text
         return {"type": "custom_tool_call", **head, **block.input, "status": "completed"}
     arguments = json.dumps(block.input)
