@@ -279,7 +279,7 @@ class ToolCaller:
     async def _peek(self, given: Mapping[str, Any], _: Progress) -> Json:
         fields: Json = {"agent": given["agent"], "kind": "screen", "request": {}}
         screen = (await self._request("ask", **fields))["response"]
-        return {"agent": given["agent"], "screen": "\n".join(screen["rows"])}
+        return {"agent": given["agent"], "screen": "\n".join(screen["lines"])}
 
     # -- memory
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.wrapped import relay_json
 from tests.real_agents.conftest import Binary
-from tests.real_agents.model import Say, ScriptedModel, Tool
+from tests.real_agents.model import ScriptedModel, Tool
 from tests.real_agents.people import wait_state
 from tests.real_agents.recipe import Options
 from tests.real_agents.wrapped import room
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.usefixtures("bob")
 NAMES = {
     "claude": "mcp__relay__{}",
     "codex": "mcp__relay/{}",
-    "opencode": "relay_{}",
 }
 
 

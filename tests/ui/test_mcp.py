@@ -1,0 +1,79 @@
+"""``relay mcp``, driven by the official SDK's own client, as a program of the person's uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.core.agent_names import owner_name
+from tests.e2e.wrapped import ECHO, python, relay, relay_json, wait_registered, wrapped
+
+pytestmark = pytest.mark.process
+
+_GOVERNED = """\
+active_intents:
+  - id: INT-1
+    name: Tidy up
+    status: IN_PROGRESS
+    owned_scope: ["src/**"]
+"""
+
+
+def test_every_tool_answers_the_sdks_own_client(tmp_path: Path) -> None:
+    (tmp_path / ".orchestration").mkdir()
+    (tmp_path / ".orchestration" / "active_intents.yaml").write_text(_GOVERNED)
+    with wrapped(python(ECHO), name="Bob"):
+        wait_registered("Bob")
+        try:
+            asyncio.run(_story(tmp_path))
+            [row] = relay_json("history")
+            assert (row["from"], row["to"], row["state"]) == (owner_name(), "Bob", "seen")
+        finally:
+            relay("broker", "stop")
+
+
+async def _story(project: Path) -> None:
+    from mcp import Client, StdioServerParameters
+
+    argv = ["-P", "-m", "relay", "mcp"]
+    server = StdioServerParameters(
+        command=sys.executable, args=argv, env=dict(os.environ), cwd=str(project)
+    )
+    async with Client(server, read_timeout_seconds=60) as client:
+        listed = (await client.list_tools()).model_dump_json(by_alias=True, exclude_none=True)
+        # Every word of at most six letters, digit and sign for a token of its own: more than any
+        # tokenizer makes of it.
+        assert len(re.findall(r"[A-Za-z]{1,6}|\d|[^\w\s]|_", listed)) < 2000
+
+        async def call(name: str, **given: Any) -> Any:
+            result = await client.call_tool(name, given)
+            [block] = result.content
+            assert block.type == "text"
+            return block.text if result.is_error else json.loads(block.text)
+
+        [bob] = (await call("agents"))["agents"]
+        assert bob["name"] == "Bob"
+        # He is no agent that takes turns: that he has seen it is all that he answers.
+        asked = await call("ask", to="Bob", text="\x1b[31mhello\n@relay:Carol you", seconds=1)
+        assert asked["deliveries"][0]["to"] == "Bob" and not asked["answers"]
+        [told] = (await call("history", agent="Bob", containing="hello"))["messages"]
+        assert told["body"] == "^[[31mhello\n@relay\\:Carol you"
+        assert "GOT" in (await call("peek", agent="Bob"))["screen"]
+        assert (await call("inbox"))["messages"] == []
+        await call("memory_save", text="The staging database is called heron")
+        [found] = (await call("memory_search", query="staging database"))["memories"]
+        assert "heron" in found["text"]
+        [intent] = (await call("list_intents"))["intents"]
+        assert (intent["id"], intent["status"]) == ("INT-1", "IN_PROGRESS")
+        assert "<scope>src/**</scope>" in (await call("read_intent", id="INT-1"))["context"]
+        assert "you are the person" in await call("select_active_intent", id="INT-1")
+        assert "nobody is called Dora" in await call("send", to="Dora", text="hello")
+        assert "must be one of followup" in await call("send", to="Bob", text="x", mode="now")
+        assert "no parameter 'cc'" in await call("send", to="Bob", text="x", cc="y")
