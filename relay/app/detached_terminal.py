@@ -13,12 +13,12 @@ import sys
 import time
 from contextlib import suppress
 
+from relay.app.attach_server import AttachServer
 from relay.app.driven_program import DrivenProgram
+from relay.core.paths import Home
 from relay.directive.redact import redact
 
 COLUMNS, ROWS = 120, 40
-#: Seconds between two looks whether it still runs.
-_LOOK = 1.0
 #: Of a program that ends within so many seconds the log has as many rows as it showed last.
 _EARLY, _ROWS_SHOWN = 30.0, 5
 
@@ -36,11 +36,21 @@ def main() -> None:
         os.chdir(wanted["cwd"] or os.path.expanduser("~"))
     except OSError as error:
         raise SystemExit(f"{wanted['name']} cannot work in its folder: {error}") from error
+    home = Home(env["RELAY_HOME"])
+    server = AttachServer(home.host_socket(wanted["name"]), (COLUMNS, ROWS))
+    server.listen()
     began = time.monotonic()
-    with DrivenProgram(wanted["argv"], env, COLUMNS, ROWS) as program:
-        while program.runs:
-            time.sleep(_LOOK)
+    with DrivenProgram(wanted["argv"], env, COLUMNS, ROWS, server.wake) as program:
+        server.serve(program)
         if time.monotonic() - began < _EARLY:
-            rows = [row for row in program.rows() if row][-_ROWS_SHOWN:]
-            with suppress(BrokenPipeError):  # who has started it has seen enough
-                print(redact("\n  ".join([f"{wanted['name']} ended at once:", *rows])), flush=True)
+            _tell(wanted["name"], program)
+        server.close(program)
+
+
+def _tell(name: str, program: DrivenProgram) -> None:
+    """Print why it has ended so early."""
+    status = program.exit_status or 0
+    how = f"by signal {-status}" if status < 0 else f"with status {status}"
+    rows = [row for row in program.rows() if row][-_ROWS_SHOWN:]
+    with suppress(BrokenPipeError):  # who has started it has seen enough
+        print(redact("\n  ".join([f"{name} has ended {how}", *rows])), flush=True)

@@ -176,6 +176,7 @@ def release(home: Home, name: str, *, now: bool = False) -> str:
     """
     pump = names.holder(home, name)
     if pump is None:
+        _forget(home, name)
         raise NotFound(f"no agent called {name} is running", hint="relay agents lists them")
     if not pump:
         raise RelayError(f"nobody knows which process {name} is", hint="end it in its terminal")

@@ -1,4 +1,4 @@
-"""The verbs ``spawn`` and ``release``: agents without a terminal of the person's."""
+"""The verbs ``spawn``, ``attach`` and ``release``: agents without a terminal of the person's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from relay.broker.client import check_person
 from relay.cli import output
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
+from relay.config import names
 from relay.core.errors import UsageError
 from relay.core.paths import Home, working_folder
 
@@ -38,6 +39,15 @@ def add(verbs: Parser) -> None:
     one.add_argument("--no-wait", action="store_true", help="do not wait until it is ready")
     one.add_argument("--json", action="store_true", help="print JSON")
     one.set_defaults(run=spawn_verb)
+    look = verb(
+        verbs,
+        "attach",
+        "relay attach Bob            Ctrl-\\ d leaves it; it runs on\n"
+        "  relay attach Bob --read-only",
+    )
+    look.add_argument("name", metavar="NAME")
+    look.add_argument("--read-only", action="store_true", help="type nothing; q leaves, too")
+    look.set_defaults(run=attach_verb)
     end = verb(verbs, "release", "relay release Bob\n  relay release Bob --now")
     end.add_argument("name", metavar="NAME")
     end.add_argument("--now", action="store_true", help="kill it at once; no hooks run")
@@ -67,14 +77,27 @@ def spawn_verb(options: Any) -> int:
     return 0
 
 
+def attach_verb(options: Any) -> int:
+    """``relay attach``."""
+    from relay.ui.attached_terminal import attach
+
+    home = Home.from_env()
+    check_person(home, "attach to agents")
+    if attach(home, options.name, read_only=options.read_only):
+        output.note(f"{options.name} runs on; relay attach {options.name} shows it again")
+    else:
+        output.note(f"{options.name} has ended")
+    return 0
+
+
 def release_verb(options: Any) -> int:
     """``relay release``."""
     home = Home.from_env()
     check_person(home, "release agents")
+    runs = names.holder(home, options.name) is not None  # else release() says so
     is_spawned = any(one["name"].lower() == options.name.lower() for one in spawned(home))
-    if not is_spawned and not output.agreed(
-        f"{options.name} was not spawned: end it in the terminal where it runs?", yes=options.yes
-    ):
+    question = f"{options.name} was not spawned: end it in the terminal where it runs?"
+    if runs and not is_spawned and not output.agreed(question, yes=options.yes):
         return 1
     how = release(home, options.name, now=options.now)
     if options.json:

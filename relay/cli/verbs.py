@@ -12,6 +12,7 @@ VERBS = {
     "console": ("console_verb", "see all agents and what they say, and take part; also: relay"),
     "wrap": ("wrap", "run a program as an agent that others can write to"),
     "spawn": ("spawn_verbs", "start an agent without a terminal; it outlives this one"),
+    "attach": ("spawn_verbs", "look at a spawned agent's terminal, and type into it"),
     "release": ("spawn_verbs", "end an agent in order: its hooks, TERM, KILL"),
     "send": ("send", "write to an agent or a person"),
     "inbox": ("messages", "messages to you; reading them marks them as seen"),

@@ -49,6 +49,14 @@ class Home:
         """The unix socket on which the session of ``run_id`` listens."""
         return os.path.join(self.run, f"{run_id[-16:]}.sock")
 
+    def host_socket(self, name: str) -> str:
+        """The unix socket on which the host of the agent ``name`` shows its terminal."""
+        import hashlib
+
+        return os.path.join(
+            self.run, f"host{hashlib.sha256(name.lower().encode()).hexdigest()[:12]}.sock"
+        )
+
     def run_folder(self, run_id: str) -> str:
         """A folder for files that the agent of ``run_id`` and its session share during the run."""
         return os.path.join(self.run, run_id[-16:])

@@ -1,4 +1,4 @@
-"""The frames that the pump and its session exchange over their socketpair.
+"""The frames that the pump and its session exchange over their socketpair, and a viewer sends.
 
 A frame is one type byte, a big-endian uint32 length and that many bytes of payload. Only
 ``struct`` is imported: the pump loads this module before it starts the agent.
@@ -35,6 +35,11 @@ Session to pump:
               are the checkpoint from which a next session can go on at this offset
     FAREWELL  uint16: when the person's terminal goes, the agent's stays for this many seconds; 0:
               it need not, or need not any longer
+
+Viewer (``relay attach``) to host, after one line of JSON {cols, rows, read_only}, which the host
+answers by a line {ok, viewers} or {ok, error} and by what draws the agent's terminal:
+    KEYS      bytes: what the person has typed
+    SIZE      as above: the size of the viewer's terminal
 """
 
 from __future__ import annotations
@@ -60,6 +65,8 @@ WRITE = ord("W")
 WRITE_AT = ord("L")
 ACK = ord("A")
 FAREWELL = ord("F")
+
+KEYS = ord("K")
 
 # The payload byte of ACTIVITY.
 TYPED = b"t"  # something that may stand in the input line now

@@ -1,0 +1,90 @@
+"""A terminal's picture, and what draws it in another terminal that shows an earlier one.
+
+A file of its own: it is pure, and tested by itself. Only what the emulator has understood is drawn,
+so no sequence of the program's reaches the other terminal, and none of it is ever cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from relay.screen.terminal_modes import DISTURBING, EXPECTED, reset_bytes
+
+#: The modes that say which keys and reports a program wants, and how its screen is shown. Those
+#: that say how bytes are drawn (origin, wrap, insert) are not: rows are drawn one by one.
+MODES = (1, 5, 66, 9, 1000, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016, 2004)
+#: The mode of the alternate screen; and the cursor is shown, unless the other is off.
+ALT, _CURSOR = 1049, 25
+# Between these two a terminal that can do so shows nothing yet.
+_BEGIN, _END = b"\x1b[?2026h", b"\x1b[?2026l"
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalPicture:
+    """What one terminal shows: each of ``rows`` begins and ends in the plain style.
+
+    ``history`` counts the rows that have scrolled out at the top, ``above`` are the last of them.
+    """
+
+    rows: tuple[bytes, ...]
+    cursor: tuple[int, int] = (0, 0)
+    shows_cursor: bool = True
+    modes: frozenset[int] = frozenset()
+    #: The flags of the kitty keyboard protocol, and of xterm's modifyOtherKeys.
+    kitty: int = 0
+    other_keys: int = 0
+    title: str = ""
+    history: int = 0
+    above: tuple[bytes, ...] = ()
+
+    def drawn_over(self, before: TerminalPicture | None) -> bytes:
+        """What to write to a terminal that shows ``before``; None: nothing that is known."""
+        parts = [_BEGIN]
+        known: tuple[bytes, ...] = ()
+        if before is None or self._switches() != before._switches():
+            parts += [END_OF_PICTURE if before is None else before.undone(), self._switched()]
+        else:
+            known = before.rows
+        size = len(self.rows)
+        grown = self.history - before.history if before is not None and known else 0
+        if self.above and grown > 0 and ALT not in self.modes:
+            # Rows that leave a region at the top of the screen go where the terminal keeps such.
+            lines = [*self.above[-grown:], *self.rows]
+            parts += [b"\x1b[1;%dr\x1b[H" % size, b"\r\n".join(row + b"\x1b[K" for row in lines)]
+            parts += [b"\x1b[r"]
+        else:
+            for y, row in enumerate(self.rows):
+                if y >= len(known) or known[y] != row:
+                    parts.append(b"\x1b[%d;1H%s\x1b[K" % (y + 1, row))
+        if not known:  # a larger terminal shows nothing below it
+            parts.append(b"\x1b[%d;1H\x1b[J" % (size + 1) if size else b"")
+        if self.title and (before is None or before.title != self.title):
+            parts.append(b"\x1b]2;" + self.title.encode() + b"\a")
+        x, y = self.cursor
+        parts.append(b"\x1b[%d;%dH\x1b[?25%c" % (y + 1, x + 1, b"lh"[self.shows_cursor]))
+        return b"".join(parts) + _END
+
+    def undone(self) -> bytes:
+        """What makes a fresh terminal of one that shows this."""
+        on = [mode for mode in self.modes if mode != ALT]
+        off = [] if self.shows_cursor else [_CURSOR]
+        return reset_bytes(
+            on, off, kitty=bool(self.kitty or self.other_keys), alt=ALT in self.modes
+        )
+
+    def _switches(self) -> tuple[Collection[int], int, int, int]:
+        return self.modes, self.kitty, self.other_keys, len(self.rows)
+
+    def _switched(self) -> bytes:
+        modes = sorted(self.modes, key=lambda mode: (mode != ALT, mode))  # it has its own keyboard
+        parts = [b"\x1b=" if mode == 66 else b"\x1b[?%dh" % mode for mode in modes]
+        if self.kitty:
+            parts.append(b"\x1b[=%d;1u" % self.kitty)
+        if self.other_keys:
+            parts.append(b"\x1b[>4;%dm" % self.other_keys)
+        return b"".join(parts)
+
+
+#: What makes a fresh terminal of one that shows any picture. The cursor is on its last row then.
+END_OF_PICTURE = reset_bytes(DISTURBING, EXPECTED, kitty=False, alt=False, insert=True)

@@ -1,0 +1,224 @@
+"""``relay attach``: the person's terminal shows a spawned agent's, and types into it."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import socket
+import sys
+import termios
+from contextlib import suppress
+
+from relay.config import names
+from relay.core import descriptors
+from relay.core.errors import NotFound, RelayError, UsageError
+from relay.core.json_text import dumps, loads
+from relay.core.paths import Home
+from relay.protocol import broker, frames
+from relay.pump import tty
+from relay.screen.terminal_modes import DISTURBING, EXPECTED, reset_bytes
+
+#: Seconds that the host has to answer.
+_GREETING = 5.0
+_LINE_MAX = 4096
+#: Control-backslash: dtach and abduco leave by it, no agent uses it, and in no shell does it do
+#: anything that one types by habit. As a terminal sends it plainly, by the kitty keyboard protocol
+#: and by xterm's modifyOtherKeys.
+PREFIX = b"\x1c"
+_KEY = re.compile(rb"\x1b\[(\d+)(?::\d*)*(?:;(\d*)(?::(\d+))?)?(?:;[\d:]*)?u|\x1b\[27;(\d+);(\d+)~")
+_KEYS = re.compile(rb"\x1b\[[\d:;]*[u~]|.", re.DOTALL)
+_CTRL, _LOCKS = 4, 64 | 128
+_MODIFIERS = range(57441, 57455)
+_RELEASE = b"3"
+
+
+class DetachKey:
+    """Finds Control-backslash and ``d`` among the keys of the person. Pure.
+
+    Control-backslash twice is typed once; before any other key it is typed with it.
+    """
+
+    def __init__(self) -> None:
+        self._held = b""  # the first of the two, as it came
+
+    def feed(self, data: bytes) -> tuple[bytes, bool]:
+        """(what is to be typed, whether the person wants to leave)."""
+        if not self._held and PREFIX not in data and b"\x1b[" not in data:
+            return data, False
+        typed = b""
+        for key in _KEYS.findall(data):
+            name, is_press = _named(key)
+            if not self._held:
+                if name == PREFIX and is_press:
+                    self._held = key
+                else:
+                    typed += key
+            elif not is_press:
+                continue  # that the first one, or Control, was let go
+            elif name in (b"d", b"D"):
+                return typed, True
+            else:
+                typed += self._held if name == PREFIX else self._held + key
+                self._held = b""
+        return typed, False
+
+
+def _named(key: bytes) -> tuple[bytes, bool]:
+    """(the character that stands for the key, whether it was pressed)."""
+    match = _KEY.fullmatch(key)
+    if match is None:
+        return key, True
+    code = int(match[1] or match[5])
+    held = max(int(match[2] or match[4] or 1) - 1, 0) & ~_LOCKS
+    is_press = match[3] != _RELEASE and code not in _MODIFIERS
+    if held == _CTRL and code == ord("\\"):
+        return PREFIX, is_press
+    return (bytes((code,)) if code < 128 and held in (0, 1) else key), is_press
+
+
+def attach(home: Home, name: str, *, read_only: bool = False) -> bool:
+    """Show the agent's terminal in this one until the person leaves it, or it ends.
+
+    Returns whether it runs on. Raises UsageError without a terminal, NotFound, RelayError.
+    """
+    if not (os.isatty(0) and os.isatty(1)):
+        raise UsageError("attach needs a terminal", hint=f"relay peek {name} prints what it shows")
+    connection = _connect(home, name)
+    modes = termios.tcgetattr(0)
+    woken, waker = os.pipe()
+    for fd in (woken, waker):
+        os.set_blocking(fd, False)
+    caught = {number: signal.getsignal(number) for number in _CAUGHT}
+    for number in _CAUGHT:
+        signal.signal(number, _noted)
+    before = signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    view = _View(connection, woken, read_only=read_only)
+    try:
+        view.greet()
+        termios.tcsetattr(0, termios.TCSANOW, tty.raw(modes))
+        return view.run()
+    finally:
+        view.leave()
+        termios.tcsetattr(0, termios.TCSANOW, modes)
+        signal.set_wakeup_fd(before)
+        for number, handler in caught.items():
+            signal.signal(number, handler)
+        descriptors.close([woken, waker])
+        connection.close()
+
+
+_CAUGHT = (signal.SIGWINCH, signal.SIGTERM, signal.SIGHUP)
+
+
+def _noted(number: int, frame: object) -> None:
+    """The handler: nothing. The number is in the wake-up pipe."""
+
+
+def _connect(home: Home, name: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_GREETING)
+    try:
+        connection.connect(home.host_socket(name))
+        if not descriptors.is_own_peer(connection):
+            raise RelayError(f"the terminal of {name} is another user's", code="forbidden")
+        return connection
+    except OSError as error:
+        connection.close()
+        if names.holder(home, name) is None:
+            raise NotFound(
+                f"no agent called {name} is running", hint="relay agents lists them"
+            ) from error
+        raise NotFound(
+            f"{name} runs in a terminal that is not relay's to show",
+            hint=f"it was not started by relay spawn; relay peek {name} prints what it shows",
+        ) from error
+    except BaseException:
+        connection.close()
+        raise
+
+
+class _View:
+    """The connection to the host, and what this terminal shows of it."""
+
+    def __init__(self, connection: socket.socket, woken: int, *, read_only: bool) -> None:
+        self._connection = connection
+        self._woken = woken
+        self._read_only = read_only
+        self._key = DetachKey()
+        self._drawn = False
+        self._kitty = False
+
+    def greet(self) -> None:
+        """Say what is wanted. Raises RelayError where it is refused."""
+        size = tty.read_size(1)
+        wanted = {"cols": size.cols or 80, "rows": size.rows or 24, "read_only": self._read_only}
+        try:
+            self._connection.sendall(dumps(wanted).encode() + b"\n")
+            line = b""
+            while not line.endswith(b"\n") and len(line) < _LINE_MAX:
+                if not (data := self._connection.recv(1)):
+                    break
+                line += data
+            answer = loads(line.decode())
+        except (OSError, ValueError) as error:
+            raise RelayError(
+                "the agent's terminal does not answer", hint="it may have just ended: relay agents"
+            ) from error
+        if not answer.get("ok"):
+            raise broker.error_from(answer.get("error") or {})
+        self._connection.settimeout(None)
+        # What stands here stays above, where one can scroll to.
+        sys.stdout.flush()
+        _write(b"\r\n" * (size.rows or 24))
+        self._drawn = True
+
+    def run(self) -> bool:
+        """Until the person leaves (True), or the agent ends."""
+        while True:
+            ready, _, _ = select.select([0, self._connection.fileno(), self._woken], [], [])
+            if self._connection.fileno() in ready:
+                data = self._connection.recv(65536)
+                if not data:
+                    return False
+                self._kitty = self._kitty or b"\x1b[=" in data or b"\x1b[>4" in data
+                _write(data)
+            if self._woken in ready:
+                numbers = os.read(self._woken, 4096)
+                if signal.SIGTERM in numbers or signal.SIGHUP in numbers:
+                    return True
+                self._send(frames.SIZE, tty.read_size(1).packed())
+            if 0 in ready and not self._type(os.read(0, 65536)):
+                return True
+
+    def leave(self) -> None:
+        """Make the terminal what it was."""
+        if not self._drawn:
+            return
+        reset = reset_bytes(DISTURBING, EXPECTED, kitty=self._kitty, alt=True, insert=True)
+        with suppress(OSError):
+            # The title that the agent has set is taken back with it.
+            _write(b"\x1b[?2026l" + reset + b"\x1b[999;1H\x1b[K\x1b]2;\a\r\n")
+
+    def _type(self, data: bytes) -> bool:
+        """Pass keys on; whether the person stays."""
+        typed, leaves = self._key.feed(data)
+        if self._read_only:
+            return not leaves and bool(data) and typed not in (b"q", b"\x03")
+        if typed:
+            self._send(frames.KEYS, typed)
+        return bool(data) and not leaves
+
+    def _send(self, kind: int, payload: bytes) -> None:
+        with suppress(OSError):  # it has ended, which the next read says
+            self._connection.sendall(frames.pack(kind, payload))
+
+
+def _write(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(1, view) :]
+        except BlockingIOError:
+            select.select([], [1], [])

@@ -1,0 +1,113 @@
+"""Agents in a terminal that nobody sits at: started, looked at, typed into, ended."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from relay.app.driven_program import DrivenProgram
+from relay.config import names
+from relay.core.paths import Home
+from relay.core.processes import MARKS
+from tests.e2e.wrapped import ECHO, RELAY, Wrapped, python, relay, relay_json, wrapped
+from tests.support import wait_until
+
+#: A full-screen program: its size in red, and what was typed into it.
+FULL = """
+import os, signal, sys, tty
+typed = b""
+def draw(*_):
+    size = "\\33[31msize %dx%d\\33[0m" % os.get_terminal_size()
+    os.write(1, ("\\33[H\\33[2J%s typed <%s>" % (size, typed.decode())).encode())
+tty.setraw(0)
+os.write(1, b"\\33[?1049h\\33[?25l")
+signal.signal(signal.SIGWINCH, draw)
+draw()
+while True:
+    typed += os.read(0, 100)
+    draw()
+"""
+
+
+@pytest.fixture(autouse=True)
+def released(isolated_home: object) -> Iterator[None]:
+    """End what a test that failed has left."""
+    yield
+    if names.holder(Home.from_env(), "Bob") is not None:
+        relay("release", "Bob", "--now", "--yes", status=None)
+
+
+@contextmanager
+def viewer(cols: int, rows: int, *options: str) -> Iterator[DrivenProgram]:
+    """Somebody who looks at Bob, from a real terminal."""
+    argv = [*RELAY, "attach", "Bob", *options]
+    with DrivenProgram(argv, dict(os.environ), cols, rows) as program:
+        yield program
+
+
+def sees(program: DrivenProgram, text: str) -> None:
+    wait_until(lambda: program.shows(text), 20, text)
+
+
+def test_an_agent_survives_the_terminal_it_was_spawned_from_and_is_released_in_order() -> None:
+    spawn = shlex.join([*RELAY, "spawn", "Bob", "--", *python(ECHO)])
+    with Wrapped.directly(["sh", "-c", f"{spawn}; echo; cat"]) as shell:
+        shell.wait_for("Bob is idle")
+    relay("send", "Bob", "are you there?", "--wait=20")
+    with viewer(100, 20) as looking:
+        sees(looking, "GOT")
+        looking.type("typed by hand\r")
+        sees(looking, "GOT typed by hand")
+        looking.type("\x1cd")
+        sees(looking, "Bob runs on")
+    assert relay_json("release", "Bob", "--json") == {"name": "Bob", "how": "ended"}
+    wait_until(lambda: not os.path.exists(Home.from_env().host_socket("Bob")))
+    assert "no agent called Bob" in relay("attach", "Bob", status=2) + relay(
+        "release", "Bob", status=3
+    )
+
+
+def test_viewers_of_any_size_see_the_same_and_who_only_reads_types_nothing() -> None:
+    relay("spawn", "Bob", "--", *python(FULL))
+    with viewer(80, 24) as one:
+        sees(one, "size 80x24 typed <>")
+        with viewer(60, 30, "--read-only") as other:
+            for program in (one, other):
+                sees(program, "size 60x24 typed <>")
+            other.type("no")
+            one.type("yes")
+            for program in (one, other):
+                sees(program, "typed <yes>")
+            other.type("q")
+            sees(other, "Bob runs on")
+        sees(one, "size 80x24 typed <yes>")
+        relay("release", "Bob", "--now")
+        sees(one, "Bob has ended")
+
+
+def test_what_ends_at_once_is_said_with_what_it_showed() -> None:
+    said = relay("spawn", "Bob", "--", "sh", "-c", "echo no key for the model; exit 3", status=1)
+    assert "Bob has ended with status 3" in said
+    assert "no key for the model" in said
+    assert "command not found" in relay("spawn", "Bob", "--", "no-such-program", status=127)
+
+
+@pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only")
+def test_no_agent_sits_down_at_anothers_terminal() -> None:
+    relay("spawn", "Bob", "--", *python(FULL))
+    path = Home.from_env().host_socket("Bob")
+    plain = shlex.join(
+        python(
+            "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]);"
+            's.sendall(b\'{"cols": 80, "rows": 24}\\n\'); print(s.recv(999).decode())'
+        )
+    )
+    with wrapped(["sh"], name="Eve") as shell:
+        shell.type(f"{shlex.join(RELAY)} attach Bob\n")
+        shell.wait_for("only the person may attach to agents")
+        shell.type(f"clear; env -u RELAY_RUN setsid {plain} {path}\n")
+        shell.wait_for('"ok": ?false.*only the person may attach')
