@@ -121,7 +121,7 @@ def test_an_agent_cannot_do_what_only_the_person_may(tmp_path: Path) -> None:
     event = "ingest event " + shlex.quote('{"channel": "mail", "content": "x"}')
     asked += [("stripped", event), ("stripped", "person add Bob2 --type owner")]
     asked += [("stripped", "approve"), ("stripped", "approve 4QXK7Z2M")]
-    asked += [("stripped", "govern off --reason x"), ("stripped", "govern on")]
+    asked += [("stripped", verb) for verb in ("govern off --reason x", "govern on", "web")]
     asked += [(name, trust) for name in ways()]
     lines = []
     for number, (name, verb) in enumerate(asked):
