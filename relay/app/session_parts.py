@@ -155,6 +155,8 @@ class SessionParts:
             command=encodable(" ".join(args["argv"])),
             resume=bool(self._checkpoint.state),
             memory=self._run.memory_fields,
+            roles=args.get("roles") or [],
+            join=args.get("join") or [],
         )
         # Before anything is awaited: what was said before the checkpoint comes before what is
         # queued by now, or comes from the agent's hooks.

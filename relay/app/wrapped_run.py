@@ -39,7 +39,7 @@ class Choices:
 
     __slots__ = (
         *("command", "name", "task", "config", "primer", "record", "record_input", "overwrite"),
-        *("title", "takes", "mcp"),
+        *("title", "takes", "mcp", "roles", "join"),
         *("session_factory", "known", "exclusive", "ungoverned"),
     )
 
@@ -49,6 +49,8 @@ class Choices:
         *,
         name: str | None = None,
         task: str | None = None,
+        roles: list[str] | None = None,
+        join: list[str] | None = None,
         config: str | None = None,
         primer: bool = True,
         record: str | None = None,
@@ -65,6 +67,8 @@ class Choices:
         self.command = command
         self.name = name
         self.task = task
+        self.roles = roles or []
+        self.join = join or []
         self.config = config
         self.primer = primer
         self.record = record
@@ -328,6 +332,8 @@ def _session(
         "cwd": facts["cwd"],
         "project": repository_of(str(facts["cwd"])),
         "task": choices.task,
+        "roles": choices.roles,
+        "join": choices.join,
         "takes": choices.takes,
         "config": None if config is None else os.path.abspath(config),
     }

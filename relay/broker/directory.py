@@ -41,12 +41,18 @@ class Member:
         "cause",
         "hops",
         "memory",
+        "roles",
+        "channels",
+        "presence",
         "_memory_of",
         "_approvals",
     )
 
     def __init__(self, record: AgentRecord) -> None:
         self.update(record)
+        #: The channels that it is in, and of whom it wants to hear that they come and go.
+        self.channels: tuple[str, ...] = ()
+        self.presence: tuple[str, ...] = ()
         #: An agent that has a connection, or lost it a moment ago.
         self.live = False
         #: The connection of its session.
@@ -69,6 +75,7 @@ class Member:
         self.record = record
         self.name = record.name
         self.person = record.person
+        self.roles = tuple(filter(None, record.roles.split(",")))
         # What a message to this one alone comes to; most messages are.
         self.routing = Routing((Route(record.name),))
 
@@ -81,6 +88,19 @@ class Member:
         of the same run later changes nothing."""
         if self._memory_of != self.record.run:
             self.memory, self._memory_of = memory, self.record.run
+
+    @property
+    def last_seen_ms(self) -> int:
+        """When its session said something last, or the broker lost it."""
+        return self.record.last_seen_ms
+
+    def be_in(self, channels: tuple[str, ...]) -> None:
+        """It is in these channels now, and in no others."""
+        self.channels = channels
+
+    def hear_of(self, presence: tuple[str, ...]) -> None:
+        """It wants to hear of the coming and going of these."""
+        self.presence = presence
 
     def describe(self, source: str | None, notes: list[str] | None) -> None:
         """The session says more of its agent; None leaves what is known."""
@@ -116,6 +136,8 @@ class Member:
             "source": self.source,
             "notes": list(self.notes),
             "run": record.run,
+            "roles": list(self.roles),
+            "channels": list(self.channels),
         }
 
 

@@ -12,6 +12,7 @@ from relay.broker.batch import Batch, Client, ClientRequest, Handler
 from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member, token_hash
+from relay.broker.ops_channels import ChannelOps
 from relay.broker.watchers import Watchers
 from relay.config import names
 from relay.core.agent_names import valid_name
@@ -29,6 +30,8 @@ from relay.protocol.broker import PROTOCOL, Json
 #: How long an agent without a connection still counts as being there. Seconds.
 GRACE = 3.0
 _NOTES_MAX = 20
+#: Roles of one agent.
+ROLES_MAX = 10
 _TEXT_MAX = 4096
 
 
@@ -43,6 +46,7 @@ class AgentOps:
         watchers: Watchers,
         committer: Committer,
         home: Home,
+        channels: ChannelOps,
         grace: float = GRACE,
         *,
         came: Callable[[Member], None],
@@ -58,6 +62,7 @@ class AgentOps:
         self._windows = windows
         self._watchers = watchers
         self._committer = committer
+        self._channels = channels
         self._grace = grace
         self._came = came
         self._has_gone = gone
@@ -160,7 +165,10 @@ class AgentOps:
         batch.cut = True
         memory = fields.get("memory")
         memory = memory if isinstance(memory, dict) else {}
-        batch.after.append(partial(self._registered, client, record, memory, released))
+        new = known is None or known.record.run != run
+        asked = fields.get("join") if new else ()  # what it leaves later, it has left
+        channels = self._channels.joined_at_start(name, asked, batch.now_ms)
+        batch.after.append(partial(self._registered, client, record, memory, channels, released))
         return {
             "name": name,
             "waiting": queries.unread(self._ledger, name),
@@ -172,10 +180,12 @@ class AgentOps:
         client: Client,
         record: AgentRecord,
         memory: Json,
+        channels: tuple[str, ...],
         released: list[tuple[str, str]],
     ) -> None:
         member = self._directory.put(record)
         member.remember_with(memory)
+        member.be_in(channels)
         if client.closed:
             # It went while its registration was being stored: that is a lost connection too.
             self._begin_grace(member)
@@ -342,9 +352,12 @@ def _record(fields: Json, now_ms: int, hashed: str, known: Member | None) -> Age
     command = fields.get("command")
     if isinstance(command, list):
         command = " ".join(str(word) for word in command)
+    roles = fields.get("roles")
+    roles = roles[:ROLES_MAX] if isinstance(roles, list) else ()
     return AgentRecord(
         name=_text(fields, "name"),
         person=False,
+        roles=",".join(one.lower() for one in roles if isinstance(one, str) and valid_name(one)),
         kind=_text(fields, "kind") or "unknown",
         state=state,
         since_ms=since,

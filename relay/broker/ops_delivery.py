@@ -62,14 +62,17 @@ class DeliveryOps:
         windows: DeliveryWindows,
         committer: Committer,
         undelivered: Callable[[str, str | None, Batch], None],
+        news: Callable[[Member], str],
     ) -> None:
         """``undelivered`` gets the id of each message that fails or is withdrawn, and the reason,
-        in the batch in which that is stored."""
+        in the batch in which that is stored; ``news`` says who has come and gone since an agent
+        was told last."""
         self._ledger = ledger
         self._directory = directory
         self._windows = windows
         self._committer = committer
         self._undelivered = undelivered
+        self._news = news
         self._waits: dict[str, list[_Wait]] = {}  # by the message's id
 
     def handlers(self) -> dict[str, Handler]:
@@ -144,7 +147,10 @@ class DeliveryOps:
             self.changed(batch, id_, sender, member.name, new)
         self._note_cause(member, request.client, sender, id_, state)
         batch.after.append(partial(self._windows.settled, member.name, id_, state))
-        return {"id": id_, "state": state.value, "attempts": new.attempts}
+        answer: Json = {"id": id_, "state": state.value, "attempts": new.attempts}
+        if fields.get("presence") and (news := self._news(member)):
+            answer["presence"] = news
+        return answer
 
     def _note_cause(
         self, member: Member, client: Client, sender: str, id_: str, state: State

@@ -13,8 +13,8 @@ from relay.broker.directory import Directory, Member
 from relay.broker.evaluation import Evaluations
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.ops_agents import person_record
-from relay.broker.routing import EVERYONE, Route, Routing, route
-from relay.core.agent_names import valid_name
+from relay.broker.routing import EVERYONE, Route, Routing, route, with_role
+from relay.core.agent_names import channel_of, valid_name
 from relay.core.dispatch import TICK_KIND, PersonType
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
@@ -102,7 +102,7 @@ class MessageOps:
             body,
             mode,
             _thread(fields),
-            _meta(fields, to, member, _terminal(request)),
+            _meta(fields, self._audience(to), member, _terminal(request)),
         )
         repeated = self._is_repeated(message)
         try:
@@ -221,6 +221,19 @@ class MessageOps:
         batch.cut = True  # the next message may be to this person
         return name
 
+    def _audience(self, to: Any) -> dict[str, str]:
+        """What tells each receiver of a message to several that it is not the only one."""
+        if type(to) is str and to.lower() in self._directory.members:
+            return {}
+        for one in [to] if isinstance(to, str) else to if isinstance(to, list) else ():
+            if one == EVERYONE:
+                return {"audience": "everyone"}
+            if isinstance(one, str) and one.startswith("#"):
+                return {"channel": channel_of(one) or one}
+            if isinstance(one, str) and with_role(one, self._directory.members):
+                return {"role": one.lower()}
+        return {}
+
     def _route(self, to: Any, sender: str, is_person: bool, fields: Json) -> Routing:
         if type(to) is str:
             # The common case, without the general one's lists.
@@ -289,7 +302,13 @@ def _terminal(request: ClientRequest) -> str:
     return ancestors[0].place if ancestors and ancestors[0].terminal else ""
 
 
-def _meta(fields: Json, to: Any, member: Member | None, terminal: str) -> str | None:
+#: The attributes that say to whom else a message went. The broker alone sets them.
+_AUDIENCE = ("audience", "channel", "role")
+
+
+def _meta(
+    fields: Json, audience: dict[str, str], member: Member | None, terminal: str
+) -> str | None:
     """The attributes, and where the message comes from, as they are stored: which other one this
     agent's follows from, or from which terminal the person sends."""
     attributes = fields.get("attributes") or {}
@@ -297,9 +316,9 @@ def _meta(fields: Json, to: Any, member: Member | None, terminal: str) -> str | 
         raise UsageError("attributes are names with values")
     if fields.get("answer"):
         attributes = {**attributes, **REPORTED}
-    if to == EVERYONE or (isinstance(to, list) and EVERYONE in to):
-        # Each recipient gets a row of its own, and should know that it is not the only one.
-        attributes = {**attributes, "audience": "everyone"}
+    if attributes or audience:
+        kept = {name: value for name, value in attributes.items() if name not in _AUDIENCE}
+        attributes = {**kept, **audience}
     cause = {"via": terminal} if member is None and terminal else {}
     if member is not None and member.cause:
         cause = {"cause": member.cause}

@@ -10,6 +10,7 @@ from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.ops_ledger import LedgerOps
+from relay.core.agent_names import channel_of
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.ledger import answer_rows, dispatch_rows, event_rows, queries
 from relay.ledger.queries import Filter
@@ -105,7 +106,7 @@ class QueryOps:
         if since is not None and not isinstance(since, int):
             raise UsageError("since_ms is a number of milliseconds")
         texts: dict[str, str | None] = {}
-        for key in ("agent", "thread", "grep", "kind"):
+        for key in ("agent", "thread", "channel", "grep", "kind"):
             value = request.fields.get(key)
             if value is not None and not isinstance(value, str):
                 raise UsageError(f"{key} is a text")
@@ -115,6 +116,7 @@ class QueryOps:
             kind=None if kind == "*" else kind,
             agent=texts["agent"],
             thread=texts["thread"],
+            channel=channel_of(texts["channel"]) if texts["channel"] else None,
             since_ms=since,
             grep=texts["grep"] or None,
         )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from relay.broker.delivery_states import absent, nobody
-from relay.core.agent_names import valid_name
+from relay.core.agent_names import channel_of, valid_name
 from relay.core.errors import NotFound, UsageError
 from relay.core.message import State
 
@@ -19,7 +19,8 @@ _SHOWN = 20
 
 
 class Peer(Protocol):
-    """Somebody that the broker knows. ``live``: an agent that runs now."""
+    """Somebody that the broker knows. ``live``: an agent that runs now. ``roles`` and ``channels``
+    are in lower case, channels with their sign."""
 
     @property
     def name(self) -> str: ...
@@ -27,6 +28,15 @@ class Peer(Protocol):
     def live(self) -> bool: ...
     @property
     def person(self) -> bool: ...
+    @property
+    def roles(self) -> Collection[str]: ...
+    @property
+    def channels(self) -> Collection[str]: ...
+    @property
+    def last_seen_ms(self) -> int: ...
+
+
+P = TypeVar("P", bound=Peer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +65,29 @@ class Routing:
 def route(
     targets: Iterable[str], sender: str, peers: Mapping[str, Peer], *, strict: bool
 ) -> Routing:
-    """Resolve ``targets`` for a message from ``sender``.
+    """Resolve ``targets`` for a message from ``sender``: names, roles, ``#channels`` and ``*``.
 
-    ``peers`` is keyed by lower-case name. ``strict`` (a person at a shell) refuses names that
-    were never seen; otherwise the message waits for them. Raises UsageError and NotFound.
+    ``peers`` is keyed by lower-case name. A name wins over a role. ``strict`` (a person at a shell)
+    refuses names that were never seen, and channels without anybody else in them; otherwise the
+    message waits for the name, or fails. Raises UsageError and NotFound.
     """
     found: dict[str, Route] = {}
     unknown: list[str] = []
-    count = 0
-    for target in targets:
-        count += 1
-        if count > TARGETS_MAX:
+    for count, target in enumerate(targets):
+        if count == TARGETS_MAX:
             raise UsageError(
                 f"more than {TARGETS_MAX} recipients", hint="use * for everyone who is there"
             )
         if target == EVERYONE:
-            for one in _everyone(sender, peers, strict):
-                found.setdefault(one.to.lower(), one)
-            continue
-        one = _single(target, sender, peers)
-        found.setdefault(one.to.lower(), one)
-        if one.state is State.WAITING:
-            unknown.append(target)
+            some = _everyone(sender, peers, strict)
+        elif target.startswith("#"):
+            some = _channel(target, sender, peers, strict)
+        else:
+            some = _role(target, sender, peers) or [_single(target, sender, peers)]
+        for one in some:
+            found.setdefault(one.to.lower(), one)
+            if one.state is State.WAITING:
+                unknown.append(target)
     if not found:
         raise UsageError("a message needs a recipient", hint="relay send NAME TEXT")
     if not unknown:
@@ -95,19 +106,67 @@ def _single(target: str, sender: str, peers: Mapping[str, Peer]) -> Route:
     if name.lower() == sender.lower():
         raise UsageError("cannot send to yourself", hint="name another agent, or * for everyone")
     if peer is not None:
-        here = peer.live or peer.person
-        return Route(name, reason=None if here else absent(name))
-    if target.startswith("#"):
-        raise UsageError(
-            f"{target}: there are no channels in this version",
-            hint="name the agents, separated by commas, or * for everyone who is there",
-        )
+        return _known(peer)
     if not valid_name(target):
         raise UsageError(
             f"{target!r} cannot be a name" if target else "an empty name",
             hint="names are letters, digits, _ . - (at most 64); * is everyone",
         )
     return Route(target, State.WAITING, nobody(target))
+
+
+def _known(peer: Peer) -> Route:
+    here = peer.live or peer.person
+    return Route(peer.name, reason=None if here else absent(peer.name))
+
+
+def with_role(target: str, peers: Mapping[str, P]) -> list[P]:
+    """The agents that have the role ``target``; none where somebody has it as a name."""
+    role = target.lower()
+    return [] if role in peers else [p for p in peers.values() if role in p.roles]
+
+
+def in_channel(channel: str, peers: Mapping[str, P]) -> list[P]:
+    """Everybody who is in ``channel``."""
+    return [peer for peer in peers.values() if channel in peer.channels]
+
+
+def _role(target: str, sender: str, peers: Mapping[str, Peer]) -> list[Route]:
+    """Whoever has it and runs; where nobody runs, who had it last."""
+    holders = with_role(target, peers)
+    others = [peer for peer in holders if peer.name.lower() != sender.lower()]
+    if holders and not others:
+        return [Route(target, State.FAILED, f"nobody else has the role {target}")]
+    live = [peer for peer in others if peer.live]
+    if others and not live:
+        live = [max(others, key=lambda peer: peer.last_seen_ms)]
+    return [_known(peer) for peer in live]
+
+
+def _channel(target: str, sender: str, peers: Mapping[str, Peer], strict: bool) -> list[Route]:
+    """Everybody else who is in it, whether they run or not."""
+    channel = channel_of(target)
+    if channel is None:
+        raise UsageError(
+            f"{target!r} cannot be a channel",
+            hint="# and a name: letters, digits, _ . - (at most 64)",
+        )
+    members = in_channel(channel, peers)
+    routes = [_known(peer) for peer in members if peer.name.lower() != sender.lower()]
+    if routes:
+        return routes
+    why = f"nobody {'else ' if members else ''}is in {channel}"
+    if strict:
+        known = {one for peer in peers.values() for one in peer.channels}
+        guesses = difflib.get_close_matches(channel, sorted(known - {channel}), n=3)
+        others = f"did you mean {' or '.join(guesses)}? " if guesses else ""
+        raise NotFound(
+            why,
+            hint=f"{others}relay channel list shows them; join one: relay channel"
+            f" join {channel[1:]}",
+            details={"did_you_mean": guesses},
+        )
+    return [Route(channel, State.FAILED, why)]
 
 
 def _everyone(sender: str, peers: Mapping[str, Peer], strict: bool) -> list[Route]:

@@ -30,6 +30,7 @@ from relay.broker.open_connections import CONNECTIONS_MAX, OpenConnections
 from relay.broker.ops_agents import GRACE, AgentOps
 from relay.broker.ops_approvals import ApprovalOps
 from relay.broker.ops_automations import AutomationOps
+from relay.broker.ops_channels import ChannelOps
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.ops_dispatches import DispatchOps
 from relay.broker.ops_events import EventOps
@@ -106,6 +107,7 @@ class BrokerServer:
         rights = self._rights = Rights(directory, configs)
         watchers = self._watchers = Watchers(ledger, directory, rights, now_ms)
         windows = self._windows = DeliveryWindows(ledger, directory, committer, watchers)
+        members = self._members = ChannelOps(ledger, directory)
         self._agents = AgentOps(
             ledger,
             directory,
@@ -113,6 +115,7 @@ class BrokerServer:
             watchers,
             committer,
             home,
+            members,
             grace,
             came=lambda member: self._personas.came(member.name),
             gone=lambda member, batch: self._engine.agent_gone(member.name, batch),
@@ -124,6 +127,7 @@ class BrokerServer:
             windows,
             committer,
             lambda id_, reason, batch: self._engine.delivery_ended(id_, reason, batch),
+            members.news,
         )
         index = SearchIndex(home.search, home.ledger)
         self._ledgers = LedgerOps(ledger, directory, committer, index, log=log, fault=fault)
@@ -224,6 +228,7 @@ class BrokerServer:
         )
         self._handlers = self._table()
         self._agents.restore(now_ms())
+        members.restore()
         self._held.restore(now_ms())
         self._engine.restore()
 
@@ -235,6 +240,7 @@ class BrokerServer:
             **self._held.handlers(),
             "send": self._messages.send,
             "event": self._events.event,
+            **self._members.handlers(),
             **self._persons.handlers(),
             **self._deliveries.handlers(),
             "turn": self._turns.turn,

@@ -11,6 +11,7 @@ import sys
 
 from relay.app.wrapped_run import Choices, exit_status, run
 from relay.cli.parser import Options, Parser
+from relay.core.agent_names import valid_name
 from relay.core.errors import EXIT_FAILED, EXIT_USAGE, RelayError, UsageError
 
 HELP = """\
@@ -25,6 +26,9 @@ Usage: relay wrap [OPTIONS] [--] COMMAND [ARGS…]
 
 Options:
   --name NAME     what others call it (default: made from COMMAND, and unique)
+  --role ROLE     what it is for: @relay:ROLE reaches whoever has it; several
+                  with commas
+  --join CHANNEL  the channels that it is in (#build, or build), with commas
   --task TEXT     what it works on; handlers see it as ctx.task
   --config FILE   use this configuration (default: the project's, see
                   relay config show)
@@ -94,8 +98,18 @@ def wrap(options: Options) -> int:
             raise UsageError(f"{flag} without --record", hint=f"add --record FILE, or leave {flag}")
     if options.type not in (None, "line", "paste"):
         raise UsageError(f"--type {options.type}: neither line nor paste")
+    roles, channels = _words(options.role), _words(options.join)
+    for flag, words in (("--role", roles), ("--join", [one.removeprefix("#") for one in channels])):
+        for word in words:
+            if not valid_name(word):
+                raise UsageError(
+                    f"{flag} {word}: it is named as agents are",
+                    hint="letters, digits, _ . - (at most 64), and none of relay's own words",
+                )
     choices = Choices(
         options.command,
+        roles=roles,
+        join=channels,
         name=options.name,
         task=options.task,
         config=options.config,
@@ -112,9 +126,13 @@ def wrap(options: Options) -> int:
     return run(choices)
 
 
+def _words(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
 def _declared() -> Parser:
     parser = Parser("relay wrap", stops=True)
-    for name in ("--name", "--task", "--config", "--record", "--type"):
+    for name in ("--name", "--role", "--join", "--task", "--config", "--record", "--type"):
         parser.add_argument(name)
     for name in (
         "--no-primer",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 
-#: Names that agents cannot take: relay speaks under its own, and "*" is everyone.
-RESERVED_NAMES = frozenset({"relay", "all", "everyone", "memory", "broadcast"})
+#: Names that agents cannot take: relay speaks under its own, "*" is everyone, and the last three
+#: are what agents say to join a channel (``@relay:join #build``).
+RESERVED_NAMES = frozenset(
+    {"relay", "all", "everyone", "memory", "broadcast", "join", "leave", "presence"}
+)
 #: Characters of the longest name.
 NAME_MAX = 64
 _LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
@@ -23,6 +26,15 @@ def valid_name(name: str) -> bool:
         and all(c in NAME_CHARACTERS for c in name)
         and name.lower() not in RESERVED_NAMES
     )
+
+
+def channel_of(word: str) -> str | None:
+    """The channel that ``word`` names: ``#build`` for ``build``, ``#Build`` and ``#build``.
+
+    None where it cannot be one. Without its sign it is a name like those of agents.
+    """
+    name = word.removeprefix("#").lower()
+    return f"#{name}" if valid_name(name) else None
 
 
 def owner_name() -> str:

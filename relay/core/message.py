@@ -86,6 +86,8 @@ class Message:
     #: What the turn that it begins may use (relay.core.dispatch.PermissionSet, as JSON); None where
     #: it was not dispatched. No sender can set it.
     permissions: dict[str, Any] | None = None
+    #: Who has come and gone since the receiver was told last, in the broker's words.
+    presence: str = ""
 
     @property
     def wants_turn(self) -> bool:

@@ -107,4 +107,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ("ALTER TABLE deliveries ADD COLUMN decided TEXT",),
     BROKER_TABLES,
     AUTOMATION_TABLES,
+    (
+        # Who is in which channel, and of whom somebody wants to hear that they come and go.
+        """CREATE TABLE memberships (
+            name TEXT NOT NULL COLLATE NOCASE,
+            channel TEXT NOT NULL,
+            joined_ms INTEGER NOT NULL,
+            PRIMARY KEY (name, channel)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE presence_wanted (
+            name TEXT NOT NULL COLLATE NOCASE,
+            who TEXT NOT NULL,
+            PRIMARY KEY (name, who)
+        ) WITHOUT ROWID""",
+        "ALTER TABLE agents ADD COLUMN roles TEXT NOT NULL DEFAULT ''",
+    ),
 )

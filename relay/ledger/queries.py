@@ -21,6 +21,8 @@ RECIPIENTS = """WITH RECURSIVE recipients (name) AS (
     UNION ALL
     SELECT (SELECT min(recipient) FROM deliveries WHERE recipient > recipients.name)
     FROM recipients WHERE recipients.name IS NOT NULL)"""
+#: The #channel that a message ``e`` was written to.
+CHANNEL = "json_extract(e.meta_json, '$.attributes.channel')"
 #: How many events one call of ``slice_of`` looks at.
 SLICE = 4096
 
@@ -33,6 +35,7 @@ class Filter:
     sender: str | None = None
     agent: str | None = None
     thread: str | None = None
+    channel: str | None = None
     since_ms: int | None = None
     grep: str | None = None  # a part of the body, whatever its case
 
@@ -83,6 +86,7 @@ def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list
         ("e.kind = ?", wanted.kind),
         ("e.agent = ?", wanted.sender),
         ("e.thread = ?", wanted.thread),
+        (f"{CHANNEL} = ?", wanted.channel),
         ("e.created_ms >= ?", wanted.since_ms),
         ("instr(lower(e.body), lower(?)) > 0", wanted.grep),
     ):

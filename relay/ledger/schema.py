@@ -90,6 +90,8 @@ class AgentRecord:
     reason: str | None = None
     #: Of what made this run speak. Written by ``Ledger.save_hops`` alone.
     hops: int = 0
+    #: What it is for, in lower case, with commas.
+    roles: str = ""
 
 
 def message_row(columns: tuple[Any, ...]) -> Row:

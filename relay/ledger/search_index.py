@@ -19,7 +19,7 @@ from itertools import count
 from relay.core import sqlite
 from relay.core.errors import DamagedFile, StorageError, Timeout
 from relay.core.files import unlink_if_there
-from relay.ledger.queries import Filter
+from relay.ledger.queries import CHANNEL, Filter
 from relay.ledger.schema import COLUMNS, SCHEMA, Row, message_row
 
 #: Characters in the smallest text that the index finds.
@@ -92,7 +92,7 @@ class SearchIndex:
             find = re.compile(re.escape(text), re.IGNORECASE).search
             db.create_function("holds", 1, lambda body: find(body) is not None, deterministic=True)
             rows = _events(db, match, wanted, limit)
-            if wanted.thread is None and wanted.kind in (None, "message"):
+            if not (wanted.thread or wanted.channel) and wanted.kind in (None, "message"):
                 rows += _turns(db, match, wanted, limit)
         rows.sort(key=lambda row: (row["created_ms"], row["id"]), reverse=True)
         return rows[:limit]
@@ -319,6 +319,7 @@ def _events(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> l
     _add(where, values, "e.kind=?", wanted.kind)
     _add(where, values, "(e.agent=? OR d.recipient=?)", wanted.agent, 2)
     _add(where, values, "e.thread=?", wanted.thread)
+    _add(where, values, f"{CHANNEL}=?", wanted.channel)
     _add(where, values, "e.created_ms>=?", wanted.since_ms)
     rows = db.execute(
         f"{_EVENTS} WHERE {' AND '.join(where)} AND holds(e.body)"

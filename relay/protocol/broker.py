@@ -16,13 +16,16 @@ A *row* is one delivery of one message::
 Ops (``?`` marks what may be left out):
 
 ``hello``     -> protocol, version, pid, person (whether the person asks, not an agent)
-``register``  name, run, token, kind, pid, cwd, command, resume?, memory? -> name, waiting (open
-              deliveries). ``memory``: project (a repository's root, or null), secrets, store?, of
-              each request about memories that the run makes; of a run the first ones count.
+``register``  name, run, token, kind, pid, cwd, command, resume?, memory?, roles?, join? -> name,
+              waiting (open deliveries). ``roles`` are what else it is reached by, ``join`` the
+              channels that it is in from its start on. ``memory``: project (a repository's root,
+              or null), secrets, store?, of each request about memories that the run makes; of a
+              run the first ones count.
               Binds the connection to the agent; everything open for that name is then pushed
               again, in order. ``resume`` keeps the state that the broker knew of the same run.
-``send``      to (str or list), body, id?, from?, mode?, thread?, attributes?, offline?, answer?
-              (the turn that answers it is reported, see ``turn``), auth?
+``send``      to (names, roles, #channels or ``*``: str or list), body, id?, from?, mode?, thread?,
+              attributes?, offline?, answer? (the turn that answers it is reported, see ``turn``),
+              auth?
               -> id, from, duplicate, deliveries [{to, state, reason, parked?}], did_you_mean,
               present.
               Answered once the message is on the disk. The same id again changes nothing. What
@@ -31,8 +34,9 @@ Ops (``?`` marks what may be left out):
               for a text of the person's handlers (``by_hook``) and for what the agent has asked
               for; ``about`` for what relay says about something that the agent said, which the
               loop guard counts and may refuse (``loop``).
-``state``     id, state, reason?, proof?, attempt? (the number of the try, for ``delivering``)
-              -> id, state. Only from the connection of the recipient.
+``state``     id, state, reason?, proof?, attempt? (the number of the try, for ``delivering``),
+              presence? (true: with what it wants to hear of others) -> id, state, presence? (who
+              has come and gone since it was told last). Only from the connection of the recipient.
 ``agent_state`` state, reason?, source?, notes? -> state, wants (the kinds of events that its
               session tells of only when asked to). Of the registered agent.
 ``event``     kind, body?, meta?, thread?, id?, auth? -> id, duplicate
@@ -46,7 +50,14 @@ Ops (``?`` marks what may be left out):
 ``person_add`` name, addresses?, type?, relationship?, auth? -> person. Not for agents.
 ``person_merge`` one, into, auth? -> person. Not for agents.
 ``agents``    -> agents [{name, state, reason, kind, pid, cwd, command, unread, since_ms,
-              last_seen_ms, source, notes, run}], persons [name]
+              last_seen_ms, source, notes, run, roles, channels}], persons [name]
+``channels``  -> rows [{channel, members [name], here (how many are there now)}]
+``channel_join``, ``channel_leave`` channel, name? (somebody else's: not for agents), auth?
+              -> name, channel, members, here, note (what an agent is told of it)
+``presence``  who? (names, roles and #channels, or ``*``), off?, name? (as above), auth?
+              -> name, who (of whose coming and going it hears with its next message), note
+``whoami``    auth? -> name, kind, roles, channels, presence, state, reason, unread; agents, busy,
+              blocked, limited, stopped (how many are there), held
 ``inbox``     name?, all?, limit?, after? (a delivery number), follow?, auth? -> name, kind
               (person|agent), rows (oldest first), more. Marks nothing. Without a name: the
               agent's own, else that of the person whose broker this is.
@@ -58,7 +69,7 @@ Ops (``?`` marks what may be left out):
               refused it), delivery, delivering_ms, submitted_ms, updated_ms}]
               Of what was said in a turn instead: ``turn`` and ``session`` (PERSONA/LABEL). With
               the id of a dispatch it is what that follows from.
-``history``   agent?, thread?, since_ms?, grep?, limit?, kind? -> rows (the newest,
+``history``   agent?, thread?, channel?, since_ms?, grep?, limit?, kind? -> rows (the newest,
               oldest first), more. ``kind`` ``*`` is every event, without one: messages.
               With ``grep``, what turns of personas said too: each row then has ``ledger``
               (events, agents) and ``snippet``. ``only`` says why it is the events alone.

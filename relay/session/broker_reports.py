@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -66,6 +67,7 @@ class BrokerReports:
         self._events_known.set()
         self._wanted: frozenset[str] = frozenset()
         self._remarks: BoundedDict[str, str] = BoundedDict(REMARKS_MAX)
+        self._presence: BoundedDict[str, str] = BoundedDict(REMARKS_MAX)  # by the message's id
 
     def remark(self, message: Message, text: str) -> None:
         """What the receipt of a message says beside the state, once it is seen, too."""
@@ -80,10 +82,17 @@ class BrokerReports:
         self._tasks.spawn(self._until_answered(tell))
 
     async def delivery(
-        self, message: Message, state: State, reason: str = "", proof: str = ""
+        self,
+        message: Message,
+        state: State,
+        reason: str = "",
+        proof: str = "",
+        *,
+        presence: bool = False,
     ) -> bool:
         """How far a delivery got; the broker has it when this returns.
 
+        ``presence``: what its receiver wants to hear of others goes with it, see ``with_presence``.
         False for a message that was withdrawn meanwhile: it must not go over.
         """
         fields: dict[str, Any] = {"id": message.id, "state": state.value}
@@ -94,18 +103,28 @@ class BrokerReports:
             fields["reason"] = reason
         if proof:
             fields["proof"] = proof
+        if presence:
+            fields["presence"] = True
         try:
             # However long it takes: nothing is typed that the broker does not know of, and what
             # came of it must not be lost while the broker is away or its disk is full.
-            await self._until_answered(
+            answer = await self._until_answered(
                 lambda: self._broker.request("state", **fields), "what came of a message waits"
             )
+            if news := answer.get("presence"):
+                self._presence[message.id] = str(news)
         except RelayError as error:
             if error.code == State.CANCELLED.value:
                 self._events.post(DeliveryReported(message.id, State.CANCELLED))
                 return False
             self._events.post(PersonNote(f"a delivery could not be recorded: {error.message}"))
         return True
+
+    def with_presence(self, message: Message) -> Message:
+        """``message`` with what its report said of who has come and gone."""
+        news = self._presence.pop(message.id, "")
+        said = ", ".join(filter(None, (message.presence, news)))
+        return replace(message, presence=said) if news else message
 
     async def look_up(self, ids: list[str], name: str) -> None:
         """What an earlier session has reported last of these deliveries to the agent ``name``."""

@@ -16,18 +16,34 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, None: 1}
 AWAIT_MAX = 24 * 3600
 
 
+#: What agents say to relay itself, and the broker's op for it.
+COMMANDS = {"join": "channel_join", "leave": "channel_leave", "presence": "presence"}
+
+
 def register(registry: Registry) -> None:
     """Add relay's own handler; what the user's configuration overrides does not run."""
     registry.add_pattern("relay", "*", relay, source=BUILTIN)
 
 
 def relay(target: str, message: str, ctx: Context) -> None:
-    """``@relay:Bob text``: send ``text`` to Bob. ``@relay:*`` is everyone else."""
+    """``@relay:Bob text``: send ``text`` to Bob. ``@relay:*`` is everyone else, ``@relay:#build``
+    whoever is in that channel; ``@relay:join #build`` joins it."""
     ctx.relay.send(target, message)
 
 
+def is_command(match: Match) -> bool:
+    """Whether it is no message but for relay itself: ``@relay:join #build``."""
+    return match.target.lower() in COMMANDS
+
+
 def send_fields(match: Match, message_id: str) -> dict[str, Any]:
-    """The broker's ``send`` for what an agent said, with its attributes."""
+    """The broker's ``send`` for what an agent said, with its attributes; or an op to ``ask``."""
+    if is_command(match):
+        words = match.body.replace(",", " ").split()
+        off = words[:1] == ["off"]
+        about = {"channel": match.body, "who": words[off:], "off": off}
+        op = COMMANDS[match.target.lower()]
+        return {"id": message_id, "to": [match.target], "body": match.body, "ask": op, **about}
     return {
         "id": message_id,
         "to": [name for name in match.target.split(",") if name],

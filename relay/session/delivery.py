@@ -258,7 +258,8 @@ class DeliveryQueue:
         batch = ready if together else channel.batch(ready)
         batch = [m for m in batch if m is first or not (m.attempt and channel.landed(m))]
         self._in_hand = {m.id for m in batch}
-        batch = await self._not_withdrawn(batch, State.DELIVERING)
+        batch = await self._not_withdrawn(batch, State.DELIVERING, presence=True)
+        batch = [self._with_presence(message) for message in batch]
         self._told -= self._in_hand  # should they wait again, that is news
         if not batch:
             return [], None
@@ -288,6 +289,12 @@ class DeliveryQueue:
         finally:
             handing.cancel()
         return handing.result()
+
+    def _with_presence(self, message: Message) -> Message:
+        told = self._reports.with_presence(message)
+        if told is not message:
+            self._waiting[self._waiting.index(message)] = told
+        return told
 
     def _went_over(self, message: Message) -> None:
         self._over_at = self._clock()
@@ -367,10 +374,11 @@ class DeliveryQueue:
         await self._rest(pause)
 
     async def _not_withdrawn(
-        self, messages: list[Message], state: State, reason: str = ""
+        self, messages: list[Message], state: State, reason: str = "", *, presence: bool = False
     ) -> list[Message]:
         """Report ``state`` of these; those that were not withdrawn meanwhile. The rest is gone."""
-        there = await asyncio.gather(*(self._reports.delivery(m, state, reason) for m in messages))
+        reports = (self._reports.delivery(m, state, reason, presence=presence) for m in messages)
+        there = await asyncio.gather(*reports)
         left = []
         for message, kept in zip(messages, there, strict=True):
             if kept:

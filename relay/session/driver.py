@@ -248,7 +248,7 @@ class SessionDriver:
 
     async def _send(self, fields: dict[str, Any]) -> None:
         try:
-            answer = await self._services.broker.request("send", **fields)
+            answer = await self._services.broker.request(fields.get("ask", "send"), **fields)
         except RelayError as error:
             self._queue.post(events.SendFailed(fields["id"], error))
         else:

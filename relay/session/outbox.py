@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from relay.core.bounded import BoundedDict
@@ -16,7 +16,7 @@ from relay.core.errors import RelayError
 from relay.directive.grammar import Match
 from relay.protocol.broker import ABOUT
 from relay.session.broker_reports import NOT_NOW
-from relay.session.builtin import send_fields
+from relay.session.builtin import is_command, send_fields
 from relay.session.session_commands import (
     AgentNotice,
     DriverCommand,
@@ -98,7 +98,7 @@ class Outbox:
     def shown(self, identifier: str, match: Match) -> Iterator[DriverCommand]:
         """A shell has shown what nobody typed: the person decides on a message, the rest is not
         done."""
-        if match.namespace == "relay":
+        if match.namespace == "relay" and not is_command(match):
             yield from self.send({**send_fields(match, identifier), "shown": True})
             return
         head = f"@{match.namespace}:{match.target}"
@@ -123,6 +123,8 @@ class Outbox:
         fields = self._forget(identifier)
         if not fields.get("notice") and not fields.get("shown"):
             yield from self._report_unknown(answer)
+        if note := fields.get("ask") and answer.get("note"):
+            yield AgentNotice(note, each_time=True)
         yield SettleSend(identifier, answer)
         yield from self._go_on(now)
 
@@ -313,12 +315,14 @@ class NoticeCounter:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked of whom (``[await:30s]``), and until when an answer is waited for."""
+    """What was asked of whom (``[await:30s]``), and until when an answer is waited for; ``names``
+    are whose, in lower case."""
 
     id: str
     to: str
     seconds: float
     due: float
+    names: tuple[str, ...]
 
 
 class ReplyTimeouts:
@@ -331,14 +335,31 @@ class ReplyTimeouts:
         """An answer to this message is expected within ``seconds``."""
         if any(question.id == message_id for question in self._questions):
             return
-        self._questions.append(Question(message_id, to, seconds, now + seconds))
+        names = tuple(to.lower().split(","))
+        self._questions.append(Question(message_id, to, seconds, now + seconds, names))
         del self._questions[:-QUESTIONS_MAX]
+
+    def reached(self, message_id: str, answer: dict[str, Any]) -> None:
+        """The broker says to whom the question went: who is in a channel, or has a role."""
+        for at, question in enumerate(self._questions):
+            if question.id == message_id:
+                more = (one["to"].lower() for one in answer.get("deliveries", ()))
+                self._questions[at] = replace(question, names=(*question.names, *more))
+
+    def state(self) -> list[Any]:
+        """What the next session of this run has to know; it counts by the same clock."""
+        return [astuple(question) for question in self._questions]
+
+    def restore(self, questions: list[Any]) -> None:
+        """Go on where an earlier session was."""
+        self._questions = [
+            Question(one[0], one[1], one[2], one[3], tuple(one[4])) for one in questions
+        ]
 
     def answered_by(self, sender: str) -> None:
         """``sender`` has written: the oldest question to them is answered."""
         for question in self._questions:
-            names = {name.lower() for name in question.to.split(",")}
-            if sender.lower() in names or "*" in names:
+            if sender.lower() in question.names or "*" in question.names:
                 self._questions.remove(question)
                 return
 

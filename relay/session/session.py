@@ -139,6 +139,7 @@ class Session:
                 yield from self._report_agent()
                 yield commands.TellHeldAgain()
             case events.SendAnswered():
+                self._replies.reached(event.id, event.answer)
                 yield from self.outbox.answered(event.id, event.answer, now)
                 yield from self._acks.pace(self._busy, now, moved=True)
             case events.SendFailed():
@@ -303,8 +304,7 @@ class Session:
             yield from self.outbox.shown(heard.id, found)
             return
         if isinstance(found, Match) and found.namespace == "relay":
-            name = self._run.name
-            said = Message(heard.id, name, found.target, found.body, self._now_ms())
+            said = Message(heard.id, self._run.name, found.target, found.body, self._now_ms())
             self.messages.append(said)
             if (seconds := await_seconds(found)) is not None:
                 self._replies.ask(heard.id, found.target, seconds, now)
@@ -341,6 +341,7 @@ class Session:
         self._keys_dealt_with = checkpoint.get("pressed", 0)
         yield from self.handlers.restore(checkpoint.get("unfinished", []))
         yield from self.outbox.restore(checkpoint.get("pending", []))
+        self._replies.restore(checkpoint.get("questions", []))
         yield from self.turns.look_up(self._run.name)
 
     def _started(self, now: float) -> Iterator[DriverCommand]:
@@ -382,6 +383,7 @@ class Session:
         extra: dict[str, Any] = {
             "unfinished": self.handlers.state(),
             "pending": self.outbox.state(),
+            "questions": self._replies.state(),
             "fired": self.lifecycle.state(),
             "pressed": self._guards.sequence,
         }

@@ -139,7 +139,7 @@ async def deliveries(
     unheard: Any = SimpleNamespace(wants=lambda event: False)
     watchers = Watchers(ledger, directory, unheard, lambda: clock[0])
     windows = DeliveryWindows(ledger, directory, committer, watchers)
-    ops = DeliveryOps(ledger, directory, windows, committer, lambda *_: None)
+    ops = DeliveryOps(ledger, directory, windows, committer, lambda *_: None, lambda member: "")
     held = HeldMessages(ledger, directory, windows, ops, LoopGuard(), lambda seq, batch: None)
     made = AnswerDeliveries(
         ledger, directory, windows, committer, held, channel, unheard, log=print

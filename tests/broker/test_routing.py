@@ -16,6 +16,9 @@ class Known:
     name: str
     live: bool = True
     person: bool = False
+    roles: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    last_seen_ms: int = 0
 
 
 PEERS = {

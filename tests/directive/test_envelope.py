@@ -70,13 +70,26 @@ def test_a_long_line_is_divided_before_a_word() -> None:
 
 
 def test_the_header_names_thread_channel_and_repetition() -> None:
-    many = message("hi", to="#eng", thread="t1", attempt=1)
+    many = message("hi", attributes={"channel": "#eng"}, thread="t1", attempt=1)
     (line,) = envelope(many, style="paste").lines
     assert line.startswith(
         f"Relay message {MARKER} from agent Alice to #eng, thread t1, sent again: hi "
     )
-    assert '"@relay:Alice [thread:t1] …"' in line
+    assert '"@relay:#eng [thread:t1] …"' in line  # the answer goes where the question went
+    (line,) = envelope(message("hi", attributes={"role": "reviewer"}), style="paste").lines
+    assert " from agent Alice to the role reviewer: hi " in line and '"@relay:Alice …"' in line
     assert "to everyone" in envelope(message("hi", to="*"), style="paste").text
+
+
+@pytest.mark.parametrize("style", ["plain", "paste", "line", "shell", "comment"])
+def test_who_came_and_went_stands_in_the_closing_and_nowhere_else(style: Style) -> None:
+    news = "Bob has left, Carol is limited"
+    for one in (message("a\nb", presence=news), message("hi", sender_kind="relay", presence=news)):
+        *_, last = envelope(one, style=style).lines
+        assert as_written(last).rstrip("'").endswith(f". Since your last message {news}).")
+        if style not in ("shell", "comment"):
+            [received] = read(envelope(one, style=style).text)
+            assert news not in received.body
 
 
 def test_nobody_outside_of_relay_is_taken_for_an_agent() -> None:

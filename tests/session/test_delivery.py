@@ -37,6 +37,7 @@ class FakeChannel:
         self.batches: list[int] = []
         self.closed: Blocked | None = None
         self.proof: str | None = "read"
+        self.submitted: list[Message] = []
         self.take = 64
         self.landed_before: set[str] = set()
         self.proves_reading = True
@@ -54,6 +55,7 @@ class FakeChannel:
     async def submit(self, batch: list[Message]) -> Submitted:
         taken = batch[: self.take]
         self.through += [one.body for one in taken]
+        self.submitted += taken
         self.batches.append(len(batch))
         hold = None if len(taken) == len(batch) else Blocked("the person is typing", 0.01)
         self.take = 64
@@ -115,14 +117,28 @@ class FakeReports(BrokerReports):
     def __init__(self, take: Callable[[Message, State, str, str], Awaitable[bool]]) -> None:
         self.take = take
         self.remarks: list[str] = []
+        self.heard = ""  # what the receiver hears of others
+        self.news: dict[str, str] = {}
 
     def remark(self, message: Message, text: str) -> None:
         self.remarks.append(text)
 
     async def delivery(
-        self, message: Message, state: State, reason: str = "", proof: str = ""
+        self,
+        message: Message,
+        state: State,
+        reason: str = "",
+        proof: str = "",
+        *,
+        presence: bool = False,
     ) -> bool:
+        if presence:
+            self.news[message.id] = self.heard
         return await self.take(message, state, reason, proof)
+
+    def with_presence(self, message: Message) -> Message:
+        news = self.news.pop(message.id, "")
+        return replace(message, presence=news) if news else message
 
 
 class Desk:
@@ -189,6 +205,18 @@ def test_each_message_goes_through_its_states_in_order() -> None:
         ("m1", "submitted", ""),
         ("m1", "seen", "read"),
     ]
+
+
+def test_news_of_others_goes_with_the_message() -> None:
+    async def scenario() -> Desk:
+        desk = Desk()
+        desk.accounts.heard = "Bob has left"
+        desk.queue.offer(message(1))
+        await desk.until(("m1", "seen", "read"))
+        return desk
+
+    desk = asyncio.run(scenario())
+    assert [one.presence for one in desk.channel.submitted] == ["Bob has left"]
 
 
 def test_many_go_in_order() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageError
 from relay.directive.grammar import Match
 from relay.session import outbox as module
-from relay.session.builtin import await_seconds
+from relay.session.builtin import await_seconds, send_fields
 from relay.session.outbox import (
     QUESTIONS_MAX,
     REPEAT_SECONDS,
@@ -230,3 +231,31 @@ def test_durations() -> None:
     assert (seconds("30s"), seconds("2m"), seconds("1h"), seconds("45")) == (30, 120, 3600, 45)
     assert seconds("soon") is None and seconds("") is None
     assert seconds("99999h") == 24 * 3600
+
+
+def test_whoever_a_channel_reached_answers_the_question_also_after_a_kill() -> None:
+    earlier = ReplyTimeouts()
+    earlier.ask("id1", "#build", 10.0, now=0.0)
+    earlier.ask("id2", "reviewer", 10.0, now=0.0)
+    earlier.reached("id1", {"deliveries": [{"to": "Bob"}, {"to": "Carol"}]})
+    later = ReplyTimeouts()
+    later.restore(json.loads(json.dumps(earlier.state())))
+    later.answered_by("carol")
+    assert list(later.tick(10.0)) == [AgentNotice("no answer from reviewer within 10 s", True)]
+    assert later.deadline() is None
+
+
+def test_a_channel_is_joined_in_the_order_said_and_the_agent_is_told() -> None:
+    outbox = Outbox()
+    join = send_fields(Match("relay", "Join", "#build", {}, False, ""), "id1")
+    assert (join["ask"], join["channel"]) == ("channel_join", "#build")
+    asked = send_fields(Match("relay", "presence", "off #build, Bob", {}, False, ""), "id2")
+    assert (asked["ask"], asked["off"], asked["who"]) == ("presence", True, ["#build", "Bob"])
+    assert sent(outbox.send(join)) + sent(outbox.send(fields(3))) == ["id1", "id3"]
+    told = list(outbox.answered("id1", {"note": "you are in #build now"}, 0.0))
+    assert AgentNotice("you are in #build now", True) in told
+    # What a shell only shows joins nothing.
+    shown = list(outbox.shown("id4", Match("relay", "join", "#x", {}, False, "")))
+    assert shown == [
+        PersonNote("not done: @relay:join, which a shell showed and nobody typed there")
+    ]
