@@ -85,11 +85,13 @@ class ConsoleState:
             self._item({"item": row, "open": True})
         old = [row for row in history if row["id"] not in self._messages]
         if old:
-            later, self.lines = list(self.lines), deque(maxlen=LINES_MAX)
             for row in old:
                 self._past(row)
-            for line in later:
-                self._add(line)
+            # What came meanwhile, or in a gap, stands where it belongs.
+            self.lines = deque(sorted(self.lines, key=lambda line: line.at_ms), LINES_MAX)
+            first = self.count - len(self.lines) + 1
+            for n, line in enumerate(self.lines, first):
+                line.n = n
         if not self.chosen and self.agents:
             self.chosen = self.listed()[0]["name"]
 
@@ -207,9 +209,12 @@ class ConsoleState:
         self._add(line)
 
     def _gap(self, row: Json) -> None:
-        lost = row.get("lost", -1)
-        many = f"{lost} events" if lost and lost > 0 else "events"
-        text = f"{many} are missing here (the broker had to drop them, or was started again)"
+        lost = row.get("lost") or -1
+        text = f"{lost} events were dropped here: too much at once; /find has the messages"
+        if lost < 0:
+            text = (
+                "the broker was started again: of the time without it the messages alone are here"
+            )
         self._add(TrafficLine(row.get("at_ms") or 0, "gap", text))
 
     def _add(self, line: TrafficLine) -> None:

@@ -156,7 +156,7 @@ class _View:
         right = self.width - left - 1
         wide = self.width >= WIDEST
         far = right // 2 if wide else right
-        beside = self._beside(far)
+        beside = self._beside(far if wide or self.state.answering else self.width)
         title = [("class:rule", self._rule("agents", left) + self.signs.across)]
         if beside is not None and wide:
             near = right - far - 1
@@ -169,6 +169,12 @@ class _View:
                 *self._side_by_side(room - 1, (names, left), (lines, near), (shown, far)),
             ]
         title.append(("class:rule", self._rule(self._title(), right)))
+        if beside is not None and not beside[2]:
+            # A screen is as wide as its agent's terminal: it gets all columns, below both.
+            above, below = self._halves(beside, room - 2)
+            panes = (self._agents(left, above), left), (self._traffic(right, above), right)
+            lower = self._filled(self._page(beside, below), below)
+            return [title, *self._side_by_side(above, *panes), self._ruled(beside[0]), *lower]
         names = self._agents(left, room - 1)
         if beside is None:
             lines = self._traffic(right, room - 1)

@@ -1,0 +1,186 @@
+"""What a person at relay waits for, and what it costs to look on.
+
+    python bench/people.py [--case NAME] [--json]
+
+``console``: the console in a terminal of 80x24 while 50 agents say 100 messages a second to each
+other, each of which is delivered, submitted and seen, and makes its receiver busy and idle again.
+The aims: less than 15 % of a core, and less than 50 ms from a key to its letter on the screen (the
+median, and nine in ten, while that goes on).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import select
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from harness import RELAY, Terminal, cpu, deadline, home, relay
+
+from relay.broker.async_client import AsyncClient
+from relay.core.message import State
+from relay.core.paths import Home
+
+AGENTS, RATE = 50, 100
+#: Seconds of CPU that are counted, and keys that are pressed, while the agents talk.
+COUNTED, PRESSED = 15.0, 100
+
+Row = dict[str, float | str | bool]
+
+
+class _Agent:
+    """One that says something now and then, and takes what it is told at once."""
+
+    def __init__(self, where: Home, name: str) -> None:
+        self.name = name
+        self.client = AsyncClient(where, on_push=self._heard)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        await self.client.open()
+        await self.client.register(
+            name=self.name, run=self.name, token="t", kind="bench", pid=0, cwd="/", command=""
+        )
+        await self.client.request("agent_state", state="idle")
+
+    def _heard(self, push: dict[str, object]) -> None:
+        if push.get("push") == "deliver":
+            task = asyncio.get_running_loop().create_task(self._take(push))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _take(self, push: dict[str, object]) -> None:
+        id_ = str(push["id"])
+        await self.client.report(id_, State.DELIVERING, attempt=1)
+        await self.client.report(id_, State.SUBMITTED)
+        await self.client.request("agent_state", state="busy")
+        await self.client.report(id_, State.SEEN)
+        await self.client.request("agent_state", state="idle")
+
+
+async def talk(where: Home) -> None:
+    """AGENTS agents say RATE messages a second; those who speak are told nothing, so that no chain
+    of messages grows."""
+    agents = [_Agent(where, f"Agent{n:02d}") for n in range(AGENTS)]
+    for agent in agents:
+        await agent.open()
+    print("ready", flush=True)
+    speakers, listeners = agents[::2], agents[1::2]
+    waiting: set[asyncio.Task[object]] = set()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for n in range(10_000_000):
+        to, text = listeners[n * 7 % len(listeners)].name, f"message {n}: " + "please look " * 8
+        sent = loop.create_task(speakers[n % len(speakers)].client.send(to, text))
+        waiting.add(sent)
+        sent.add_done_callback(waiting.discard)
+        await asyncio.sleep(max(0.0, began + n / RATE - loop.time()))
+
+
+def console() -> list[Row]:
+    """The console's CPU, and how soon keys are shown."""
+    with home() as (_, env), deadline(180, "the console"):
+        env.update(TERM="xterm-256color", LANG="C.UTF-8")
+        relay(env, "agents")
+        talking = subprocess.Popen(
+            [sys.executable, __file__, "--talk"], env=env, stdout=subprocess.PIPE
+        )
+        assert talking.stdout is not None
+        talking.stdout.readline()
+        terminal = Terminal([*RELAY, "console"], env)
+        try:
+            terminal.read_until(b"complete")
+            pressed = _Keys(terminal).press(PRESSED)
+            reading = threading.Event()
+            reader = threading.Thread(target=_drain, args=(terminal, reading))
+            reader.start()
+            time.sleep(2.0)
+            began, before = time.monotonic(), cpu(terminal.pid)
+            time.sleep(COUNTED)
+            share = (cpu(terminal.pid) - before) / (time.monotonic() - began)
+            reading.set()
+            reader.join()
+        finally:
+            talking.terminate()
+            talking.wait()
+            terminal.close()
+    ms = statistics.quantiles(pressed, n=10)
+    return [
+        row("console: % of a core", share * 100, 15),
+        row("console: key to screen, ms, p50", statistics.median(pressed), 50),
+        row("console: key to screen, ms, p90", ms[-1], 50),
+    ]
+
+
+def _drain(terminal: Terminal, done: threading.Event) -> None:
+    while not done.is_set():
+        if select.select([terminal.master], [], [], 0.1)[0]:
+            terminal.read()
+
+
+class _Keys:
+    """Presses keys, and looks for what they make appear."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+
+    def press(self, times: int) -> list[float]:
+        """Milliseconds until each of ``times`` letters stood on the screen."""
+        taken = []
+        for n in range(times):
+            self._read(0.03 + n % 7 * 0.013)  # at any moment of a painting
+            began = time.perf_counter()
+            self._terminal.write(b"Q")
+            while b"Q" not in self._read(None):
+                pass
+            taken.append((time.perf_counter() - began) * 1000)
+            self._terminal.write(b"\x7f")
+        return taken
+
+    def _read(self, seconds: float | None) -> bytes:
+        """What is shown next; with ``seconds`` everything of that time."""
+        if seconds is None:
+            return self._terminal.read()
+        end = time.perf_counter() + seconds
+        while (left := end - time.perf_counter()) > 0:
+            if select.select([self._terminal.master], [], [], left)[0]:
+                self._terminal.read()
+        return b""
+
+
+def row(name: str, value: float, limit: float) -> Row:
+    """One figure, and whether it is below its limit."""
+    return {"case": name, "value": round(value, 2), "limit": limit, "met": value < limit}
+
+
+CASES: dict[str, Callable[[], list[Row]]] = {"console": console}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", choices=CASES, action="append", help="only this one")
+    parser.add_argument("--talk", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.talk:
+        asyncio.run(talk(Home(os.environ["RELAY_HOME"])))
+        return 0
+    rows = [found for name in options.case or CASES for found in CASES[name]()]
+    if options.json:
+        print(json.dumps(rows))
+    else:
+        for one in rows:
+            mark = "" if one["met"] else "  missed"
+            print(f"{one['case']:34} {one['value']:8} {'<':>3} {one['limit']}{mark}")
+    return 0 if all(one["met"] for one in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
