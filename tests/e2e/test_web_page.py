@@ -110,7 +110,10 @@ def hostile_rows(now_ms: int) -> dict[str, Any]:
     message = {"id": "M1", "seq": 1, "from": EVIL, "from_kind": EVIL, "to": EVIL, "body": EVIL}
     return {
         "agents": [agent | {"since_ms": now_ms, "command": EVIL, "roles": [EVIL]}],
-        "items": [item | {"id": "I1", "kind": "approval", "choices": choices}],
+        "items": [
+            item | {"id": "I1", "kind": "approval", "choices": choices},
+            item | {"id": "I2", "kind": "question", "choices": choices, "what": "1\n" * 99},
+        ],
         "messages": [message | {"created_ms": now_ms, "state": EVIL, "channel": EVIL}],
         "more": False,
         "me": EVIL,
@@ -136,14 +139,21 @@ def test_hostile_text_stays_text_and_the_person_answers(browser: Browser) -> Non
         page.wait_for_selector(".message", state="attached")
         page.click("nav >> text=Waiting")
         shoot(page, "phone-waiting")
-        said = page.inner_text(".item .said")
+        said = page.inner_text("[data-item=I1] .said")
         assert "onerror=hit()" in said and "\\u202e^[[2J" in said
         # What has just appeared takes no click; then one answers this very item.
-        assert page.is_disabled(".choices button >> nth=1")
+        assert page.is_disabled("[data-item=I1] .choices button >> nth=1")
         page.fill(".item input", "because")
-        page.click(".choices button >> nth=1")
+        page.click("[data-item=I1] .choices button >> nth=1")
         page.wait_for_selector("text=Answered: No")
         assert ("answer", {"id": "I1", "choice": "2", "note": "because"}) in source.asked
+        # What is longer than its box is read to its end first.
+        page.wait_for_selector("[data-item=I2] >> text=scroll to its end")
+        assert page.is_disabled("[data-item=I2] .choices button >> nth=0")
+        page.hover("[data-item=I2] .said")
+        page.mouse.wheel(0, 9000)
+        page.click("[data-item=I2] .choices button >> nth=0")
+        page.wait_for_selector("[data-item=I2] >> text=Answered")
         page.click("nav >> text=Messages")
         page.click(".message")
         page.wait_for_selector("ol.path li")
@@ -157,5 +167,5 @@ def test_hostile_text_stays_text_and_the_person_answers(browser: Browser) -> Non
         page.wait_for_selector("figure")
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 390  # nothing hangs out of a phone
-        source.tell({"what": "item", "item": {"id": "I1"}, "open": False})
+        source.tell(*({"what": "item", "item": {"id": one}, "open": False} for one in ("I1", "I2")))
         page.wait_for_selector("text=Nothing waits for you", state="attached")
