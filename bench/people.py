@@ -6,6 +6,10 @@
 other, each of which is delivered, submitted and seen, and makes its receiver busy and idle again.
 The aims: less than 15 % of a core, and less than 50 ms from a key to its letter on the screen (the
 median, and nine in ten, while that goes on).
+
+``web``: the web page in Chromium with 10 000 messages in the ledger, and then while the agents talk
+as above. The aims: its first paint within 300 ms, its messages within a second, its server below
+15 % of a core.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import asyncio
 import json
 import os
 import select
+import shutil
 import statistics
 import subprocess
 import sys
@@ -25,10 +30,14 @@ from collections.abc import Callable
 from harness import RELAY, Terminal, cpu, deadline, home, relay
 
 from relay.broker.async_client import AsyncClient
+from relay.core.ids import new_ulid
 from relay.core.message import State
 from relay.core.paths import Home
+from relay.ledger.store import Ledger
 
 AGENTS, RATE = 50, 100
+#: Messages in the ledger that the web page begins with.
+STORED = 10_000
 #: Seconds of CPU that are counted, and keys that are pressed, while the agents talk.
 COUNTED, PRESSED = 15.0, 100
 
@@ -119,6 +128,74 @@ def console() -> list[Row]:
     ]
 
 
+def web() -> list[Row]:
+    """The page's first paint and its messages, of STORED in the ledger; its server's CPU."""
+    from playwright.sync_api import sync_playwright
+
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    with home() as (_, env), deadline(180, "the web page"):
+        store(Home(env["RELAY_HOME"]), STORED)
+        relay(env, "agents")
+        served = subprocess.Popen([*RELAY, "web"], env=env, stdout=subprocess.PIPE, text=True)
+        ends: list[subprocess.Popen[str]] = [served]
+        try:
+            assert served.stdout is not None
+            with sync_playwright() as driver:
+                flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+                browser = driver.chromium.launch(executable_path=program, args=flags)
+                times = []
+                for _ in range(5):
+                    page = browser.new_page()
+                    page.goto(served.stdout.readline().strip())
+                    page.wait_for_selector(".message >> nth=200")
+                    times.append(page.evaluate(PAINTED))
+                    page.close()
+                talking = subprocess.Popen(
+                    [sys.executable, __file__, "--talk"],
+                    env=env,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+                ends.append(talking)
+                page = browser.new_page()
+                page.goto(served.stdout.readline().strip())
+                page.wait_for_selector("text=message 1")
+                began, before = time.monotonic(), cpu(served.pid)
+                time.sleep(COUNTED)
+                share = (cpu(served.pid) - before) / (time.monotonic() - began)
+                browser.close()
+        finally:
+            for one in ends:
+                one.terminate()
+                one.wait()
+    return [
+        row("web: first paint, ms", statistics.median(one[0] for one in times), 300),
+        row("web: messages shown, ms", statistics.median(one[1] for one in times), 1000),
+        row("web: % of a core, 100 messages/s", share * 100, 15),
+    ]
+
+
+#: Milliseconds from asking for the page to its first paint, and until its messages stand there.
+PAINTED = """() => [performance.getEntriesByName("first-contentful-paint")[0].startTime,
+    performance.getEntriesByName("messages-shown")[0].startTime]"""
+
+
+def store(where: Home, count: int) -> None:
+    """A ledger with so many messages, each delivered."""
+    where.create()
+    ledger = Ledger(where.ledger)
+    ledger.begin()
+    now = int(time.time() * 1000) - count * 1000
+    for n in range(count):
+        seq, at = ledger.next_seq(), now + n * 1000
+        text = f"stored {n}: " + "please look " * 20
+        said = (f"Agent{n % 50:02d}", "agent", "followup", None, text, None, at)
+        way = (f"Agent{n * 7 % 50:02d}", n + 1, 0, "seen", None, at, 0, 0)
+        ledger.add([(seq, new_ulid(at), "message", *said)], [(seq, *way)])
+    ledger.commit()
+    ledger.close()
+
+
 def _drain(terminal: Terminal, done: threading.Event) -> None:
     while not done.is_set():
         if select.select([terminal.master], [], [], 0.1)[0]:
@@ -160,7 +237,7 @@ def row(name: str, value: float, limit: float) -> Row:
     return {"case": name, "value": round(value, 2), "limit": limit, "met": value < limit}
 
 
-CASES: dict[str, Callable[[], list[Row]]] = {"console": console}
+CASES: dict[str, Callable[[], list[Row]]] = {"console": console, "web": web}
 
 
 def main() -> int:
