@@ -122,9 +122,12 @@ class Member:
     def fields(self, unread: int) -> Json:
         """This agent as the ``agents`` op shows it."""
         record = self.record
+        state = AgentState.BLOCKED.value if self._approvals else record.state
+        if not self.live:
+            state = AgentState.GONE.value
         return {
             "name": self.name,
-            "state": record.state if self.live else AgentState.GONE.value,
+            "state": state,
             "reason": _ASKS if self._approvals else record.reason,
             "kind": record.kind,
             "pid": record.pid if self.live else None,

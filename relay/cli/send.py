@@ -1,4 +1,4 @@
-"""The verb send: write to an agent or a person, and wait until it is seen or answered."""
+"""The verbs send and ask: write to an agent or a person, and wait until it is seen or answered."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from relay.core.processes import wrapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from relay.cli.output import Json
@@ -24,12 +25,15 @@ MODES = ("followup", "steer", "collect", "interrupt")
 _UNDELIVERED = ("failed", "cancelled")
 #: How long an answer is waited for, if nothing else is said. Seconds.
 _ANSWER = "600"
-#: Seconds between two looks whether somebody who owes an answer is still there.
+#: States of an agent that keep it from an answer, until somebody does something or time passes.
+_HINDERED = ("blocked", "limited", "stopped")
+#: Seconds between two looks for the answer of somebody who is no wrapped agent.
 _LOOK_FOR_ANSWER = 5.0
 
 
 def add(verbs: Parser) -> None:
-    """Declare the verb."""
+    """Declare the verbs."""
+    _add_ask(verbs)
     parser = verb(
         verbs,
         "send",
@@ -69,8 +73,50 @@ def add(verbs: Parser) -> None:
     parser.set_defaults(run=send_verb)
 
 
-def send_verb(options: Any) -> int:
-    """``relay send``."""
+def _add_ask(verbs: Parser) -> None:
+    parser = verb(
+        verbs,
+        "ask",
+        'relay ask Bob "which tests fail?"\n'
+        '  relay ask --to Bob,Carol --json "how far are you?"\n'
+        "  git diff | relay ask Bob -",
+        "Ask an agent, wait until the turn that answers has ended, and print what it said. 0: all"
+        " have answered; 4: one will not; 5: not in time.",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="whom you ask")
+    parser.add_argument("text", nargs="?", metavar="TEXT", help="the text; - reads it from stdin")
+    parser.add_argument(
+        "--to", metavar="NAMES", help="ask several instead: names with commas, or * for everyone"
+    )
+    parser.add_argument("--from", dest="sender", metavar="NAME", help="your name (not an agent's)")
+    parser.add_argument("--thread", metavar="T", help="the thread it belongs to")
+    parser.add_argument(
+        "--timeout",
+        type=wait_seconds,
+        default=float(_ANSWER),
+        metavar="S",
+        help=f"wait at most S seconds ({_ANSWER})",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=ask_verb)
+
+
+def ask_verb(options: Any) -> int:
+    """``relay ask``."""
+    if options.to is None:
+        options.to = options.name
+    elif options.text is None:
+        options.text = options.name  # the only word
+    else:
+        raise UsageError(f"{options.text!r} is one word too many: --to says whom you ask")
+    if options.to is None:
+        raise UsageError("ask whom, and what?", hint='relay ask NAME "TEXT"')
+    options.mode, options.offline, options.answer = None, False, options.timeout
+    return send_verb(options, quiet=True)
+
+
+def send_verb(options: Any, *, quiet: bool = False) -> int:
+    """``relay send``. ``quiet``: of an answer that comes, print nothing but the answer."""
     body = _body(options.text)
     targets = [name.strip() for name in options.to.split(",") if name.strip()]
     fields: Json = {
@@ -88,7 +134,7 @@ def send_verb(options: Any) -> int:
     with connect(Home.from_env()) as client:
         answer = client.request("send", **fields)
         if options.answer is not None:
-            return _await_answer(client, answer, options)
+            return _await_answer(client, answer, options, quiet=quiet)
         if options.wait is not None:
             return _wait(client, answer, options)
     _print_sent(answer, options.json)
@@ -104,7 +150,7 @@ def _wait(client: BrokerClient, answer: Json, options: Any) -> int:
         # At once: whoever stops waiting has the id, and knows what it is waiting for.
         _print_sent(answer, in_json=False)
         output.flush()
-    found = _wait_all(client, answer["id"], options.wait)
+    found = _wait_until_seen(client, answer["id"], options.wait)
     before = {row["to"]: output.state_text(row) for row in answer["deliveries"]}
     if options.json:
         _print_sent({**answer, "deliveries": found["deliveries"], "done": found["done"]}, True)
@@ -122,13 +168,16 @@ def _wait(client: BrokerClient, answer: Json, options: Any) -> int:
     return 0
 
 
-def _await_answer(client: BrokerClient, sent: Json, options: Any) -> int:
+def _await_answer(client: BrokerClient, sent: Json, options: Any, *, quiet: bool) -> int:
     """Wait for the answers: they go to stdout, everything else to stderr."""
     if not options.json:
-        output.note(sent["id"])
+        if not quiet:
+            output.note(sent["id"])
         for row in sent["deliveries"]:
-            output.note(f"{row['to']}: {output.state_text(row)}")
-    found = _wait_all(client, sent["id"], options.answer, answer=True)
+            if not quiet or row["reason"]:
+                output.note(f"{row['to']}: {output.state_text(row)}")
+    tell = (lambda text: None) if options.json else output.note
+    found = _wait_for_answers(client, sent, options.answer, tell)
     answers, rows = found["answers"], found["deliveries"]
     if options.json:
         _print_sent({**sent, "deliveries": rows, "done": found["done"], "answers": answers}, True)
@@ -142,7 +191,7 @@ def _await_answer(client: BrokerClient, sent: Json, options: Any) -> int:
             output.note(f"relay: not answered within {options.answer:g} s; it is not lost")
             output.note(f"  relay show {sent['id']}")
         return EXIT_TIMEOUT
-    good = sum(one["state"] == "completed" for one in answers)
+    good = sum(one["state"] == "completed" and bool(one["text"]) for one in answers)
     return 0 if good == len(rows) else EXIT_NOT_DELIVERED
 
 
@@ -162,22 +211,50 @@ def _print_answers(answers: list[Json], rows: list[Json], *, several: bool) -> N
             output.lines(one["text"])
         if one["state"] != "completed":
             output.note(f"{one['from']}: {one['state']} ({one['reason'] or 'no reason is known'})")
+        elif not one["text"]:
+            output.note(f"{one['from']}: the turn ended without words")
     by = {one["from"].lower() for one in answers}
     for row in rows:
         if row["to"].lower() not in by:
             output.note(f"{row['to']}: {output.state_text(row)}, no answer")
 
 
-def _wait_all(client: BrokerClient, id_: str, seconds: float, *, answer: bool = False) -> Json:
+def _wait_until_seen(client: BrokerClient, id_: str, seconds: float) -> Json:
     end = time.monotonic() + seconds
     while True:
         left = max(0.0, end - time.monotonic())
-        # In pieces, so that the request's own deadline never ends a long wait; nobody tells when
-        # an agent has gone that owes an answer.
-        step = min(left, _LOOK_FOR_ANSWER if answer else 600.0)
-        found = client.request("wait", deadline=step + 30, id=id_, timeout=step, answer=answer)
+        # In pieces, so that the request's own deadline never ends a long wait.
+        step = min(left, 600.0)
+        found = client.request("wait", deadline=step + 30, id=id_, timeout=step)
         if found["done"] or left <= step:
             return found
+
+
+def _wait_for_answers(
+    client: BrokerClient, sent: Json, seconds: float, tell: Callable[[str], None]
+) -> Json:
+    """What ``wait`` says once all have answered or never will, or the time is up. ``tell`` gets
+    what keeps an agent from it meanwhile."""
+    from relay.ui.watching import Watching
+
+    end = time.monotonic() + seconds
+    names = [row["to"] for row in sent["deliveries"]]
+    kinds = ("agent", "delivery", "turn", "obligation")
+    told: dict[str, str] = {}
+    with Watching(client.home, kinds=kinds, agents=names) as watching:
+        rows = [one for one in client.request("agents")["agents"] if one["name"] in names]
+        while True:
+            for row in rows:
+                if row.get("what", "agent") == "agent" and row["state"] in _HINDERED:
+                    if told.get(row["name"]) != (now := output.state_text(row)):
+                        tell(f"{row['name']}: {now}")
+                    told[row["name"]] = now
+            found = client.request("wait", id=sent["id"], timeout=0, answer=True)
+            left = end - time.monotonic()
+            if found["done"] or left <= 0:
+                return found
+            # What a persona does that relay starts itself is no row here.
+            rows = watching.next_rows(min(left, _LOOK_FOR_ANSWER))
 
 
 def _print_sent(answer: Json, in_json: bool) -> None:

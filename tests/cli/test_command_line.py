@@ -56,7 +56,7 @@ def test_help_begins_with_examples(relay: Run) -> None:
         (["PS"], "did you mean relay agents?"),
         (["list"], "did you mean relay agents?"),
         (["logs"], "did you mean relay history?"),
-        (["watch"], "did you mean relay inbox?"),
+        (["recv"], "did you mean relay inbox?"),
         (["reply"], "did you mean relay send?"),
         (["help", "snd"], "did you mean relay send?"),
         (["completions", "csh"], "did you mean zsh?"),

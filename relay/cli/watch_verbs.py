@@ -1,0 +1,343 @@
+"""The verbs watch and wait: what happens as it happens, and waiting until something is proven."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from relay.broker.client import BrokerClient, connect
+from relay.cli import output
+from relay.cli.parser import Parser, wait_seconds
+from relay.cli.verbs import verb
+from relay.core import signals
+from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, NotFound, UsageError
+from relay.core.paths import Home
+from relay.protocol.broker import WATCHED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from relay.cli.output import Json
+
+    Spans = list[tuple[str, Json]]
+
+#: What ``relay wait`` knows.
+CONDITIONS = ("idle", "blocked", "reply", "seen", "gone")
+#: How long it waits, if nothing else is said. Seconds.
+_WAIT = "600"
+#: Seconds of rest after a message was seen, after which an agent that tells of no turn is taken
+#: to be done with it.
+_RESTS = 10.0
+_FAINT: Json = {"faint": True}
+#: Styles by state; a state that needs somebody is red.
+_STATES: dict[str, Json] = {
+    **dict.fromkeys(("blocked", "limited", "failed", "held", "stopped"), {"fg": 1, "bold": True}),
+    **dict.fromkeys(("seen", "completed", "idle"), {"fg": 2}),
+    **dict.fromkeys(("busy", "starting", "waiting"), {"fg": 3}),
+}
+
+
+def add(verbs: Parser) -> None:
+    """Declare the verbs."""
+    watch = verb(
+        verbs,
+        "watch",
+        "relay watch\n  relay watch Bob Carol\n"
+        "  relay watch --kinds message,delivery | jq .   (JSON lines in a pipe)",
+    )
+    watch.add_argument("names", nargs="*", metavar="NAME", help="only what concerns these")
+    watch.add_argument(
+        "--kinds", metavar="K", help=f"only these, with commas: {', '.join(sorted(WATCHED))}"
+    )
+    watch.add_argument(
+        "--for", dest="seconds", type=wait_seconds, metavar="S", help="end after S seconds"
+    )
+    watch.add_argument("--text", action="store_true", help="lines for people in a pipe, too")
+    watch.add_argument("--json", action="store_true", help="print JSON lines on a terminal, too")
+    watch.set_defaults(run=watch_verb)
+
+    wait = verb(
+        verbs,
+        "wait",
+        "relay wait Bob idle\n  relay wait Bob reply --timeout 300\n  relay wait Bob,Carol gone",
+        "Wait until it is proven of an agent. idle: it is done with what you sent it last, and"
+        " rests; reply: it has answered that; seen: it has read that; blocked: it waits for you;"
+        " gone: it has ended. 0: so it is; 4: it never will be; 5: not in time.",
+    )
+    wait.add_argument("name", metavar="NAME", help="a name, or names with commas: all of them")
+    wait.add_argument("what", choices=CONDITIONS, metavar="WHAT", help=", ".join(CONDITIONS))
+    wait.add_argument("--id", metavar="ID", help="the message that is meant; else your last to it")
+    wait.add_argument(
+        "--timeout",
+        type=wait_seconds,
+        default=float(_WAIT),
+        metavar="S",
+        help=f"at most S seconds ({_WAIT})",
+    )
+    wait.add_argument("--json", action="store_true", help="print JSON")
+    wait.set_defaults(run=wait_verb)
+
+
+# -- watch
+
+
+def watch_verb(options: Any) -> int:
+    """``relay watch``."""
+    from relay.ui.watching import Watching
+
+    # Python would hear of a Ctrl-C that comes just before it waits only after it has waited.
+    signals.plain_interrupt()
+    kinds = [one.strip() for one in (options.kinds or "").split(",") if one.strip()]
+    in_json = options.json or not (options.text or sys.stdout.isatty())
+    plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    with Watching(Home.from_env(), kinds=kinds, agents=options.names) as watching:
+        if not in_json:
+            output.note("watching; Ctrl-C ends it")
+        for row in watching.rows(options.seconds):
+            if in_json:
+                at = {"seq": row.pop("seq"), "at": output.iso(row.pop("at_ms"))}
+                output.as_json_line(at | row)
+                continue
+            spans = _line(row)
+            if plain:
+                output.data("".join(text for text, _ in spans))
+            else:
+                output.styled([spans])
+            output.flush()
+    return 0
+
+
+def _line(row: Json) -> Spans:
+    """A row as one line for people: when, who, what."""
+    at = (output.clock(row["at_ms"], int(time.time() * 1000)) + "  ", _FAINT)
+    return [at, *_LINES[row["what"]](row)]
+
+
+def _message(row: Json) -> Spans:
+    to = ",".join(row["to"])
+    where = f" {row['channel']}" if row["channel"] else f" [{row['thread']}]" * bool(row["thread"])
+    head: Spans = [(row["from"], {"bold": True}), (" → ", _FAINT), (to, {"bold": True})]
+    said = " ".join(row["body"].split())
+    return [*head, (where, {"fg": 6}), (f"  {said[:1000]}  ", {}), (row["id"][-8:], _FAINT)]
+
+
+def _delivery(row: Json) -> Spans:
+    why = row["reason"] or row["proof"]
+    state = (row["state"], _STATES.get(row["state"], {}))
+    rest = f" ({why})" if why else ""
+    return [(f"{row['to']}: ", {}), state, (f"{rest}  {row['id'][-8:]}", _FAINT)]
+
+
+def _agent(row: Json) -> Spans:
+    state = (row["state"], _STATES.get(row["state"], {}))
+    why = f" ({row['reason']})" if row["reason"] else ""
+    was = "joined: " if row["was"] is None else f"{row['was']} → "
+    if row["was"] == row["state"]:
+        was = ""
+    return [(f"{row['name']}: ", {"fg": 6}), (was, _FAINT), state, (why, {})]
+
+
+def _turn(row: Json) -> Spans:
+    seconds = max(0, row["ended_ms"] - row["started_ms"]) / 1000
+    state = (row["state"], _STATES.get(row["state"], {"fg": 1}))
+    usage = row["usage"]
+    tokens = f", {usage['input']} → {usage['output']} tokens" if usage else ""
+    said = " ".join(row["text"].split())[:1000]
+    head: Spans = [(f"{row['agent']}: ", {"fg": 6}), ("turn ", {}), state]
+    return [*head, (f" after {seconds:.1f} s{tokens}  ", _FAINT), (said, {})]
+
+
+def _item(row: Json) -> Spans:
+    item = row["item"]
+    what = " ".join(str(item.get("what") or "").split())[:1000]
+    if not row["open"]:
+        over = f" {row.get('answer') or 'it is over'}"
+        by = f", by {row['by']}" if row.get("by") else ""
+        return [(f"{item['agent']}: {item['kind']}", {"fg": 6}), (f"{over}{by}  {what}", _FAINT)]
+    asks = (f"{item['agent']} waits for you: ", {"fg": 1, "bold": True})
+    choices = "  ".join(f"{one['key']}: {one['label']}" for one in item.get("choices") or ())
+    return [asks, (what, {}), (f"  {choices}", {"fg": 3})]
+
+
+def _obligation(row: Json) -> Spans:
+    why = "has gone" if row["why"] == "gone" else "ended its turn"
+    text = f" without an answer to {row['from']}  "
+    return [(f"{row['to']} {why}", _STATES["failed"]), (text, {}), (row["id"][-8:], _FAINT)]
+
+
+def _gap(row: Json) -> Spans:
+    lost = "an unknown number of rows" if row["lost"] < 0 else f"{row['lost']} rows"
+    return [(f"{lost} may be missing here: relay history", _STATES["failed"])]
+
+
+_LINES = {
+    "message": _message,
+    "delivery": _delivery,
+    "agent": _agent,
+    "turn": _turn,
+    "item": _item,
+    "obligation": _obligation,
+    "gap": _gap,
+}
+
+
+# -- wait
+
+
+class _Never(Exception):
+    """It will not come to that; the text says why."""
+
+
+class _Wait:
+    """One agent, and what is waited for."""
+
+    def __init__(self, client: BrokerClient, name: str, what: str, id_: str | None) -> None:
+        self._client = client
+        self.name = name
+        self.what = what
+        self._id = id_
+        self._speaker: str | None = None
+        self.state = ""
+        self.text = ""  # the answer
+        self.proof = ""  # what has proven it
+        self.again: float | None = None  # seconds until a look helps, though nothing happens
+        if id_ is None and what in ("idle", "reply", "seen"):
+            rows = client.request("sent", limit=1000, **output.speaker())["rows"]
+            own = [row for row in rows if row["to"].lower() == name.lower()]
+            if own:
+                self._id = own[-1]["id"]
+            elif what != "idle":
+                raise NotFound(f"you have sent {name} nothing", hint="give --id, or: relay send")
+
+    def holds(self) -> bool:
+        """Whether it is so. Raises NotFound and _Never."""
+        agent = self._look()
+        self.state = state = output.state_text(agent)
+        self.again = None
+        if self.what in ("blocked", "gone"):
+            if agent["state"] == self.what:
+                self.proof = state
+                return True
+        elif self._is_done(agent):
+            return True
+        if agent["state"] == "gone":
+            raise _Never(f"{self.name} has gone")
+        return False
+
+    def _look(self) -> Json:
+        for agent in self._client.request("agents")["agents"]:
+            if agent["name"].lower() == self.name.lower():
+                self.name = agent["name"]
+                return dict(agent)
+        raise NotFound(f"no agent is called {self.name}", hint="relay agents")
+
+    def _is_done(self, agent: Json) -> bool:
+        rests: bool = agent["state"] == "idle"
+        if self._id is None:
+            self.proof = "it rests, and you have sent it nothing"
+            return rests
+        message = self._client.request("show", id=self._id)["message"]
+        self._id = message["id"]
+        mine = [one for one in message["deliveries"] if one["to"].lower() == self.name.lower()]
+        if not mine:
+            raise NotFound(f"{self._id} was not sent to {self.name}", hint=f"relay show {self._id}")
+        delivery = mine[0]
+        if delivery["state"] in ("failed", "cancelled"):
+            if self.what == "idle":
+                self.proof = f"it rests; your message {delivery['state']}"
+                return rests
+            raise _Never(f"{self.name}: {output.state_text(delivery)}")
+        if delivery["state"] != "seen":
+            return False
+        if self.what == "seen":
+            self.proof = delivery["proof"] or "seen"
+            return True
+        if (message.get("attributes") or {}).get("report") == "turn":
+            return self._has_answered() and (self.what == "reply" or rests)
+        if self.what == "reply":
+            return self._has_written(message, delivery["updated_ms"])
+        return rests and self._has_rested(agent, delivery["updated_ms"])
+
+    def _has_answered(self) -> bool:
+        found = self._client.request("wait", id=self._id, timeout=0, answer=True)
+        for one in found["answers"]:
+            if one["from"].lower() == self.name.lower():
+                if self.what == "reply" and one["state"] != "completed":
+                    raise _Never(f"{self.name}: {one['state']} ({one['reason'] or 'no reason'})")
+                self.text, self.proof = one["text"], "the turn that answers it has ended"
+                return True
+        return False
+
+    def _has_written(self, message: Json, seen_ms: int) -> bool:
+        """Whether it has written to the sender since it has seen the message."""
+        sender = message["from"].lower()
+        rows = self._client.request("history", agent=self.name, since_ms=seen_ms)["rows"]
+        for row in rows:
+            if row["from"].lower() == self.name.lower() and row["to"].lower() == sender:
+                self.text, self.proof = row["body"], f"it has written {row['id'][-8:]}"
+                return True
+        return False
+
+    def _has_rested(self, agent: Json, seen_ms: int) -> bool:
+        """Whether it was busy since, or has rested for long: some tell of no turn."""
+        if agent["since_ms"] >= seen_ms:
+            self.proof = "it was busy with it, and rests"
+            return True
+        left = _RESTS - (time.time() - seen_ms / 1000)
+        self.again = max(0.05, left)
+        self.proof = f"it has rested for {_RESTS:g} s since it saw it"
+        return left <= 0
+
+
+def wait_verb(options: Any) -> int:
+    """``relay wait``."""
+    from relay.ui.watching import Watching
+
+    signals.plain_interrupt()
+    names = list(dict.fromkeys(one.strip() for one in options.name.split(",") if one.strip()))
+    if not names:
+        raise UsageError("wait for whom?", hint="relay wait NAME idle")
+    end = time.monotonic() + options.timeout
+    home, status, why = Home.from_env(), 0, ""
+    kinds = [one for one in WATCHED if one != "item"]
+    with Watching(home, kinds=kinds, agents=names) as watching, connect(home) as client:
+        waits = [_Wait(client, name, options.what, options.id) for name in names]
+        left = list(waits)
+        try:
+            while left := [one for one in left if not one.holds()]:
+                seconds = end - time.monotonic()
+                if seconds <= 0:
+                    status = EXIT_TIMEOUT
+                    break
+                looks = [one.again for one in left if one.again is not None]
+                watching.next_rows(min(seconds, 60.0, *looks))
+        except _Never as never:
+            status, why = EXIT_NOT_DELIVERED, str(never)
+    _print_waits(options, waits, left, why, status)
+    return status
+
+
+def _print_waits(
+    options: Any, waits: list[_Wait], left: list[_Wait], why: str, status: int
+) -> None:
+    if options.json:
+        names = ("name", "what", "state", "proof", "text")
+        rows: list[Json] = [
+            {**{name: getattr(one, name) for name in names}, "holds": one not in left}
+            for one in waits
+        ]
+        output.as_json({"done": not status, "why": why or None, "agents": rows})
+        return
+    for one in waits:
+        if one not in left:
+            if one.text and options.what == "reply":
+                output.lines(one.text)
+            else:
+                output.note(f"{one.name}: {one.proof}")
+    if why:
+        output.note(f"relay: {why}")
+    elif left:
+        for one in left:
+            output.note(f"relay: {one.name} is {one.state} after {options.timeout:g} s")

@@ -1,0 +1,112 @@
+"""watch, ask and wait, as a person or a script uses them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from select import select
+from typing import Any
+
+import pytest
+
+from relay.broker.client import BrokerClient, connect
+from relay.core.agent_names import owner_name
+from relay.core.paths import Home
+from tests.broker.support import register
+from tests.cli.conftest import Run
+
+TURN: dict[str, Any] = {"text": "It is 42.", "started_ms": 1, "ended_ms": 2001}
+
+
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "relay", *words]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def see(agent: BrokerClient) -> str:
+    """The agent gets its next message, and sees it."""
+    while (push := agent.next_push(20)) is None or push["push"] != "deliver":
+        assert push is not None
+    agent.request("state", id=push["id"], state="delivering")
+    agent.request("state", id=push["id"], state="seen")
+    return str(push["id"])
+
+
+def test_ask_prints_the_answer_or_says_why_there_is_none(relay: Run, broker_home: Home) -> None:
+    with register(broker_home, "Bob") as bob, register(broker_home, "Cy", "run-2") as cy:
+        with started("ask", "--to", "Bob,Cy", "what is it?") as process:
+            bob.request("turn", ids=[see(bob)], **TURN)
+            id_ = see(cy)
+            cy.request("agent_state", state="blocked", reason="asks to use Bash")
+            assert process.stderr is not None
+            assert process.stderr.readline() == "Cy: blocked (asks to use Bash)\n"
+            cy.request("turn", ids=[id_], **TURN)
+            assert ended(process) == (0, "Bob:\nIt is 42.\nCy:\nIt is 42.\n", "")
+        with started("ask", "Bob", "and now?") as process:
+            failed = {**TURN, "text": "", "state": "interrupted", "reason": "it was broken off"}
+            bob.request("turn", ids=[see(bob)], **failed)
+            assert ended(process) == (4, "", "Bob: interrupted (it was broken off)\n")
+        with started("ask", "Bob", "and last?", "--json") as process:
+            see(bob)
+            bob.request("agent_state", state="gone")
+            status, out, _ = ended(process)
+            assert (status, json.loads(out)["answers"]) == (4, [])
+    assert relay("ask", "Zoe", "who?").returncode == 3
+    assert relay("ask", "Cy", "x", "--to", "Bob").returncode == 2
+
+
+def test_wait_ends_when_it_is_proven(relay: Run, broker_home: Home) -> None:
+    with connect(broker_home) as client, register(broker_home, "Bob") as bob:
+        bob.request("agent_state", state="idle")
+        assert relay("wait", "Bob", "idle").returncode == 0  # nothing was sent to it
+        client.request("send", to="Bob", body="do it")
+        with started("wait", "bob", "idle") as idle, started("wait", "Bob", "reply") as reply:
+            id_ = see(bob)
+            assert relay("wait", "Bob", "seen", "--id", id_).returncode == 0
+            done = relay("wait", "Bob", "idle", "--timeout", "0")
+            assert (done.returncode, "Bob is idle after 0 s" in done.stderr) == (5, True)
+            bob.request("agent_state", state="busy")
+            bob.request("send", to=owner_name(), body="done")
+            assert ended(reply)[:2] == (0, "done\n")
+            bob.request("agent_state", state="idle")
+            assert ended(idle)[0] == 0
+        with started("wait", "Bob", "blocked", "--json") as process:
+            bob.request("agent_state", state="gone")
+            status, out, _ = ended(process)
+            assert (status, json.loads(out)["why"]) == (4, "Bob has gone")
+    assert relay("wait", "Bob", "gone").returncode == 0
+    assert relay("wait", "Zoe", "gone").returncode == 3
+
+
+@pytest.mark.parametrize(("more", "expected"), [((), "json"), (("--text",), "text")])
+def test_watch_prints_what_happens(
+    relay: Run, broker_home: Home, more: tuple[str, ...], expected: str
+) -> None:
+    with started("watch", *more, "Bob") as process, connect(broker_home) as client:
+        assert process.stdout is not None
+        while not select([process.stdout], [], [], 0.1)[0]:  # it may not follow yet
+            client.request("send", to="Bob", body="hi\x1b[2J there", offline=True)
+            client.request("send", to="Cy", body="no", offline=True)
+        lines = [process.stdout.readline() for _ in range(2)]
+        if expected == "text":
+            assert "→ Bob  hi^[[2J there  " in lines[0]
+            assert "Bob: waiting (nobody is called Bob yet)" in lines[1]
+        else:
+            message, delivery = map(json.loads, lines)
+            assert (message["what"], message["to"]) == ("message", ["Bob"])
+            assert message["at"].endswith("Z")
+            assert (delivery["what"], delivery["state"]) == ("delivery", "waiting")
