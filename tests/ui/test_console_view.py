@@ -13,6 +13,8 @@ from relay.ui.console_state import LINES_MAX, ConsoleState
 from relay.ui.console_view import paint
 from relay.ui.console_words import BrokerRequest, OwnVerb, RelayVerb, completions, read
 
+pytestmark = pytest.mark.unit
+
 NOW = 10_000_000
 VERBS = {"status": "the broker and every agent", "attach": "take an agent's terminal over"}
 QUESTION = {

@@ -1,0 +1,138 @@
+"""The console in a real terminal, before a real broker: what its person sees and does there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from relay.broker.client import BrokerClient, connect
+from relay.core.paths import Home
+from relay.protocol.broker import Json
+from tests.broker.support import kill_broker, stop_broker
+from tests.real_agents.terminal import Terminal
+
+RELAY = [sys.executable, "-m", "relay"]
+DOWN, PAGE_UP, ESC, CTRL_C, CTRL_F = "\x1b[B", "\x1b[5~", "\x1b", "\x03", "\x06"
+
+
+@pytest.fixture
+def home(isolated_home: Path) -> Iterator[Home]:
+    home = Home(str(isolated_home))
+    yield home
+    stop_broker(home)
+
+
+@pytest.fixture
+def bob(home: Home) -> Iterator[BrokerClient]:
+    """An agent whose dialog waits for its person."""
+    with connect(home) as client:
+        join(client, "Bob")
+        client.request("agent_state", state="blocked", reason="asks to use Bash")
+        yield client
+
+
+def join(client: BrokerClient, name: str) -> None:
+    client.request(
+        "register", name=name, run=name, token="t", kind="claude", pid=0, cwd="/w", command=""
+    )
+
+
+def take(agent: BrokerClient) -> Json:
+    """What an agent is told next; it has seen it."""
+    while (push := agent.next_push(20)) is not None and push["push"] != "deliver":
+        pass
+    assert push is not None
+    agent.request("state", id=push["id"], state="delivering", attempt=1)
+    agent.request("state", id=push["id"], state="submitted")
+    agent.request("state", id=push["id"], state="seen")
+    return push
+
+
+def test_a_person_looks_on_writes_reads_searches_and_leaves(
+    home: Home, bob: BrokerClient, tmp_path: Path
+) -> None:
+    me = bob.request("agents")["persons"][0]
+    env = {**os.environ, "LANG": "C.UTF-8", "NO_COLOR": "1"}
+    with Terminal(argv=RELAY, env=env, cwd=tmp_path) as console:
+        console.wait_match(r"▸Bob +blocked")
+        console.wait_for("asks to use Bash")
+        console.type("please deploy\r")
+        assert take(bob)["body"] == "please deploy"
+        console.wait_for(f"✓ {me} → Bob: please deploy")
+
+        # What an agent writes is shown with its controls, and seen once a key was pressed.
+        bob.request("send", to=me, body="All green\x1b[2J, 漢字")
+        console.wait_for(f"· Bob → {me}: All green^[[2J, 漢字")
+        console.wait_for("1 unread")
+        console.type(DOWN)
+        console.wait_for(f"✓ Bob → {me}: All green")
+
+        console.type(CTRL_F + "DEPLOY\r")
+        console.wait_for("1 found: DEPLOY")
+        assert not console.shows("All green")
+        console.type(ESC)
+        console.wait_for("All green")
+
+        # It fits into a small window; a verb of relay has all of it, and leaves again.
+        console.resize(40, 15)
+        console.wait_match(
+            r"\A relay  1 agent .*\n▸Bob +blocked +\w+\n   asks to use Bash\n── traffic"
+        )
+        console.type("/status\r")
+        console.wait_for("broker: running")
+        console.wait_for("Enter: back to the console")
+        console.type("\r")
+        console.wait_for("── traffic")
+        assert console.text().endswith("to Bob>")
+
+        # It goes on with the next broker, and says that there was another.
+        kill_broker(home)
+        console.wait_for("the broker was started again")
+        with connect(home) as other:
+            other.request("send", to="Bob", body="are you there?")
+        console.wait_for("→ Bob: are you there?")
+
+        console.type("half a line" + CTRL_C)
+        console.wait_match("to Bob>$")
+        console.type(CTRL_C)
+        console.wait_end()
+        assert b"\x1b[?1049l" in console.raw  # the screen of before
+        colours = re.findall(rb"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7]|4[0-7])[;m]", bytes(console.raw))
+        assert colours == []
+
+
+def test_plain_mode_reads_and_prints_lines(home: Home, bob: BrokerClient) -> None:
+    with subprocess.Popen(
+        [*RELAY, "console", "--plain"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    ) as console:
+        assert console.stdin is not None and console.stdout is not None
+        deadline = threading.Timer(60, console.kill)
+        deadline.start()
+        lines = iter(console.stdout)
+
+        def until(text: str) -> str:
+            return next(line for line in lines if text in line)
+
+        assert "asks to use Bash" in until("Bob: blocked for")
+        console.stdin.write("@Bob hello\n")
+        take(bob)
+        until("to Bob: hello")
+        until("to Bob: seen")
+        bob.request("send", to=bob.request("agents")["persons"][0], body="hi\x1b[2J")
+        until("hi^[[2J")
+        console.stdin.write("/atach\n")
+        until("did you mean 'attach'")
+        console.stdin.close()
+        assert console.wait(20) == 0
+        deadline.cancel()
