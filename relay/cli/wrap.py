@@ -39,8 +39,8 @@ Options:
   --title         show the name as the window's title until COMMAND sets one
   --type HOW      how messages are typed: "line" (one line and Enter, whenever
                   COMMAND rests) or "paste"; default: as its terminal shows
-  --mcp           give the agent relay's tools as an MCP server for this run, if
-                  it takes one (Claude Code, Codex, opencode); see relay mcp
+  --mcp           give the agent relay's tools as an MCP server for this run,
+                  if it takes one (Claude Code, Codex, opencode)
   --no-primer     do not tell the agent how to talk to others
   --ungoverned    in a governed project: let it write without an intent, which
                   is written to the trace
