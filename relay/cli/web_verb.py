@@ -31,7 +31,7 @@ def web_verb(options: Any) -> int:
 
     home = Home.from_env()
     check_person(home, "open the web page")
-    listener = _listener(options.port or 0)
+    listener = loopback_listener(options.port or 0)
 
     def on_link(link: str) -> None:
         if options.json:
@@ -64,7 +64,7 @@ async def _serve(home: Home, listener: socket.socket, on_link: Any) -> None:
         await client.close()
 
 
-def _listener(port: int) -> socket.socket:
+def loopback_listener(port: int) -> socket.socket:
     """A socket on 127.0.0.1 that listens. Raises RelayError."""
     import socket
 

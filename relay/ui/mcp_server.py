@@ -7,6 +7,12 @@ must not come from inside an agent (relay.core.loopback_guard): what is asked th
 
 from __future__ import annotations
 
+import asyncio
+import hmac
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -14,16 +20,22 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from relay import __version__
 from relay.broker.async_client import AsyncClient
 from relay.core.errors import RelayError
+from relay.core.http_server import Refused
+from relay.core.loopback_guard import ClientKind, check_origin, client_of
 from relay.core.paths import Home
 from relay.core.visible import visible_lines
 from relay.ui.mcp_tools import INSTRUCTIONS, TOOLS, Json, ToolCaller
 
 #: Calls that run at a time; further ones wait.
 CALLS_MAX = 32
+#: Of a server for HTTP: connections at a time, and seconds for those that are left at its end.
+CONNECTIONS_MAX, END_SECONDS = 64, 2
 
 Context = ServerRequestContext[Any, Any]
 
@@ -76,11 +88,68 @@ def listing() -> list[types.Tool]:
 
 async def serve_stdio(home: Home, auth: Json, memory: Json, cwd: str) -> None:
     """Serve the client at stdin and stdout until it leaves. Raises RelayError without a broker."""
+    async with _server(home, auth, memory, cwd) as served, stdio_server() as (incoming, outgoing):
+        await served.run(incoming, outgoing, served.create_initialization_options())
+
+
+async def serve_http(
+    home: Home, listener: socket.socket, token: str, memory: Json, cwd: str
+) -> None:
+    """Serve the person's clients at ``listener`` until a signal ends it. Raises RelayError."""
+    import uvicorn
+
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
+    async with _server(home, {}, memory, cwd) as served:
+        # Without sessions: a client that comes back after a restart of the server goes on.
+        app = _Guard(served.streamable_http_app(stateless_http=True), listener, token)
+        config = uvicorn.Config(
+            app,
+            log_level="critical",
+            http="h11",
+            ws="none",
+            proxy_headers=False,  # who asks is who is connected
+            server_header=False,
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_graceful_shutdown=END_SECONDS,
+        )
+        await uvicorn.Server(config).serve(sockets=[listener])
+
+
+@asynccontextmanager
+async def _server(home: Home, auth: Json, memory: Json, cwd: str) -> AsyncIterator[Server[Any]]:
     client = AsyncClient(home, on_push=lambda _: None)
     await client.open()
     try:
-        served = McpServer(ToolCaller(client, auth, memory, cwd)).server
-        async with stdio_server() as (incoming, outgoing):
-            await served.run(incoming, outgoing, served.create_initialization_options())
+        yield McpServer(ToolCaller(client, auth, memory, cwd)).server
     finally:
         await client.close()
+
+
+class _Guard:
+    """Lets requests through that show the token, and come from the person's own client."""
+
+    def __init__(self, app: ASGIApp, listener: socket.socket, token: str) -> None:
+        self._app = app
+        self._port: int = listener.getsockname()[1]
+        self._shown = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                await self._check(scope)
+            except Refused as refused:
+                answer = PlainTextResponse(f"{refused.reason}\n", refused.status)
+                return await answer(scope, receive, send)
+        return await self._app(scope, receive, send)
+
+    async def _check(self, scope: Scope) -> None:
+        headers = dict(scope["headers"])
+        check_origin(headers)
+        if not hmac.compare_digest(headers.get(b"authorization", b""), self._shown):
+            raise Refused(401, "the token is missing, or another one: relay mcp --http prints it")
+        address, port = scope["client"]
+        kind = await asyncio.to_thread(client_of, self._port, address, port)
+        if kind is not ClientKind.PERSON:
+            raise Refused(
+                403, f"the client is {kind.value}; an agent starts relay mcp for itself, by stdio"
+            )

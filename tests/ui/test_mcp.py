@@ -6,14 +6,19 @@ import asyncio
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from relay.core.agent_names import owner_name
-from tests.e2e.wrapped import ECHO, python, relay, relay_json, wait_registered, wrapped
+from tests.e2e.wrapped import ECHO, RELAY, python, relay, relay_json, wait_registered, wrapped
+from tests.support import wait_until
 
 pytestmark = pytest.mark.process
 
@@ -77,3 +82,65 @@ async def _story(project: Path) -> None:
         assert "nobody is called Dora" in await call("send", to="Dora", text="hello")
         assert "must be one of followup" in await call("send", to="Bob", text="x", mode="now")
         assert "no parameter 'cc'" in await call("send", to="Bob", text="x", cc="y")
+
+
+#: Asks the server at argv[1] with the token argv[2], and says with what status it answered.
+_AGENT = """
+import sys, urllib.request, urllib.error
+head = {"Authorization": "Bearer " + sys.argv[2], "Content-Type": "application/json"}
+try:
+    urllib.request.urlopen(urllib.request.Request(sys.argv[1], b"{}", head))
+except urllib.error.HTTPError as error:
+    print("STATUS", error.code, error.read().decode())
+"""
+
+
+def test_over_http_the_person_is_served_and_an_agent_with_the_token_is_not() -> None:
+    served = subprocess.Popen([*RELAY, "mcp", "--http"], stdout=subprocess.PIPE, text=True)
+    assert served.stdout is not None
+    try:
+        lines = iter(served.stdout.readline, "}\n")
+        server = json.loads("".join(lines) + "}")["mcpServers"]["relay"]
+        token = server["headers"]["Authorization"].removeprefix("Bearer ")
+        wait_until(lambda: _post(server["url"], token) != 0, 30, "the server")
+        # It is let in, and says what MCP wants it to accept.
+        assert _post(server["url"], token) == 406
+        assert _post(server["url"], token[:-1]) == 401
+        assert _post(server["url"], token, Origin="http://evil.example") == 403
+        assert _post(server["url"], token, Host="evil.example") == 403
+        agent = [sys.executable, "-c", _AGENT, server["url"], token]
+        with wrapped(agent, name="Eve") as eve:
+            assert eve.wait_for(r"STATUS (\d+) (.*)\r?\n")[1] == "403"
+            assert "the client is an agent's" in eve.output
+        assert asyncio.run(_names(server["url"], server["headers"])) >= {"send", "ask", "inbox"}
+    finally:
+        served.send_signal(signal.SIGINT)
+        assert served.wait(15) == 0
+        served.stdout.close()
+        relay("broker", "stop")
+
+
+def _post(url: str, token: str, **headers: str) -> int:
+    """The status; 0 while nobody answers."""
+    head = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **headers}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, b"{}", head), timeout=20) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+    except OSError:
+        return 0
+
+
+async def _names(url: str, headers: dict[str, str]) -> set[str]:
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+    async with (
+        httpx2.AsyncClient(headers=headers) as http,
+        Client(streamable_http_client(url, http_client=http)) as client,
+    ):
+        await client.call_tool("agents")
+        return {tool.name for tool in (await client.list_tools()).tools}
