@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from relay.agents.launch import MCP
+
 
 class UseKind(StrEnum):
     """What a tool does."""
@@ -76,6 +78,20 @@ def tool_use(agent_kind: str, tool: str, params: object) -> ToolUse:
     if not isinstance(params, Mapping):
         return ToolUse(UseKind.UNKNOWN, blind="the call has no parameters")
     return reader(params)
+
+
+#: The tools of relay's own MCP server (relay.ui.mcp_tools): none of them touches a file.
+RELAY_TOOLS = (
+    *("send", "ask", "inbox", "agents", "peek", "history", "memory_save", "memory_search"),
+    *("list_intents", "read_intent", "select_active_intent"),
+)
+
+
+def is_relays(agent_kind: str, tool: str) -> bool:
+    """Whether ``tool`` is one of relay's own, in an agent that was given relay's server: any other
+    server could have these names."""
+    form = f"{MCP}_" if agent_kind == "opencode" else f"mcp__{MCP}__"
+    return tool.startswith(form) and tool[len(form) :] in RELAY_TOOLS
 
 
 def patch_use(text: str) -> ToolUse:

@@ -54,6 +54,7 @@ def project_opener(
             kind=agent.kind,
             scratch=(os.path.realpath(scratch), *_plans(agent.kind, root)),
             kept_out=(os.path.realpath(home.root),),
+            mcp=agent.mcp,
         )
         store, intents = GovernanceStore.open(home), IntentsFile(root)
         trace = Trace(root, store, now_ms)

@@ -80,6 +80,7 @@ class AddOnMaker:
             root=str(hello.get("governed") or ""),
             ungoverned=bool(hello.get("ungoverned")),
             ungated=why_not(kind, self._launch),
+            mcp=self._launch.get("mcp") is True,
         )
         open_project = project_opener(home, agent, hello["pid"], self._broker, model)
         governance = GovernanceAddOn(

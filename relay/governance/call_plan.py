@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from relay.agents.hook_codec import AgentHookCall, text_of
-from relay.agents.tool_uses import ToolUse, UseKind, tool_use
+from relay.agents.tool_uses import ToolUse, UseKind, is_relays, tool_use
 from relay.governance.commands import CommandKind, CommandUse, classify
 from relay.governance.file_states import TREE_MAX, FileState, tree
 from relay.governance.governance_store import UNREAD
@@ -48,6 +48,8 @@ class GovernedRun:
     scratch: tuple[str, ...] = ()
     #: Real folders in which it never may, such as RELAY_HOME.
     kept_out: tuple[str, ...] = ()
+    #: It was given relay's own MCP server.
+    mcp: bool = False
 
     def is_free(self, path: str) -> bool:
         """Whether it may write there whatever its intent is: nothing of the project's."""
@@ -77,14 +79,16 @@ class GateCall:
     lasts: bool = False
 
 
-def gate_call(kind: str, call: AgentHookCall, model: str = "") -> GateCall:
+def gate_call(kind: str, call: AgentHookCall, model: str = "", *, mcp: bool = False) -> GateCall:
     """The call of a tool that an agent of this kind tells of by its own hook.
 
-    ``model`` is the one that spoke last, where the hook does not name it.
+    ``model`` is the one that spoke last, where the hook does not name it; ``mcp``: the agent was
+    given relay's own server.
     """
     tool = text_of(call.fields, "tool_name")
     given = call.fields.get("tool_input")
-    use = tool_use(kind, tool, given)
+    ours = mcp and is_relays(kind, tool)
+    use = ToolUse(UseKind.OTHER) if ours else tool_use(kind, tool, given)
     shown = json.dumps(given, ensure_ascii=False, default=str) if use.blind else ""
     id_, cwd = text_of(call.fields, "tool_use_id"), text_of(call.native, "cwd")
     lasts = bool(_BACKGROUND.search(use.command)) or tool.casefold() == "monitor"

@@ -63,6 +63,8 @@ class GovernedAgent:
     ungoverned: bool = False
     #: Why its tool calls do not come here; "" where they do.
     ungated: str = ""
+    #: It was given relay's own MCP server.
+    mcp: bool = False
 
 
 @dataclass(slots=True)

@@ -66,7 +66,8 @@ class GovernedProject:
             traceback.print_exc()
 
     def _call(self, call: AgentHookCall) -> GateCall:
-        return gate_call(self.gate.run.kind, call, self.model())
+        run = self.gate.run
+        return gate_call(run.kind, call, self.model(), mcp=run.mcp)
 
     async def select_in_shell(self, call: AgentHookCall) -> None:
         """Do what ``relay intent select ID`` asks that is about to run in the shell of an agent

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from relay.agents.hook_codec import AgentHookCall
-from relay.agents.tool_uses import ToolUse, UseKind
+from relay.agents.tool_uses import RELAY_TOOLS, ToolUse, UseKind
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.governance.approvals import ApprovalAnswer, ApprovalRequest
@@ -27,6 +27,7 @@ from relay.governance.intents_file import IntentsFile
 from relay.governance.refusals import Reason, Refusal
 from relay.governance.trace import Trace
 from relay.hooks.events import HookEventName
+from relay.ui.mcp_tools import TOOLS
 
 INTENTS = """\
 active_intents:
@@ -602,6 +603,24 @@ def test_what_goes_on_in_the_background_is_told_when_it_is_seen(project: Project
     told = [[file["path"] for file in one["files"]] for one in project.told[1:]]
     assert told == [[], ["src/late.py"]]
     assert {one["metadata"]["command"] for one in project.told[1:]} == {given["command"]}
+
+
+def test_relays_own_tools_need_no_intent_where_relay_has_given_them() -> None:
+    def kind(agent: str, tool: str, mcp: bool) -> UseKind:
+        hook = AgentHookCall(HookEventName.BEFORE_TOOL, {"tool_name": tool, "tool_input": {}})
+        return gate_call(agent, hook, mcp=mcp).use.kind
+
+    assert set(TOOLS) == set(RELAY_TOOLS)
+    assert kind("claude", "mcp__relay__send", True) is UseKind.OTHER
+    assert kind("opencode", "relay_send", True) is UseKind.OTHER
+    # Of another server of that name nobody knows what it does.
+    for agent, tool, mcp in (
+        ("claude", "mcp__relay__send", False),
+        ("claude", "mcp__relay__write", True),
+        ("claude", "mcp__relays__send", True),
+        ("claude", "relay_send", True),
+    ):
+        assert kind(agent, tool, mcp) is UseKind.UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -24,19 +24,33 @@ NAMES = {
 }
 
 
+#: No agent writes there without an intent: relay's own tools are none that may change anything.
+_GOVERNED = """\
+active_intents:
+  - id: INT-1
+    name: Tidy up
+    status: IN_PROGRESS
+    owned_scope: ["src/**"]
+"""
+
+
 @pytest.mark.parametrize("agent", NAMES)
-def test_an_agent_sends_by_the_tool_and_is_the_sender(
+def test_an_agent_selects_its_intent_and_sends_by_tools_without_a_question(
     agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
 ) -> None:
-    send = Tool(NAMES[agent].format("send"), {"to": "Bob", "text": "from a tool"})
-    model.when("tell Bob$", send, times=1)
+    folder = tmp_path / "Alice" / "project" / ".orchestration"
+    folder.mkdir(parents=True)
+    (folder / "active_intents.yaml").write_text(_GOVERNED)
+    tool = NAMES[agent].format
+    model.when("tell Bob$", Tool(tool("select_active_intent"), {"id": "INT-1"}), times=1)
+    said = {"to": "Bob", "text": "from a tool"}
+    model.when_tool(Tool(tool("send"), said), pattern="<intent_context>", times=1)
     with room(tmp_path, model) as people:
         # The person is asked about other tools.
-        alice = people.start(
-            "Alice", agent, binary_of(agent), Options(asks=True), options=["--mcp"], cols=100
-        )
+        made, options = Options(asks=True), ["--mcp"]
+        alice = people.start("Alice", agent, binary_of(agent), made, options=options, cols=100)
         alice.ask("tell Bob")
-        wait_until(lambda: len(model.requests) >= 2, 90, "the tool's result")
+        wait_until(lambda: len(model.requests) >= 3, 20, "the tools' results")
         wait_state("Alice", "idle")
     assert "deliveries" in json.dumps(model.requests[-1].body).rpartition("tell Bob")[2]
     [row] = [row for row in relay_json("history") if row["body"] == "from a tool"]
