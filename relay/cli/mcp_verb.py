@@ -12,10 +12,10 @@ from relay.cli.memory_client import applying
 from relay.cli.output import Json
 from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
-from relay.cli.web_verb import loopback_listener
 from relay.config.memory_spec import StoreSpec
 from relay.core.errors import UsageError
 from relay.core.files import read_file, write_atomically
+from relay.core.loopback_guard import loopback_listener
 from relay.core.paths import Home, working_folder
 from relay.core.processes import wrapped
 

@@ -6,7 +6,7 @@ from relay.broker.client import check_person
 from relay.cli import output
 from relay.cli.parser import Parser, count
 from relay.cli.verbs import verb
-from relay.core.errors import RelayError, UsageError
+from relay.core.loopback_guard import loopback_listener
 from relay.core.paths import Home
 
 TYPE_CHECKING = False
@@ -62,18 +62,3 @@ async def _serve(home: Home, listener: socket.socket, on_link: Any) -> None:
         await WebServer(data, listener, on_link=on_link, on_warning=output.note).run()
     finally:
         await client.close()
-
-
-def loopback_listener(port: int) -> socket.socket:
-    """A socket on 127.0.0.1 that listens. Raises RelayError."""
-    import socket
-
-    if port > 65535:
-        raise UsageError(f"{port} is no port", hint="--port takes 1 to 65535")
-    try:
-        return socket.create_server(("127.0.0.1", port), backlog=64)
-    except OSError as error:
-        raise RelayError(
-            f"port {port} of 127.0.0.1 cannot be used: {error.strerror}",
-            hint="leave out --port: any free one does",
-        ) from error

@@ -22,8 +22,13 @@ from collections.abc import Mapping
 from enum import Enum
 
 from relay.core.descriptors import loopback_client
+from relay.core.errors import RelayError, UsageError
 from relay.core.http_server import Refused
 from relay.core.processes import MARKS, ancestry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
 
 #: Names of this machine that no DNS server is asked about. ``ssh -L`` brings ports of its own.
 _HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -31,6 +36,21 @@ _HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _SITES = frozenset({b"", b"same-origin", b"none"})
 #: A process may hand its socket to a child and end while we look: we look that often.
 _LOOKS = 3
+
+
+def loopback_listener(port: int) -> socket.socket:
+    """A socket that listens on 127.0.0.1, at ``port`` or (0) a free one. Raises RelayError."""
+    import socket
+
+    if port > 65535:
+        raise UsageError(f"{port} is no port", hint="--port takes 1 to 65535")
+    try:
+        return socket.create_server(("127.0.0.1", port), backlog=64)
+    except OSError as error:
+        raise RelayError(
+            f"port {port} of 127.0.0.1 cannot be used: {error.strerror}",
+            hint="leave out --port: any free one does",
+        ) from error
 
 
 class ClientKind(Enum):
