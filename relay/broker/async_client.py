@@ -11,7 +11,7 @@ import asyncio
 import random
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from relay.broker.start import DEADLINE, Starter, open_socket
@@ -92,9 +92,12 @@ class AsyncClient:
         command: str,
         resume: bool = False,
         memory: Json | None = None,
+        roles: Sequence[str] = (),
+        join: Sequence[str] = (),
         deadline: float = 30.0,
     ) -> Json:
-        """Become this agent, now and after every reconnect. Raises NameTaken and others."""
+        """Become this agent, now and after every reconnect: reached by ``roles`` too, and in the
+        channels of ``join``. Raises NameTaken and others."""
         fields: dict[str, object] = {
             "name": name,
             "run": run,
@@ -105,6 +108,8 @@ class AsyncClient:
             "command": command,
             "resume": resume,
             "memory": memory,
+            "roles": list(roles),
+            "join": list(join),
         }
         answer = await self.request("register", deadline=deadline, **fields)
         self._registration = {**fields, "resume": True}
