@@ -62,13 +62,20 @@ class ClientKind(Enum):
     UNKNOWN = "unknown"  # it has gone, or hides what it has open
 
 
-def check_origin(headers: Mapping[bytes, bytes]) -> None:
-    """Raises Refused unless a request with these ``headers`` can only be this server's own page's,
-    or no browser's."""
+def check_host(headers: Mapping[bytes, bytes]) -> str:
+    """The host that a request is for; enough for what anybody may have. Raises Refused unless it is
+    a loopback address as a literal."""
     host = headers.get(b"host", b"").decode("latin-1").lower()
     name, _, port = host.rpartition(":") if host[-1:].isdigit() and ":" in host else (host, "", "")
     if name not in _HOSTS or not (port or "80").isdigit():
         raise Refused(403, "this server is for 127.0.0.1 and localhost only")
+    return host
+
+
+def check_origin(headers: Mapping[bytes, bytes]) -> None:
+    """Raises Refused unless a request with these ``headers`` can only be this server's own page's,
+    or no browser's."""
+    host = check_host(headers)
     origin = headers.get(b"origin")
     if origin is not None and origin.decode("latin-1").lower() != f"http://{host}":
         raise Refused(403, "another page has asked for that")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from relay import __version__
@@ -54,7 +54,7 @@ class WebData:
 
     # -- the stream
 
-    async def follow(self, together: float, alive_after: float) -> AsyncIterator[Json]:
+    async def follow(self, together: float, alive_after: float) -> AsyncGenerator[Json, None]:
         """{"all": …}: what there is; then {"rows": …}: what happened, as the broker's ``watch``
         tells it; after a gap all again. Something at least every ``alive_after`` seconds."""
         async with AsyncWatching(self._home) as watching:

@@ -18,13 +18,13 @@ import json
 import secrets
 import socket
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from importlib import resources
 from typing import Any, Protocol
 
 from relay.core.errors import RelayError, error_fields
 from relay.core.http_server import JSON, Header, Newcomers, Refused, Request, ServerConnection
-from relay.core.loopback_guard import ClientKind, check_origin, client_of
+from relay.core.loopback_guard import ClientKind, check_host, check_origin, client_of
 from relay.core.visible import visible_lines
 
 #: Bytes of what the page may send.
@@ -58,7 +58,7 @@ class PageSource(Protocol):
         """The answer to one question of the page. Raises RelayError."""
         ...
 
-    def follow(self, together: float, alive_after: float) -> AsyncIterator[Json]:
+    def follow(self, together: float, alive_after: float) -> AsyncGenerator[Json, None]:
         """What there is, then what happens: events at least every ``alive_after`` seconds, and what
         happens within ``together`` seconds as one. Raises RelayError."""
         ...
@@ -185,16 +185,22 @@ class WebServer:
             status, body = 409, _encoded({"error": error_fields(error)})
         except TimeoutError:
             status, body = 504, _error("it took too long")
+        except Exception as error:
+            if isinstance(error, OSError):
+                raise  # the client has gone
+            self._on_warning(f"the web page asked for something that failed: {error!r}")
+            status, body = 500, _error("relay web could not do that; its terminal says more")
         async with asyncio.timeout(REQUEST_DEADLINE):
             await connection.answer(status, body, headers)
 
     def _admit(self, begun: Request) -> None:
         """Raises Refused for what is not served, before the body is read."""
-        check_origin(begun.headers)
         if begun.method == b"GET":
+            check_host(begun.headers)  # a link may stand on any page
             if begun.target != b"/":
                 raise Refused(404, "there is nothing here")
             return
+        check_origin(begun.headers)
         if begun.method != b"POST" or not begun.target.startswith(_API):
             raise Refused(404, "there is nothing here")
         # No form can send that, and a page of another origin only after a question that we refuse.
@@ -262,15 +268,18 @@ class WebServer:
         raise ConnectionResetError("the page has gone")
 
     async def _tell(self, connection: ServerConnection) -> None:
-        began = False
-        async for event in self._data.follow(TOGETHER, ALIVE_AFTER):
-            if not began:
-                began = True
-                await connection.begin_answer(_STREAM)
-            # A browser that does not read holds up its own stream alone; the broker drops the
-            # oldest of what waits for it, and says so.
-            async with asyncio.timeout(WORK_DEADLINE):
-                await connection.continue_answer(b"data: " + _encoded(event) + b"\n\n")
+        async with contextlib.aclosing(self._data.follow(TOGETHER, ALIVE_AFTER)) as events:
+            event = await anext(events)  # what stands in the way is an answer of its own
+            await connection.begin_answer(_STREAM)
+            try:
+                while True:
+                    # A browser that does not read holds up its own stream alone; of what waits for
+                    # it the oldest is dropped, and it is told so.
+                    async with asyncio.timeout(WORK_DEADLINE):
+                        await connection.continue_answer(_event(event))
+                    event = await anext(events)
+            except RelayError as error:
+                raise ConnectionResetError(error.message) from error  # the page asks again
 
 
 _WHO = {ClientKind.AGENT: "An agent", ClientKind.STRANGER: "Another user of this machine"}
@@ -323,6 +332,10 @@ def _fields(request: Request) -> Json:
 def _encoded(record: Json) -> bytes:
     """A record as the page may show it: nothing in it is hidden, or turns what stands beside it."""
     return json.dumps(_shown(record)).encode()
+
+
+def _event(record: Json) -> bytes:
+    return b"data: " + _encoded(record) + b"\n\n"
 
 
 def _shown(value: object) -> object:

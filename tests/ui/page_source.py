@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -32,7 +32,7 @@ class FakeSource:
             raise NotFound(f"nothing is known of {name}")
         return self.answers[name]
 
-    async def follow(self, together: float, alive_after: float) -> AsyncIterator[Json]:
+    async def follow(self, together: float, alive_after: float) -> AsyncGenerator[Json, None]:
         queue: asyncio.Queue[list[Json]] = asyncio.Queue()
         self._followers.append(queue)
         yield {"all": {**self.everything, "now_ms": int(time.time() * 1000)}}

@@ -84,6 +84,25 @@ def test_what_another_page_could_ask_is_refused(
     assert page.source.asked == []
 
 
+def test_a_link_may_stand_on_any_page_and_what_it_leads_to_says_nothing(page: Served) -> None:
+    connection = HTTPConnection("127.0.0.1", page.port, timeout=20)
+    connection.request("GET", "/", headers={"sec-fetch-site": "cross-site"})
+    answer = connection.getresponse()
+    policy = answer.headers["content-security-policy"]
+    assert answer.status == 200 and "frame-ancestors 'none'" in policy and "unsafe" not in policy
+    assert answer.headers["x-frame-options"] == "DENY"
+    connection.close()
+
+
+def test_what_fails_is_told_the_person_without_a_traceback(
+    page: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page.source, "answers", None)
+    assert post(page, "figures", {}, authorization=key_of(page))[0] == 500
+    assert "failed" in page.warnings[0]
+    assert capsys.readouterr().err == ""
+
+
 def test_through_a_tunnel_its_own_page_may_ask(page: Served) -> None:
     tunnel = {"host": "localhost:8765", "origin": "http://localhost:8765"}
     assert post(page, "figures", {}, authorization=key_of(page), **tunnel)[0] == 200
