@@ -1,8 +1,7 @@
 """Bases of what each agent brings to its session: adapter, structured source, message channel.
 
 The session talks to an :class:`AgentAdapter`. Its :class:`StructuredSource` makes events of what
-the agent writes and shows, its :class:`MessageChannel`, where it has one, takes messages without
-typing. What each agent has of its own stands in its folder, in files of the same names.
+the agent writes and shows, its :class:`MessageChannel`, where it has one, takes messages.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import Any, Protocol
 from relay.agents.injection_proof import InjectionProof
 from relay.agents.input_line import ComposerState
 from relay.agents.profile import Profile
+from relay.agents.token_counts import TokenCounts
 from relay.core.errors import RelayError
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, SourceEvent, StateChange, Terminal
@@ -140,6 +140,7 @@ class SourceState:
     failed: bool = False
     #: The model that spoke last, as the agent calls it; empty where it does not say.
     model: str = ""
+    usage: TokenCounts = field(default_factory=TokenCounts)
 
 
 class StructuredSource:

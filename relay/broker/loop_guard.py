@@ -22,6 +22,7 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
 from relay.broker.ops_delivery import DeliveryOps, caused_by
 from relay.broker.ops_query import fitting
+from relay.broker.ops_usage import CAP
 from relay.broker.routing import Route
 from relay.core.bounded import BoundedDict, RecentSet
 from relay.core.errors import NotFound, RelayError, UsageError
@@ -44,6 +45,7 @@ RESTORED_MAX = 100_000
 PARKED_MAX = 1000
 #: The thread in which the person is told.
 THREAD = "held"
+_DAY_MS = 86_400_000
 #: Why a message is held that stood in what a shell showed.
 SHOWN = "a shell showed it, and nobody typed it at its prompt"
 _DECIDE = (
@@ -172,7 +174,7 @@ class HeldMessages:
         for row in queries.parked(self._ledger, PARKED_MAX):
             self._told.add(pair_of(row["from"], row["to"]))
             reason = row["reason"]
-            if reason and reason != SHOWN and not reason[:1].isdigit():
+            if reason and not reason.startswith((SHOWN, CAP)) and not reason[:1].isdigit():
                 self._guard.close(row["from"], row["to"], row["reason"])
 
     def person(self, request: ClientRequest, batch: Batch) -> Json:
@@ -232,6 +234,27 @@ class HeldMessages:
         routes = message.routing.routes
         admitted = tuple(self._admitted(message, one, message.sender, batch) for one in routes)
         message.routing = replace(message.routing, routes=admitted)
+
+    def hold_over_cap(
+        self, message: Accepted, why_held: Callable[[str, int], str], batch: Batch
+    ) -> None:
+        """Park a message to each agent that has used up a cap today: ``why_held`` says so."""
+        routes = message.routing.routes if message.routing is not None else ()
+        held: dict[str, str] = {}
+        for one in routes:
+            to = self._directory.get(one.to)
+            agent = one.state is State.QUEUED and to is not None and not to.person
+            if agent and (why := why_held(one.to, batch.now_ms)):
+                held[one.to] = why
+        for name, why in held.items():
+            text = f"{why}. What is written to {name} is held until you decide. {_DECIDE}"
+            self._tell((f"{CAP}{batch.now_ms // _DAY_MS}", name.lower()), text, batch)
+        if held and message.routing is not None:
+            kept = (
+                Route(one.to, State.HELD, held[one.to], parked=True) if one.to in held else one
+                for one in routes
+            )
+            message.routing = replace(message.routing, routes=tuple(kept))
 
     def why_held(self, sender: str, to: str, hops: int, batch: Batch) -> str | None:
         """Why a persona that is no agent here must not take this up before the person says so;

@@ -13,6 +13,7 @@ from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member, token_hash
 from relay.broker.ops_channels import ChannelOps
+from relay.broker.ops_usage import UsageOps
 from relay.broker.watchers import Watchers
 from relay.config import names
 from relay.core.agent_names import valid_name
@@ -47,6 +48,7 @@ class AgentOps:
         committer: Committer,
         home: Home,
         channels: ChannelOps,
+        usage: UsageOps,
         grace: float = GRACE,
         *,
         came: Callable[[Member], None],
@@ -63,6 +65,7 @@ class AgentOps:
         self._watchers = watchers
         self._committer = committer
         self._channels = channels
+        self._usage = usage
         self._grace = grace
         self._came = came
         self._has_gone = gone
@@ -226,6 +229,7 @@ class AgentOps:
             self._ledger.save_agent(new)
             if state is AgentState.GONE:
                 self._has_gone(member, batch)
+        self._usage.report(member, fields.get("usage"), batch)
         batch.after.append(partial(self._reported, request.client, member, new, fields))
         return {"state": state.value, "wants": self._wants(member)}
 

@@ -13,6 +13,7 @@ from relay.broker.directory import Directory, Member
 from relay.broker.evaluation import Evaluations
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.ops_agents import person_record
+from relay.broker.ops_usage import UsageOps
 from relay.broker.routing import EVERYONE, Route, Routing, route, with_role
 from relay.core.agent_names import channel_of, valid_name
 from relay.core.dispatch import TICK_KIND, PersonType
@@ -57,6 +58,7 @@ class MessageOps:
         directory: Directory,
         windows: DeliveryWindows,
         held: HeldMessages,
+        usage: UsageOps,
         evaluations: Evaluations,
         dispatches: PersonaMessages,
     ) -> None:
@@ -65,6 +67,7 @@ class MessageOps:
         self._directory = directory
         self._windows = windows
         self._held = held
+        self._usage = usage
         self._evaluations = evaluations
 
     # -- the ops
@@ -116,6 +119,8 @@ class MessageOps:
         by = member or self._directory.behind(request.client)
         if by is not None and not repeated:
             self._held.admit(message, by, request.client, batch, shown=bool(fields.get("shown")))
+        if not repeated:
+            self._held.hold_over_cap(message, self._usage.why_held, batch)
         self._evaluations.mark(message, by, batch)
         self._windows.collect(message, batch)
         return None

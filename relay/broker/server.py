@@ -43,6 +43,7 @@ from relay.broker.ops_query import QueryOps
 from relay.broker.ops_routes import RouteOps
 from relay.broker.ops_status import StatusOps
 from relay.broker.ops_turns import TurnOps
+from relay.broker.ops_usage import UsageOps
 from relay.broker.stages import Stages
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.turn_engine import TurnEngine
@@ -108,6 +109,7 @@ class BrokerServer:
         watchers = self._watchers = Watchers(ledger, directory, rights, now_ms)
         windows = self._windows = DeliveryWindows(ledger, directory, committer, watchers)
         members = self._members = ChannelOps(ledger, directory)
+        usage = self._usage = UsageOps(ledger, directory, configs)
         self._agents = AgentOps(
             ledger,
             directory,
@@ -116,6 +118,7 @@ class BrokerServer:
             committer,
             home,
             members,
+            usage,
             grace,
             came=lambda member: self._personas.came(member.name),
             gone=lambda member, batch: self._engine.agent_gone(member.name, batch),
@@ -195,7 +198,7 @@ class BrokerServer:
             now_ms=now_ms,
         )
         self._messages = MessageOps(
-            ledger, directory, windows, self._held, self._evaluations, self._dispatches
+            *(ledger, directory, windows, self._held, usage, self._evaluations, self._dispatches)
         )
         self._events = EventOps(directory, windows, self._messages, self._evaluations)
         self._routes = RouteOps(ledger, directory, configs, self._evaluations)
@@ -238,6 +241,7 @@ class BrokerServer:
             **self._status.handlers(),
             **self._agents.handlers(),
             **self._held.handlers(),
+            **self._usage.handlers(),
             "send": self._messages.send,
             "event": self._events.event,
             **self._members.handlers(),

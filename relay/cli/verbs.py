@@ -40,6 +40,7 @@ VERBS = {
     "broker": ("broker_verbs", "the process behind it all, and what personas have to do"),
     "up": ("team_verbs", "start the agents that relay.yaml names"),
     "down": ("team_verbs", "end them; you are asked what becomes of their worktrees"),
+    "cost": ("cost_verb", "what agents cost: tokens and money by agent, day or task"),
     "init": ("init_verb", "write a commented relay.config.py here; --governed: intents"),
     "trust": ("config_verbs", "let a configuration or hook file run with its present content"),
     "config": ("config_verbs", "show or check the configuration"),

@@ -230,6 +230,7 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
         llm=settings.llm,
         automations=settings.automations,
         may=dict(settings.may),
+        caps=dict(settings.caps),
         mcp=settings.mcp if "mcp" in settings.given else None,
     )
 

@@ -45,7 +45,7 @@ class Manifest:
     __slots__ = (
         *("patterns", "hooks", "events", "store", "memory", "problem", "hook_files"),
         *("routes", "merge", "channel_adapters", "personas", "llm", "automations", "may"),
-        *("mcp",),
+        *("mcp", "caps"),
     )
 
     def __init__(
@@ -66,6 +66,7 @@ class Manifest:
         automations: dict[str, Any] | None = None,
         may: dict[str, list[str]] | None = None,
         mcp: bool | None = None,
+        caps: dict[str, float] | None = None,
     ) -> None:
         #: ``namespace:target`` of each pattern.
         self.patterns = patterns
@@ -97,6 +98,8 @@ class Manifest:
         self.may = may or {}
         #: Whether agents get relay's tools as an MCP server; None: nothing is said of it.
         self.mcp = mcp
+        #: What agents may cost, in US dollars a day, by globs of their names.
+        self.caps = caps or {}
 
     @property
     def more(self) -> dict[str, list[str]]:
@@ -111,6 +114,7 @@ class Manifest:
             ],
             "llm": [] if llm is None else [" ".join(llm.get("command") or _server(llm))],
             "may": [f"{name} ({' '.join(rights)})" for name, rights in self.may.items()],
+            "caps": [f"{name} (${most:g} a day)" for name, most in self.caps.items()],
         }
 
     def fields(self) -> dict[str, Any]:
@@ -253,6 +257,7 @@ def read_manifest(home: Home, sha256: str) -> Manifest | None:
         manifest.llm,
         manifest.automations,
         manifest.may,
+        manifest.caps,
     )
     good = good and all(one is None or type(one) is dict for one in tables)
     good = good and manifest.mcp in (None, True, False)

@@ -47,6 +47,7 @@ KEYS = {
     "personas": "who takes what routes dispatch, by name; see docs/broker.md",
     "llm": "the language model that automations ask; see docs/automations.md",
     "automations": "whether agents may register some, and how many run at once: your own file's",
+    "caps": "what agents may cost, in US dollars a day: your own file's; see docs/cost.md",
     "may": "what agents may do beyond messages, by their names; see docs/security.md",
     "mcp": "whether agents get relay's tools as an MCP server; see docs/mcp.md",
     "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
@@ -54,10 +55,14 @@ KEYS = {
 #: The fields of Settings that have another name than their key.
 _FIELDS = {"timeout": "handler_timeout"}
 #: Those that do something also where nothing is registered.
-DO_ALONE = frozenset({"hook_files", "memory", "personas", "llm", "automations", "may", "mcp"})
+DO_ALONE = frozenset(
+    {"hook_files", "memory", "personas", "llm", "automations", "may", "mcp", "caps"}
+)
 #: The keys of ``automations``, with what counts where nothing is said, and workers at most.
 AUTOMATION_KEYS = {"agents": True, "workers": 4}
 WORKERS_MAX = 16
+#: In ``caps`` it stands for all agents together.
+CAP_OF_ALL = "all"
 #: What ``may`` can give an agent: to see another's screen or its turns, to start agents, and to
 #: follow everything that happens. Of itself an agent sees all that without.
 RIGHTS = ("peek", "transcript", "spawn", "watch")
@@ -88,6 +93,7 @@ class Settings:
     automations: dict[str, Any] = field(default_factory=lambda: dict(AUTOMATION_KEYS))
     #: Rights by the globs of names that have them.
     may: Mapping[str, list[str]] = field(default_factory=dict)
+    caps: Mapping[str, float] = field(default_factory=dict)
     mcp: bool = False
     #: The names of the settings that the file or the program set.
     given: frozenset[str] = frozenset()
@@ -121,6 +127,8 @@ def with_setting(settings: Settings, key: str, value: object) -> Settings:
         return replace(settings, automations=_automations(value), given=given)
     if key == "may":
         return replace(settings, may=_may(value), given=given)
+    if key == "caps":
+        return replace(settings, caps=_caps(value), given=given)
     if key == "mcp":
         if not isinstance(value, bool):
             raise ConfigError(f"mcp must be True or False, not {value!r}")
@@ -172,6 +180,17 @@ def _may(value: object) -> dict[str, list[str]]:
     return found
 
 
+def _caps(value: object) -> dict[str, float]:
+    example = f'write {{"Bob": 5, "{CAP_OF_ALL}": 20}}: US dollars a day'
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"caps must be a dictionary, not {value!r}", hint=example)
+    for name, most in value.items():
+        number = isinstance(most, int | float) and not isinstance(most, bool)
+        if not isinstance(name, str) or not number or not (math.isfinite(most) and most >= 0):
+            raise ConfigError(f"caps[{name!r}] must be dollars a day, not {most!r}", hint=example)
+    return {name: float(most) for name, most in value.items()}
+
+
 def apply_dictionaries(
     names: Mapping[str, Any],
     registry: Registry,
@@ -183,8 +202,8 @@ def apply_dictionaries(
     """Register what the module's ``config``, ``patterns``, ``hooks``, ``routes``, ``memory`` and
     ``may`` say.
 
-    Returns the settings with those of ``config``, ``memory`` and ``may``. What is wrong is
-    left out, and noted in ``mistakes``.
+    Returns the settings with those of ``config``, ``memory``, ``may`` and ``caps``. What is wrong
+    is left out, and noted in ``mistakes``.
     """
     config = names.get("config", {})
     if not isinstance(config, Mapping):
@@ -203,7 +222,7 @@ def apply_dictionaries(
             else:
                 settings = with_setting(settings, name, value)
     # A handler or a module has that name, too. A text is taken for the backend's, and then refused.
-    for name in ("memory", "may"):
+    for name in ("memory", "may", "caps"):
         if isinstance(value := names.get(name), Mapping | str):
             with mistakes.at(name):
                 if name in settings.given:

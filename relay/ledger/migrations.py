@@ -122,4 +122,20 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) WITHOUT ROWID""",
         "ALTER TABLE agents ADD COLUMN roles TEXT NOT NULL DEFAULT ''",
     ),
+    (
+        # ``task``: the message that the agent was at work on, '' after a word of the person.
+        """CREATE TABLE usage (
+            run TEXT NOT NULL,
+            model TEXT NOT NULL,
+            day TEXT NOT NULL,
+            task TEXT NOT NULL,
+            agent TEXT NOT NULL COLLATE NOCASE,
+            input INTEGER NOT NULL,
+            output INTEGER NOT NULL,
+            cached INTEGER NOT NULL,
+            written INTEGER NOT NULL,
+            PRIMARY KEY (run, model, day, task)
+        ) WITHOUT ROWID""",
+        "CREATE INDEX usage_by_day ON usage (day)",
+    ),
 )

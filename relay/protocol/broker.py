@@ -49,6 +49,8 @@ Ops (``?`` marks what may be left out):
               relationship, created_ms, updated_ms, addresses [[channel, address]]}], more?
 ``person_add`` name, addresses?, type?, relationship?, auth? -> person. Not for agents.
 ``person_merge`` one, into, auth? -> person. Not for agents.
+``usage``     since_ms? -> rows [{agent, day, task (a message's id), about (its beginning), model,
+              input, output, cached, written}], the newest day first, more, caps. Not for agents.
 ``agents``    -> agents [{name, state, reason, kind, pid, cwd, command, unread, since_ms,
               last_seen_ms, source, notes, run, roles, channels}], persons [name]
 ``channels``  -> rows [{channel, members [name], here (how many are there now)}]

@@ -182,6 +182,7 @@ class BrokerReports:
                     reason=report.reason,
                     source=report.source,
                     notes=list(report.notes),
+                    **({"usage": report.usage} if report.usage else {}),
                 )
                 self._wants(answer.get("wants"))
                 if self._newest is report:

@@ -393,8 +393,8 @@ class Session:
 
     def _report_agent(self) -> Iterator[DriverCommand]:
         change, source = self.hangup.shown(self._guards.shown(self._state)), self._sources.source
-        notes = tuple(self._sources.notes)
-        report = commands.ReportAgent(change.state.value, change.reason, source, notes)
+        said = (change.state.value, change.reason, source, tuple(self._sources.notes))
+        report = commands.ReportAgent(*said, self._sources.usage)
         if report != self._reported:
             self._reported = report
             yield report

@@ -63,6 +63,8 @@ class ReportAgent(DriverCommand):
     reason: str
     source: str  # what is believed: "structured" or "screen"
     notes: tuple[str, ...]
+    #: The tokens that the run has used so far, by the model.
+    usage: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,12 @@ class SourceSelector:
         return "" if self._structured is None else self._structured.saved.model
 
     @property
+    def usage(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The tokens that this run has used, by the model (see TokenCounts)."""
+        used = {} if self._structured is None else self._structured.saved.usage.by_model
+        return tuple((model, tuple(counts)) for model, counts in used.items())
+
+    @property
     def agent_state(self) -> AgentState:
         """What the structured source knows of the agent; idle where there is none."""
         return self._structured.agent_state if self._structured else AgentState.IDLE

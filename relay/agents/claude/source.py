@@ -233,6 +233,10 @@ class ClaudeSource(StructuredSource):
             self.saved.model = record.model or self.saved.model
             events = self._messages.transcript(record, now)
             return events if self.saved.hooks_came else self._change(AgentState.BUSY) + events
+        if record.kind == "used":
+            # Each block of a message is a record, and each repeats what the whole has used.
+            self.saved.usage.add(record.message_id, record.model, record.tokens)
+            return []
         if record.kind == "prompt":
             self._messages.prompt(record.prompt_id)
             events = self._accept(record.text, "transcript")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from relay.agents.json_lines import object_in, seconds_of, text_in
+from relay.agents.token_counts import Tokens
 
 Kind = Literal[
     "said",  # a text block of the assistant's; text, uuid, message_id, model
@@ -23,8 +24,12 @@ Kind = Literal[
     "result",  # a tool has run, or was refused; ``uuid`` is the call's id
     "interrupted",  # the person stopped the turn; message_id when it was being written
     "turn_end",  # the turn is over
+    "used",  # what a message of the model's has cost; message_id, model, tokens
 ]
 
+_TOKENS = (
+    *("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
+)
 _INTERRUPTED = "[Request interrupted by user"
 _SESSION_ID = re.compile(r"[0-9A-Za-z-]{8,64}")
 
@@ -40,6 +45,8 @@ class TranscriptRecord:
     prompt_id: str = ""
     uuid: str = ""
     model: str = ""
+    #: See relay.agents.token_counts.
+    tokens: Tokens = ()
 
 
 def parse(line: str) -> list[TranscriptRecord]:
@@ -47,9 +54,11 @@ def parse(line: str) -> list[TranscriptRecord]:
     if line.startswith('{"type":"api-request'):
         return []  # copies of whole requests, often large
     raw = object_in(line)
-    if raw is None or raw.get("isSidechain") or raw.get("isCompactSummary"):
+    if raw is None or raw.get("isCompactSummary"):
         return []
     kind, time = raw.get("type"), seconds_of(raw.get("timestamp"))
+    if raw.get("isSidechain"):
+        return [one for one in _assistant(raw, time) if one.kind == "used"]
     if kind == "assistant":
         return _assistant(raw, time)
     if kind == "user":
@@ -83,6 +92,11 @@ def _assistant(raw: dict[str, Any], time: float) -> list[TranscriptRecord]:
         if isinstance(block, dict) and block.get("type") == "tool_use":
             key = call_key(block.get("name"), block.get("input"))
             records.append(TranscriptRecord("call", time, text=key, uuid=str(block.get("id"))))
+    usage = message.get("usage")
+    if isinstance(usage, dict) and message_id:
+        tokens = tuple(usage.get(name) for name in _TOKENS)
+        used = TranscriptRecord("used", time, message_id=message_id, tokens=tokens)
+        records.append(replace(used, model=str(message.get("model") or "")))
     return records
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from relay.agents.interpreters import children_of
 from relay.agents.json_lines import object_in, seconds_of, text_in
+from relay.agents.token_counts import Tokens
 
 Kind = Literal[
     "said",  # a message of the assistant's is complete; key, text
@@ -24,7 +25,8 @@ Kind = Literal[
     "aborted",  # the person (or a new message) broke the turn off; key
     "result",  # a tool has run, or was refused
     "model",  # with which model the next turn is answered; text
-    "limits",  # what is known of usage limits; resets (epoch seconds, 0 when nothing is reached)
+    "limits",  # what is known of usage limits; resets (epoch seconds, 0 when nothing is reached),
+    # and the tokens of the answer before it
 ]
 
 #: Bytes of a file's first line that are read to learn whose it is: it holds the instructions.
@@ -44,6 +46,8 @@ class RolloutRecord:
     key: str = ""
     error: str = ""
     resets: float = 0.0
+    #: See relay.agents.token_counts; ``key`` tells answers apart.
+    tokens: Tokens = ()
 
 
 def parse(line: str) -> list[RolloutRecord]:
@@ -78,7 +82,9 @@ def _event(payload: dict[str, Any], time: float) -> list[RolloutRecord]:
         ended: Kind = "aborted" if _ENDS[kind] == "aborted" else "over"
         return [RolloutRecord(ended, time, text=text, key=key, error=error)]
     elif kind == "token_count":
-        return [RolloutRecord("limits", time, resets=_resets(payload.get("rate_limits")))]
+        resets = _resets(payload.get("rate_limits"))
+        key, tokens = _used(payload.get("info"))
+        return [RolloutRecord("limits", time, key=key, resets=resets, tokens=tokens)]
     return []
 
 
@@ -111,6 +117,21 @@ def _error(value: object) -> tuple[str, str]:
         status = more.get("http_status_code") if isinstance(more, dict) else None
         return f"{name}:{status}" if status else str(name), text
     return str(info or "other"), text
+
+
+def _used(info: object) -> tuple[str, tuple[object, ...]]:
+    """The tokens of the last answer, and what tells it from others: the same is told again with
+    each news of the limits."""
+    usage = info.get("last_token_usage") if isinstance(info, dict) else None
+    if not isinstance(info, dict) or not isinstance(usage, dict):
+        return "", ()
+    into, cached = usage.get("input_tokens"), usage.get("cached_input_tokens")
+    if type(into) is int and type(cached) is int:
+        into -= cached  # Codex counts it there as well
+    written = usage.get("cache_write_input_tokens")
+    return str(info.get("total_token_usage"))[:300], (
+        *(into, usage.get("output_tokens"), cached, written),
+    )
 
 
 def _resets(limits: object) -> float:

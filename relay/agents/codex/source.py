@@ -193,6 +193,7 @@ class CodexSource(StructuredSource):
             return []
         if record.kind == "limits":
             self.saved.resets = record.resets
+            self.saved.usage.add(record.key, self.saved.model, record.tokens)
             return []
         # A tool has run or was refused: what was asked for is answered.
         return self._answered() if self._asked is not None else []

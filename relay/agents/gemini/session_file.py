@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from relay.agents.json_lines import object_in, seconds_of, text_in
+from relay.agents.token_counts import Tokens
 from relay.core.files import make_private_folder, write_atomically
 
 Kind = Literal[
@@ -45,6 +46,8 @@ class SessionRecord:
     text: str = ""
     level: str = ""
     model: str = ""
+    #: See relay.agents.token_counts.
+    tokens: Tokens = ()
 
 
 def parse(line: str) -> SessionRecord | None:
@@ -56,9 +59,10 @@ def parse(line: str) -> SessionRecord | None:
     kind = raw.get("type")
     if kind == "gemini":
         # What it has for the model's words that are not words (history, binary data) is a list.
-        if isinstance(content, str) and content.strip():
-            return SessionRecord("said", id_, time, content, model=str(raw.get("model") or ""))
-        return SessionRecord("call", id_, time)
+        said = isinstance(content, str) and bool(content.strip())
+        text, model = str(content) if said else "", str(raw.get("model") or "")
+        tokens = _tokens(raw.get("tokens"))
+        return SessionRecord("said" if said else "call", id_, time, text, "", model, tokens)
     if kind == "user":
         return _user(id_, time, content)
     if kind in ("info", "warning", "error"):
@@ -76,6 +80,16 @@ def session_of(line: str) -> str:
         return ""
     found = raw.get("sessionId")
     return found if isinstance(found, str) else ""
+
+
+def _tokens(found: object) -> tuple[object, ...]:
+    if not isinstance(found, dict):
+        return ()
+    into, out, cached, thoughts = (
+        one if type(one := found.get(name)) is int else 0
+        for name in ("input", "output", "cached", "thoughts")
+    )
+    return into - cached, out + thoughts, cached, 0
 
 
 def _user(id_: str, time: float, content: object) -> SessionRecord:

@@ -122,6 +122,7 @@ class GeminiSource(StructuredSource):
             return []
         self.saved.records += 1
         self.saved.silent_turns = 0
+        self.saved.usage.add(record.id, record.model, record.tokens)
         if record.kind == "said":
             return self._said(record)
         if record.kind == "prompt":

@@ -224,6 +224,11 @@ class OpencodeSource(StructuredSource):
                 self.saved.forgotten = max(self.saved.forgotten, oldest[0])
         if not said.live:
             return []
+        if moment(info.get("time"), "completed") is not None:
+            used, cache = table(info.get("tokens")), table(table(info.get("tokens")).get("cache"))
+            out = sum(one for name in ("output", "reasoning") if type(one := used.get(name)) is int)
+            tokens = (used.get("input"), out, cache.get("read"), cache.get("write"))
+            self.saved.usage.add(message, word(info.get("modelID")), tokens)
         if info.get("error"):
             return self.saved.parts.abort(message)
         if info.get("finish") or moment(info.get("time"), "completed") is not None:

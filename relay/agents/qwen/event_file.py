@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from relay.agents.token_counts import Tokens
+
 Kind = Literal[
     "session",  # this process has begun to tell; id is the session's
     "prompt",  # text that goes to the model as a user's; text
@@ -54,6 +56,8 @@ class Record:
     id: str = ""
     number: int = 0
     time: float = 0.0
+    #: See relay.agents.token_counts.
+    tokens: Tokens = ()
 
 
 def parse(line: str) -> Record | None:
@@ -111,7 +115,12 @@ def _assistant(message: dict[str, Any]) -> Record:
     calls = any(_is(block, "tool_use") for block in blocks) if isinstance(blocks, list) else False
     usage = _table(message, "usage")
     counted = sum(usage.get(name) or 0 for name in ("input_tokens", "output_tokens"))
-    return Record("said", "tools" if calls else "", number=counted)
+    into, cached = usage.get("input_tokens"), usage.get("cache_read_input_tokens")
+    if type(into) is int and type(cached) is int:
+        into -= cached
+    tokens = (into, usage.get("output_tokens"), cached, 0)
+    said, id_ = "tools" if calls else "", str(message.get("id") or "")
+    return Record("said", said, id_, number=counted, tokens=tokens if counted else ())
 
 
 def _user(content: object) -> Record | None:

@@ -201,6 +201,8 @@ class QwenSource(StructuredSource):
         if kind == "close":
             block.close()
             return []
+        answer = record.id or f"{self.saved.session} {self.saved.count}"
+        self.saved.usage.add(answer, self.saved.model, record.tokens)
         self.saved.tools |= record.text == "tools"
         return self._complete() if record.number or self.saved.tools else []
 
