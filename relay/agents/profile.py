@@ -83,6 +83,8 @@ class Profile:
     #: The key that stops the running turn, and rows, in part, that say that it does so now.
     interrupt: str = ""
     interrupt_shown: Patterns = ()
+    #: In its lists of numbered choices the digit chooses at once, without Enter.
+    digits: bool = False
     #: The key behind which a typed line's backslash is text, where that is a key of its own.
     literal: str = ""
     #: Its input line surely shows a paste.

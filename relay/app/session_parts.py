@@ -52,6 +52,7 @@ from relay.session.pager_watch import PagerWatch
 from relay.session.permission_gate import gate_of_run
 from relay.session.prompt_watch import PromptWatch
 from relay.session.pump_link import PumpLink
+from relay.session.question_watch import QuestionWatch
 from relay.session.run_info import RunInfo, texts_max
 from relay.session.screen_requests import ScreenRequests
 from relay.session.session import Session
@@ -276,7 +277,19 @@ class SessionParts:
         lines = CommandLines(self._prompt, ignore=shell_output == "ignore")
         gate = lines if rules.is_shell and shell_output != "fire" else None
         self._pager = pager = PagerWatch(pager_in_front, self._hello["pid"])
-        return SourceSelector(detector, self._screen, own, notes, inner, has_terminal, gate, pager)
+        self._questions = QuestionWatch(self._screen, self._asks, now_ms)
+        read = (detector, self._screen, own, notes, inner, has_terminal, gate, pager)
+        return SourceSelector(*read, self._questions)
+
+    def _asks(self, rows: list[str]) -> bool:
+        """Whether these rows of the agent's screen ask its person something."""
+        screen, profile = self._screen, self._profile
+        if self._adapter is not None:
+            dialog = self._adapter.composer(rows) == "dialog"
+            return dialog or profile.asks(rows, screen.title)
+        if (state := profile.watch(screen)) is not None:
+            return state(rows) == "dialog"
+        return not self._pager.there(self._clock()) and bool(self._prompt.asks())
 
     def _make_driver(self, config: LoadedConfig, broker: Broker) -> SessionDriver:
         run, queue, tasks = self._run, self._queue, self._tasks
@@ -316,7 +329,7 @@ class SessionParts:
             queue,
             tasks,
             env=run.env,
-            add_ons={"governance": governance.ask, **ScreenRequests(self._screen).answers()},
+            add_ons={"governance": governance.ask, **self._requests.answers()},
         )
         steering = None
         if self._adapter is not None and (injection := self._adapter.injection) is not None:
@@ -358,6 +371,11 @@ class SessionParts:
         channels = ChannelSelector(typing, adapter, records, self._guards, self._clock)
         watched = (self._guards, adapter, self._profile)
         stopper = TurnStopper(self._link, self._screen, *watched, self._queue, self._clock)
+        self._requests = ScreenRequests(
+            *(self._screen, self._questions, self._guards, self._link, self._terminal),
+            *(stopper, self._clock),
+            digits=self._profile.digits,
+        )
         steers = adapter is not None and (adapter.steers or adapter.injection is not None)
         gate = gate_of_run(self._kind, self._launch, self._checkpoint.state)
         told = (channels.at_prompt, self._guards.quiet_for, gate)

@@ -20,6 +20,7 @@ from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.delivery_states import advance
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
+from relay.broker.open_items import OpenItems
 from relay.broker.ops_delivery import DeliveryOps, caused_by
 from relay.broker.ops_query import fitting
 from relay.broker.ops_usage import CAP
@@ -143,6 +144,7 @@ class HeldMessages:
         windows: DeliveryWindows,
         deliveries: DeliveryOps,
         guard: LoopGuard,
+        items: OpenItems,
         decided: Callable[[int, Batch], None],
     ) -> None:
         """``decided`` gets the number of an event on which the person has decided."""
@@ -151,6 +153,7 @@ class HeldMessages:
         self._windows = windows
         self._deliveries = deliveries
         self._guard = guard
+        self._items = items
         self._tell_decided = decided
         #: The person has been told of these, and has not yet decided.
         self._told: RecentSet[Pair] = RecentSet(PAIRS_MAX)
@@ -218,6 +221,7 @@ class HeldMessages:
         if shown:
             routes = tuple(self._parked(message, one, batch) for one in message.routing.routes)
             message.routing = replace(message.routing, routes=routes)
+            batch.after.append(partial(self._item, message))
             return
         counts = message.sender if len(around) == 1 else around[-1].name
         routes = tuple(
@@ -225,6 +229,7 @@ class HeldMessages:
         )
         if any(one.parked for one in routes):
             message.routing = replace(message.routing, routes=routes)
+            batch.after.append(partial(self._item, message))
 
     def admit_followed(self, message: Accepted, hops: int, batch: Batch) -> None:
         """Count what a persona is asked or answers, which follows from ``hops`` messages, and park
@@ -234,6 +239,7 @@ class HeldMessages:
         routes = message.routing.routes
         admitted = tuple(self._admitted(message, one, message.sender, batch) for one in routes)
         message.routing = replace(message.routing, routes=admitted)
+        batch.after.append(partial(self._item, message))
 
     def hold_over_cap(
         self, message: Accepted, why_held: Callable[[str, int], str], batch: Batch
@@ -303,6 +309,12 @@ class HeldMessages:
         self._tell(pair_of(message.sender, one.to), text, batch)
         return Route(one.to, State.HELD, SHOWN, parked=True)
 
+    def _item(self, message: Accepted) -> None:
+        """Tell those who follow what of this message waits for the person."""
+        routes = () if message.routing is None else message.routing.routes
+        rows = (message.row(n) for n, one in enumerate(routes) if one.parked)
+        self._items.held(rows)
+
     def _tell(self, pair: Pair, text: str, batch: Batch) -> None:
         """Tell the person, once until they have decided on what is between these two."""
         if self._told.add(pair):
@@ -335,6 +347,8 @@ class HeldMessages:
             self._tell_decided(event, batch)
             self._deliveries.changed(batch, row["id"], sender, row["to"], new)
         batch.after.append(partial(self._decided, rows))
+        said = "No" if state is State.FAILED else "Yes"
+        batch.after.append(partial(self._items.decided, rows, said, who))
         names = ("id", "from", "to")
         return {"rows": [{name: row[name] for name in names} for row in rows]}
 

@@ -12,6 +12,7 @@ from relay.broker.batch import Batch, Client, ClientRequest, Handler
 from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member, token_hash
+from relay.broker.open_items import OpenItems
 from relay.broker.ops_channels import ChannelOps
 from relay.broker.ops_usage import UsageOps
 from relay.broker.watchers import Watchers
@@ -45,6 +46,7 @@ class AgentOps:
         directory: Directory,
         windows: DeliveryWindows,
         watchers: Watchers,
+        items: OpenItems,
         committer: Committer,
         home: Home,
         channels: ChannelOps,
@@ -63,6 +65,7 @@ class AgentOps:
         self._directory = directory
         self._windows = windows
         self._watchers = watchers
+        self._items = items
         self._committer = committer
         self._channels = channels
         self._usage = usage
@@ -237,6 +240,7 @@ class AgentOps:
         if member.record.run != record.run:
             return
         member.update(record)
+        self._items.asks(member.name, fields.get("question"))
         notes = fields.get("notes")
         member.describe(
             _text(fields, "source") if "source" in fields else None,
@@ -307,6 +311,8 @@ class AgentOps:
 
     def _leave(self, member: Member, record: AgentRecord) -> None:
         member.leave(record)
+        if not member.live:
+            self._items.asks(member.name, None)
         self._watchers.agent(member)
 
 

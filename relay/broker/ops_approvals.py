@@ -3,7 +3,7 @@
 A session asks (``approval_ask``), and is answered when the person has decided (``approve``) or the
 time is up: exactly once. Nothing of it is stored but the notice to the person. After a kill of the
 broker the session asks again: a word of the person's that did not reach it is lost, and never a
-yes that nobody said.
+yes that nobody said. That the person has answered is stored.
 
 What an id asks for never changes: else the person's yes to one thing could become one to another.
 For the same reason agents do not see what others ask for, and nothing is approved by a name.
@@ -20,6 +20,7 @@ from typing import Any
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
+from relay.broker.open_items import OpenItems, answer_event, approval_item
 from relay.broker.ops_query import fitting
 from relay.broker.watchers import Watchers
 from relay.core.bounded import BoundedDict
@@ -59,10 +60,17 @@ class _Waiting:
 class ApprovalOps:
     """Keeps the calls that wait, and tells the person of them."""
 
-    def __init__(self, directory: Directory, windows: DeliveryWindows, watchers: Watchers) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        windows: DeliveryWindows,
+        watchers: Watchers,
+        items: OpenItems,
+    ) -> None:
         self._directory = directory
         self._windows = windows
         self._watchers = watchers
+        self._items = items
         self._waiting: dict[str, _Waiting] = {}
         #: By id what was asked, and what was decided: an answer may not have reached its session.
         self._known: BoundedDict[str, tuple[Json, Json | None]] = BoundedDict(REMEMBERED_MAX)
@@ -106,6 +114,7 @@ class ApprovalOps:
         waiting.timer = asyncio.get_running_loop().call_later(left, self._late, waiting)
         self._count(member)
         batch.on_failure.append(partial(self._forget, waiting))
+        self._items.open(approval_item(shown))
         if not theirs:
             self._tell(waiting, batch)
         return None
@@ -147,7 +156,11 @@ class ApprovalOps:
             raise UsageError(f"the note is a text of at most {NOTE_MAX} characters")
         chosen = {id(one): one for one in map(self._meant, which)}.values()
         answer = _answer(not request.fields.get("refuse"), by=who, note=note)
+        label = "Yes" if answer["granted"] else "No"
         for waiting in chosen:
+            item = approval_item(waiting.shown)
+            said = answer_event(item, label, self._directory.owner, who, batch.now_ms, note=note)
+            self._windows.collect(said, batch)
             batch.after.append(partial(self._end, waiting, answer))
         return {"rows": [waiting.shown for waiting in chosen]}
 
@@ -173,6 +186,8 @@ class ApprovalOps:
     def _end(self, waiting: _Waiting, answer: Json) -> None:
         id_ = waiting.shown["id"]
         if self._waiting.get(id_) is waiting:
+            said = ("Yes" if answer["granted"] else "No") if answer["by"] else None
+            self._items.close(id_, said, answer["by"])
             self._forget(waiting)
             self._known[id_] = (waiting.shown, answer)
             waiting.asker.send(encode({"n": waiting.n, "ok": True, **answer}))
@@ -182,6 +197,7 @@ class ApprovalOps:
         if self._waiting.get(id_) is not waiting:
             return
         del self._waiting[id_]
+        self._items.close(id_)
         if waiting.timer is not None:
             waiting.timer.cancel()
         waiting.asker.undefer()

@@ -15,6 +15,7 @@ from relay.broker.batch import Accepted, Batch, ClientRequest
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.evaluation import Evaluations
+from relay.broker.open_items import ANSWER
 from relay.broker.ops_messages import META_MAX, OF_SESSIONS, THREAD_MAX, MessageOps, checked_id
 from relay.core.dispatch import (
     RELAY_CHANNEL,
@@ -97,7 +98,7 @@ def read_outside(given: object, now_ms: int, id_: str | None) -> Accepted:
             "the channel relay is relay's own", hint="name the channel that it came over"
         )
     kind = _word(fields, "kind", _KIND, "message")
-    if kind in OF_SESSIONS and channel != TIMER_CHANNEL:
+    if kind == ANSWER or (kind in OF_SESSIONS and channel != TIMER_CHANNEL):
         raise UsageError(f"only an agent's session tells of a {kind}")
     timestamp = fields.get("timestamp", now_ms)
     if type(timestamp) is not int or not 0 <= timestamp < 1 << 48:

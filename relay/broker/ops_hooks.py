@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -65,6 +66,10 @@ _TEXTS = ("event", "hook", "kind", "source", "correlation_id", "decision")
 _LONG_TEXTS = ("stdout", "stderr", "error")
 
 
+#: Gets the session's response, or None and why there is none; what the asker is answered then.
+Ended = Callable[[Json | None, str], Json]
+
+
 @dataclass(eq=False, slots=True)
 class _Pending:
     """One request that has no answer yet."""
@@ -77,6 +82,7 @@ class _Pending:
     agent: str
     #: Bytes.
     size: int
+    ended: Ended | None = None
     timer: asyncio.TimerHandle | None = None
 
 
@@ -117,6 +123,21 @@ class SessionRequests:
         else:
             self._directory.check_person(request, _WHAT.get(kind, _WHAT["hooks"]))
         seconds = _seconds(request.fields.get("timeout"))
+        self.forward(request, batch, name, kind, asked, seconds, by=by)
+
+    def forward(
+        self,
+        request: ClientRequest,
+        batch: Batch,
+        name: object,
+        kind: str,
+        asked: object,
+        seconds: float,
+        ended: Ended | None = None,
+        *,
+        by: str = "person",
+    ) -> None:
+        """Push a request of which it is known that it may be made."""
         member, session = self._asked(name)
         if too_deep(asked, DEPTH_MAX):
             raise UsageError(f"the request is nested more than {DEPTH_MAX} deep")
@@ -133,7 +154,7 @@ class SessionRequests:
         )
         self._check_room(member, session, len(push))
         request.client.defer()
-        pending = _Pending(id_, request.client, request.n, session, member.name, len(push))
+        pending = _Pending(id_, request.client, request.n, session, member.name, len(push), ended)
         self._pending[id_] = pending
         pending.timer = asyncio.get_running_loop().call_later(seconds, self._late, pending, seconds)
         batch.after.append(partial(session.send, push))
@@ -146,7 +167,7 @@ class SessionRequests:
             return {"taken": False}
         if pending.session is not request.client:
             raise RelayError("only the session that was asked may answer", code="forbidden")
-        self._end(pending, _line(pending.n, request.fields))
+        self._end(pending, _line(pending, request.fields))
         return {"taken": True}
 
     # -- what ends a request otherwise
@@ -184,6 +205,8 @@ class SessionRequests:
     def _forget(self, pending: _Pending) -> None:
         if self._pending.pop(pending.id, None) is None:
             return
+        if pending.ended is not None:
+            pending.ended(None, "nobody knows what came of it")
         if pending.timer is not None:
             pending.timer.cancel()
         pending.asker.undefer()
@@ -293,20 +316,27 @@ def _seconds(given: Any) -> float:
     return float(given)
 
 
-def _line(n: int, answer: Json) -> bytes:
+def _line(pending: _Pending, answer: Json) -> bytes:
     """The line for the asker: the session's response or error, or why there is none."""
-    response, error = answer.get("response"), answer.get("error")
+    n, response, error = pending.n, answer.get("response"), answer.get("error")
+    ended, pending.ended = pending.ended, None
     problem = "the session's response is no response"
     try:
         if isinstance(error, dict) and not too_deep(error, DEPTH_MAX):
-            return refusal(n, error_from(error))
+            failed = error_from(error)
+            if ended is not None:
+                ended(None, failed.message)
+            return refusal(n, failed)
         if isinstance(response, dict) and not too_deep(response, DEPTH_MAX):
-            line = encode({"n": n, "ok": True, "response": response})
+            said = {"response": response} if ended is None else ended(response, "")
+            line = encode({"n": n, "ok": True, **said})
             if len(line) <= LINE_MAX:
                 return line
             problem = f"the response has more than {LINE_MAX} bytes"
     except RelayError as failed:
         problem = f"the response cannot be sent: {failed.message}"
+    if ended is not None and not isinstance(response, dict):
+        ended(None, problem)
     return refusal(n, RelayError(problem, code="internal_error"))
 
 

@@ -12,6 +12,7 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
 from relay.broker.evaluation import Evaluations
 from relay.broker.loop_guard import HeldMessages
+from relay.broker.open_items import ANSWER
 from relay.broker.ops_agents import person_record
 from relay.broker.ops_usage import UsageOps
 from relay.broker.routing import EVERYONE, Route, Routing, route, with_role
@@ -166,6 +167,8 @@ class MessageOps:
         if kind == "message":
             raise UsageError("a message is sent with the op send")
         of_session = self._directory.member_of(request.client) is not None
+        if kind == ANSWER:
+            raise RelayError("only the broker tells of an answer", code="forbidden")
         if kind == TICK_KIND or (kind in OF_SESSIONS and not of_session):
             raise RelayError(f"only an agent's session tells of a {kind}", code="forbidden")
         body = fields.get("body")

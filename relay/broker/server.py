@@ -27,6 +27,7 @@ from relay.broker.known_personas import Personas
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.memory_proxy import MemoryProxy
 from relay.broker.open_connections import CONNECTIONS_MAX, OpenConnections
+from relay.broker.open_items import OpenItems
 from relay.broker.ops_agents import GRACE, AgentOps
 from relay.broker.ops_approvals import ApprovalOps
 from relay.broker.ops_automations import AutomationOps
@@ -36,6 +37,7 @@ from relay.broker.ops_dispatches import DispatchOps
 from relay.broker.ops_events import EventOps
 from relay.broker.ops_hooks import HookRuns, SessionRequests
 from relay.broker.ops_ingest import IngestOps
+from relay.broker.ops_items import ItemOps
 from relay.broker.ops_ledger import LedgerOps
 from relay.broker.ops_messages import MessageOps
 from relay.broker.ops_persons import PersonOps
@@ -110,11 +112,13 @@ class BrokerServer:
         windows = self._windows = DeliveryWindows(ledger, directory, committer, watchers)
         members = self._members = ChannelOps(ledger, directory)
         usage = self._usage = UsageOps(ledger, directory, configs)
+        items = OpenItems(watchers)
         self._agents = AgentOps(
             ledger,
             directory,
             windows,
             watchers,
+            items,
             committer,
             home,
             members,
@@ -137,7 +141,7 @@ class BrokerServer:
         self._ingest = IngestOps(ledger, directory)
         self._queries = QueryOps(ledger, directory, windows, committer, self._ledgers)
         self._held = HeldMessages(
-            *(ledger, directory, windows, self._deliveries, guard or LoopGuard()),
+            *(ledger, directory, windows, self._deliveries, guard or LoopGuard(), items),
             lambda seq, batch: self._evaluations.decided(seq, batch),
         )
         self._workers = ConfigWorkers(
@@ -217,7 +221,11 @@ class BrokerServer:
         self._persons = PersonOps(ledger, directory, self._engine)
         self._turns = TurnOps(ledger, directory, self._deliveries, self._engine, watchers)
         self._hooks = SessionRequests(directory, self._rights)
-        self._approvals = ApprovalOps(directory, windows, watchers)
+        self._approvals = ApprovalOps(directory, windows, watchers, items)
+        self._items = ItemOps(
+            *(ledger, directory, windows, committer, items),
+            *(self._approvals, self._held, self._hooks),
+        )
         self._memory = MemoryProxy(home, directory, log=log)
         self._status = StatusOps(
             home,
@@ -258,6 +266,7 @@ class BrokerServer:
             **self._routes.handlers(),
             **self._hooks.handlers(),
             **self._approvals.handlers(),
+            **self._items.handlers(),
             **self._automation_ops.handlers(),
             **self._memory.handlers(),
         }

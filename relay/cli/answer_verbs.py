@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from relay.broker.client import connect
+from relay.broker.client import connect, request
 from relay.cli import output
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
+from relay.core.errors import EXIT_NOT_FOUND, NotFound, UsageError
 from relay.core.paths import Home
 
 TYPE_CHECKING = False
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Seconds that an agent's session may take to answer.
 _PATIENCE = 10.0
+#: Seconds that an answer may take until it is typed.
+_TYPING = 50.0
 
 
 def add(verbs: Parser) -> None:
@@ -26,11 +29,33 @@ def add(verbs: Parser) -> None:
     peek.add_argument("--json", action="store_true", help="print JSON")
     peek.set_defaults(run=peek_verb)
 
+    items = verb(verbs, "items", "relay items\n  relay items Bob --json")
+    items.add_argument("name", nargs="?", metavar="NAME", help="only of this agent")
+    items.add_argument("--json", action="store_true", help="print JSON")
+    items.set_defaults(run=items_verb)
+
+    answer = verb(
+        verbs,
+        "answer",
+        'relay answer Bob 2\n  relay answer Bob yes\n  relay answer 4QXK no "not on a Friday"',
+        description="Answer a question, an approval or a held message. Of a question the choice is"
+        " typed at the agent, if the very same one still stands there.",
+    )
+    answer.add_argument("which", metavar="NAME", help="the agent, or the end of the item's id")
+    answer.add_argument("choice", metavar="CHOICE", help="its number, yes, no, or its words")
+    answer.add_argument("note", nargs="?", metavar="WHY", help="a remark, for an approval")
+    answer.add_argument("--json", action="store_true", help="print JSON")
+    answer.set_defaults(run=answer_verb)
+
+    interrupt = verb(verbs, "interrupt", "relay interrupt Bob")
+    interrupt.add_argument("name", metavar="NAME", help="the agent")
+    interrupt.add_argument("--json", action="store_true", help="print JSON")
+    interrupt.set_defaults(run=interrupt_verb)
+
 
 def peek_verb(options: Options) -> int:
     """``relay peek``: the rows of the agent's screen, without what is blank below."""
-    request: Json = {"styled": options.color}
-    shown = ask(options.name, "screen", request)
+    shown = ask(options.name, "screen", {"styled": options.color})
     if options.json:
         output.as_json(shown)
     elif options.color:
@@ -40,16 +65,85 @@ def peek_verb(options: Options) -> int:
     return 0
 
 
-def ask(name: str, kind: str, request: Json) -> Json:
+def items_verb(options: Options) -> int:
+    """``relay items``: 3 where it is asked for an agent that asks nothing."""
+    rows = _items(options.name)
+    if options.json:
+        output.as_json(rows)
+    elif rows:
+        show_items(rows)
+    else:
+        output.note("nothing waits for you")
+    return EXIT_NOT_FOUND if options.name and not rows else 0
+
+
+def show_items(rows: list[Json]) -> None:
+    """What waits, each with its choices and the command that answers it."""
+    for n, item in enumerate(rows):
+        if n:
+            output.data("")
+        output.data(f"{item['agent']}  {item['kind']}  {item['id'][-8:]}")
+        for line in str(item["what"]).split("\n"):
+            output.data(f"  {line}")
+        for at, one in enumerate(item["choices"]):
+            mark = ">" if at == item["chosen"] else " "
+            output.data(f"  {mark} {one['key']}: {one['label']}")
+
+
+def answer_verb(options: Options) -> int:
+    """``relay answer``: 4 where the question is gone or was not taken."""
+    id_ = _item_of(options.which)
+    fields: Json = {"id": id_, "choice": options.choice, "note": options.note}
+    said = request("item_answer", deadline=_TYPING, **fields)
+    if options.json:
+        output.as_json({key: one for key, one in said.items() if key not in ("n", "ok")})
+    else:
+        item, choice = said["item"], said["choice"]
+        output.data(f"{item['agent']}: {choice['label']}")
+        if said.get("gone") is False:
+            output.note(f"typed, but something still stands there: relay peek {item['agent']}")
+    return 0
+
+
+def interrupt_verb(options: Options) -> int:
+    """``relay interrupt``: 0 once the turn is over."""
+    said = ask(options.name, "interrupt", {}, patience=20.0)
+    if options.json:
+        output.as_json(said)
+    else:
+        output.data(f"the turn of {options.name} has ended")
+    return 0
+
+
+def _items(name: str | None) -> list[Json]:
+    rows: list[Json] = request("items")["rows"]
+    return [one for one in rows if name is None or one["agent"].lower() == name.lower()]
+
+
+def _item_of(which: str) -> str:
+    """The id of what is to be answered. Raises UsageError where several are meant."""
+    rows = _items(None)
+    theirs = [one for one in rows if one["agent"].lower() == which.lower()]
+    if len(theirs) > 1:
+        ids = ", ".join(one["id"][-8:] for one in theirs)
+        raise UsageError(f"{which} waits for {len(theirs)} answers: {ids}", hint="relay items")
+    if theirs:
+        return str(theirs[0]["id"])
+    if not any(one["id"].upper().endswith(which.upper()) for one in rows):
+        raise NotFound(f"{which} asks nothing of you now", hint="what waits: relay items")
+    return which
+
+
+def ask(name: str, kind: str, asked: Json, patience: float = _PATIENCE) -> Json:
     """What the agent's session answers."""
     with connect(Home.from_env()) as client:
         said = client.request(
             "ask",
-            deadline=_PATIENCE + 5,
+            deadline=patience + 5,
             agent=name,
             kind=kind,
-            request=request,
-            timeout=_PATIENCE,
+            request=asked,
+            timeout=patience,
             **output.speaker(),
         )
     found: Json = said["response"]

@@ -112,6 +112,8 @@ def inbox_verb(options: Any) -> int:
             output.as_json([table.message(row) for row in rows])
         else:
             _print_inbox(rows, answer["name"])
+            if client.is_person and not options.name and not wrapped():
+                _print_items(client)
         _mark(client, options, answer, rows)
         if answer["more"]:
             output.note("there is more: ask again, or give --limit")
@@ -129,6 +131,14 @@ def _print_inbox(rows: list[Json], name: str) -> None:
         output.lines("\n".join(f"  {line}" for line in (row["body"] or "").split("\n")) + "\n")
     if not rows:
         output.note(f"nothing new for {name}")
+
+
+def _print_items(client: BrokerClient) -> None:
+    if waiting := client.request("items")["rows"]:
+        from relay.cli.answer_verbs import show_items
+
+        output.data(f"{len(waiting)} wait{'s' if len(waiting) == 1 else ''} for your answer:\n")
+        show_items(waiting)
 
 
 def _mark(client: BrokerClient, options: Any, answer: Json, rows: list[Json]) -> None:

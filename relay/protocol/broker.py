@@ -37,7 +37,8 @@ Ops (``?`` marks what may be left out):
 ``state``     id, state, reason?, proof?, attempt? (the number of the try, for ``delivering``),
               presence? (true: with what it wants to hear of others) -> id, state, presence? (who
               has come and gone since it was told last). Only from the connection of the recipient.
-``agent_state`` state, reason?, source?, notes? -> state, wants (the kinds of events that its
+``agent_state`` state, reason?, source?, notes?, question? (id, what, choices, chosen, since_ms:
+              what the agent asks on its screen) -> state, wants (the kinds of events that its
               session tells of only when asked to). Of the registered agent.
 ``event``     kind, body?, meta?, thread?, id?, auth? -> id, duplicate
               With ``outside`` instead it is of another channel, and from the person: {channel,
@@ -109,7 +110,8 @@ Ops (``?`` marks what may be left out):
               ``governance``, whose requests relay.governance.governance_addon describes.
               ``screen``: {styled?} -> lines, cols, rows, cursor ([x, y]; null: hidden), title,
               spans? (see relay.screen.styled_rows). Agents need the right ``peek``, but for
-              their own.
+              their own. ``choose`` {id, choice (from 0)} -> chosen, gone; ``interrupt`` {} ->
+              stopped: for the person alone.
 ``answer``    id, response or error (the fields of one) -> taken. Only from the session that was
               asked.
 ``approval_ask`` id, tool, what, why, intent, root, cwd, asked_ms, seconds -> granted, by, note.
@@ -119,6 +121,13 @@ Ops (``?`` marks what may be left out):
 ``approvals`` -> rows [{id, agent, tool, what, why, intent, root, cwd, asked_ms, until_ms}],
               more: what waits for the person, the oldest first. Not for agents.
 ``approve``   which (ends of ids), refuse?, note? -> rows. Not for agents.
+``items``     -> rows [{id, agent, kind (approval, question, held), what, choices [{key, label}],
+              chosen (the index of the one in focus, or null), since_ms, until_ms (or null)}], more:
+              what waits for the person, the oldest first. Not for agents.
+``item_answer`` id (or its end), choice (a key, a label or its beginning, yes, no), note? -> item,
+              choice {key, label}, by, gone? (of a question: whether it went). Stored, as an event
+              ``answer``, before anything follows. What is typed at an agent is typed while the
+              very same question stands there, else it is refused as ``stale``. Not for agents.
 ``held``      -> rows (with ``hops``), more: what the loop guard has parked for the person
 ``decide``    which? (ids, parts of ids, names; without it all), refuse? -> rows [{id, from, to}]:
               parked messages go on, or fail. Not for agents.
@@ -250,7 +259,7 @@ WATCHED = frozenset(("message", "delivery", "agent", "turn", "item", "obligation
 #: How long a request to a session may wait for its response. Seconds.
 ASK_TIMEOUT_MAX = 120.0
 #: What does something beyond the ledger: a client never repeats it by itself.
-ONCE = frozenset({"stop", "ask"})
+ONCE = frozenset({"stop", "ask", "item_answer"})
 
 #: How a broker begins to refuse what it does not know; a newer client looks for it.
 UNKNOWN_OP = "this broker knows no op"

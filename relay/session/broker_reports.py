@@ -183,6 +183,7 @@ class BrokerReports:
                     source=report.source,
                     notes=list(report.notes),
                     **({"usage": report.usage} if report.usage else {}),
+                    question=None if report.question is None else report.question.fields(),
                 )
                 self._wants(answer.get("wants"))
                 if self._newest is report:

@@ -1,21 +1,46 @@
-"""What others may see of an agent, and what the person has typed there from elsewhere.
+"""What others may see of an agent, and what the person does there from elsewhere.
 
-The session's answers to requests of the kind ``screen`` (see docs/answering.md). A file of its own,
-as whoever is not at the terminal comes in here; the broker has checked who asks.
+The session's answers to requests of the kinds ``screen``, ``choose`` and ``interrupt`` (see
+docs/answering.md). A file of its own, as whoever is not at the terminal comes in here; the broker
+has checked who asks.
+
+A key is pressed only while the very question stands for which it is meant: looked at in the same
+moment, and the pump writes it only if the agent has drawn nothing and the person has pressed
+nothing since. A choice is confirmed once; whatever stands there then is another question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
+from relay.core.errors import NotDelivered, Timeout, UsageError, only_the_person
+from relay.core.ids import new_ulid
+from relay.core.message import Message
+from relay.core.source_events import Terminal
+from relay.screen.dialogs import Dialog, Takes
 from relay.screen.styled_rows import styled_rows
+from relay.session.delivery_channel import WriteLink
+from relay.session.question_watch import AskingScreen, QuestionWatch
 from relay.session.remote_hooks import AddOnAnswer
+from relay.session.turn_stopper import BY_PERSON, UNSTOPPED, TurnStopper
+from relay.session.typing_policy import DIALOG_WAITS, Guards
+
+#: Between two looks at what a key has done, and how long that is waited for. Seconds.
+LOOK, TAKES = 0.05, 2.0
+#: Tries to press a key in a moment in which nothing is drawn.
+PRESSES = 60
+#: Seconds that a turn may take to stop.
+STOPS = 12.0
+ATTACH = "answer it at its own terminal: relay attach"
 
 Json = dict[str, Any]
 
 
-class ShownScreen(Protocol):
+class ShownScreen(AskingScreen, Protocol):
     """What is seen of the agent."""
 
     @property
@@ -24,24 +49,35 @@ class ShownScreen(Protocol):
     @property
     def columns(self) -> int: ...
 
-    @property
-    def cursor(self) -> tuple[int, int]: ...
-
-    @property
-    def cursor_shown(self) -> bool: ...
-
-    def visible(self, *, styled: bool = False) -> list[str]: ...
-
 
 class ScreenRequests:
-    """Answers for one session."""
+    """Answers for one session. ``digits``: in this program's lists a digit chooses at once."""
 
-    def __init__(self, screen: ShownScreen) -> None:
+    def __init__(
+        self,
+        screen: ShownScreen,
+        questions: QuestionWatch,
+        guards: Guards,
+        link: WriteLink,
+        terminal: Terminal,
+        stopper: TurnStopper,
+        clock: Callable[[], float],
+        *,
+        digits: bool,
+    ) -> None:
         self._screen = screen
+        self._questions = questions
+        self._guards = guards
+        self._link = link
+        self._terminal = terminal
+        self._stopper = stopper
+        self._clock = clock
+        self._digits = digits
+        self._one = asyncio.Lock()  # one answer at a time
 
     def answers(self) -> dict[str, AddOnAnswer]:
         """What answers requests, by their kinds."""
-        return {"screen": self.screen}
+        return {"screen": self.screen, "choose": self.choose, "interrupt": self.interrupt}
 
     async def screen(self, request: Mapping[str, Any], by_person: bool) -> Json:
         """The screen as it is now."""
@@ -57,3 +93,149 @@ class ScreenRequests:
         if request.get("styled"):
             shown["spans"] = styled_rows(screen.visible(styled=True))
         return shown
+
+    # -- answering
+
+    async def choose(self, request: Mapping[str, Any], by_person: bool) -> Json:
+        """Type the choice with the number ``choice`` (from 0) of the question ``id``."""
+        if not by_person:
+            raise only_the_person("answer what an agent asks")
+        id_, index = str(request.get("id")), request.get("choice")
+        async with self._one:
+            dialog = self._standing(id_)
+            if type(index) is not int or not 0 <= index < len(dialog.choices):
+                raise UsageError("the question has no such choice")
+            await self._choose(id_, dialog, index)
+            self._questions.answered(self._clock())
+            gone = await self._until(lambda: self._words() != _words(dialog))
+        return {"chosen": dialog.choices[index].label, "gone": gone}
+
+    async def _choose(self, id_: str, dialog: Dialog, index: int) -> None:
+        key = dialog.choices[index].key
+        match dialog.takes:
+            case Takes.WORDS if self._terminal.cooked():
+                await self._press(id_, lambda _: f"{key}\n")
+            case Takes.WORDS:
+                await self._type_word(id_, key)
+            case Takes.LIST if dialog.numbered and self._digits and len(key) == 1:
+                await self._press(id_, lambda _: key)
+            case Takes.NOTHING:
+                raise NotDelivered("relay does not know how this is answered", hint=ATTACH)
+            case _:
+                await self._move_to(id_, dialog, index)
+                await self._press(id_, lambda now: "\r" if now.chosen == index else "")
+
+    async def _type_word(self, id_: str, key: str) -> None:
+        """Type a key, and Enter where the program shows it and waits for that."""
+        before = self._line()
+        await self._press(id_, lambda _: key)
+        await self._until(lambda: self._line() != before)
+        line = self._line()
+        if line == before:
+            raise NotDelivered("the program does not take what is typed", hint=ATTACH)
+        for _ in range(PRESSES):
+            if line != self._line() or line.split() != f"{before} {key}".split():
+                return  # the key alone was the answer
+            if await self._write("\r"):
+                return
+            await asyncio.sleep(LOOK)
+
+    async def _move_to(self, id_: str, dialog: Dialog, index: int) -> None:
+        """Bring the focus to this choice, key by key."""
+        forth, back = ("\x1b[B", "\x1b[A") if dialog.takes is Takes.LIST else ("\x1b[C", "\x1b[D")
+        for _ in range(2 * len(dialog.choices)):
+            at = self._standing(id_).chosen
+            if at == index:
+                return
+            if at is None:
+                raise NotDelivered("it cannot be seen which choice has the focus", hint=ATTACH)
+            key = forth if index > at else back
+            await self._press(id_, partial(_if_at, at, key))
+            await self._until(partial(self._moved, id_, at))
+        raise NotDelivered("the focus does not move to that choice", hint=ATTACH)
+
+    def _moved(self, id_: str, at: int) -> bool:
+        return self._standing(id_).chosen != at
+
+    async def _press(self, id_: str, keys: Callable[[Dialog], str]) -> None:
+        """Press the keys that are right for the question ``id_`` as it stands. Raises."""
+        for _ in range(PRESSES):
+            typed = keys(self._standing(id_))
+            if not typed:
+                raise _stale()
+            if await self._write(typed):
+                return
+            await asyncio.sleep(LOOK)
+        raise NotDelivered("its screen does not rest, so nothing was typed", hint="try again")
+
+    async def _write(self, typed: str) -> bool:
+        written = await self._link.write(
+            typed.encode(),
+            write_id=int.from_bytes(os.urandom(4), "big") & 0x7FFFFFFF,
+            sequence=self._guards.sequence,
+            offset=self._guards.heard,
+        )
+        return bool(written)
+
+    def _standing(self, id_: str) -> Dialog:
+        """The question ``id_``, which must stand on the screen now. Raises NotDelivered."""
+        question = self._questions.look(self._clock())
+        if question is None or question.id != id_:
+            raise _stale()
+        return question.dialog
+
+    def _words(self) -> list[str]:
+        question = self._questions.look(self._clock())
+        return [] if question is None else _words(question.dialog)
+
+    def _line(self) -> str:
+        """What stands before the cursor in its row."""
+        rows, (column, row) = self._screen.visible(), self._screen.cursor
+        return rows[row][:column].rstrip() if row < len(rows) else ""
+
+    async def _until(self, check: Callable[[], bool]) -> bool:
+        for _ in range(round(TAKES / LOOK)):
+            if check():
+                return True
+            await asyncio.sleep(LOOK)
+        return check()
+
+    # -- stopping a turn
+
+    async def interrupt(self, request: Mapping[str, Any], by_person: bool) -> Json:
+        """Have the turn stopped that runs."""
+        if not by_person:
+            raise only_the_person("interrupt an agent")
+        if self._guards.turn_since(self._clock()) is None:
+            raise NotDelivered("no turn runs there", code="no_turn")
+        if not self._stopper.can:
+            raise NotDelivered("relay knows no way to stop a turn of this agent", hint=ATTACH)
+        now_ms = round(asyncio.get_running_loop().time() * 1000)
+        message = Message(f"{BY_PERSON} {new_ulid(now_ms)}", BY_PERSON, "", "", now_ms)
+        end = self._clock() + STOPS
+        while self._guards.turn_since(self._clock()) is not None:
+            held = await self._stopper.stop(message)
+            if held is None:
+                raise NotDelivered(UNSTOPPED)
+            if held.reason == DIALOG_WAITS:
+                raise NotDelivered(DIALOG_WAITS, hint="what is asked: relay items")
+            if self._clock() > end:
+                raise Timeout(f"the turn still runs: {held.reason}")
+            await asyncio.sleep(LOOK)
+        return {"stopped": True}
+
+
+def _words(dialog: Dialog) -> list[str]:
+    return [dialog.text, *(one.label for one in dialog.choices)]
+
+
+def _if_at(at: int, key: str, dialog: Dialog) -> str:
+    return key if dialog.chosen == at else ""
+
+
+def _stale() -> NotDelivered:
+    return NotDelivered(
+        "that question does not stand there any more: nothing was typed",
+        hint="what is asked now: relay items",
+        code="stale",
+    )

@@ -74,8 +74,7 @@ class Session:
         self.outbox = Outbox()
         self.hangup = HangupTimer(run.end_seconds)
         self.turns = turns
-        self._acks = AckTracker(run.offset)
-        self._replies = ReplyTimeouts()
+        self._acks, self._replies = AckTracker(run.offset), ReplyTimeouts()
         self._state = StateChange(AgentState.STARTING)
         self._reported: commands.ReportAgent | None = None
         self._known = RecentSet[str](KNOWN_MAX)
@@ -148,7 +147,7 @@ class Session:
             case events.DeliveryReported():
                 yield from self._delivered(event, now)
             case events.TurnStopped():
-                self.turns.stopped(event.id)
+                self.turns.stopped(event.what)
             case events.TurnReported():
                 self.turns.told(event.ids)
                 self._acks.changed(now)
@@ -199,9 +198,7 @@ class Session:
             case events.PumpCheckpoint():
                 yield from self._restore(event.state)
             case events.TimePassed():
-                yield from self._tick(now)
-            case _:
-                pass  # the end and the hello are the driver's
+                yield from self._tick(now)  # the end and the hello are the driver's
 
     def _heard(self, heard: Iterable[Heard], now: float) -> Iterator[DriverCommand]:
         for one in heard:
@@ -313,6 +310,7 @@ class Session:
     def _state_changed(self, change: StateChange, now: float) -> Iterator[DriverCommand]:
         self._state = change
         self._guards.changed(change, now)
+        self._sources.state_changed(change, now)
         self.hangup.agent_state(change.state, now, tells=not self._sources.screen_only)
         self.turns.state_changed(change, now)
         yield commands.LookAgain()
@@ -372,6 +370,7 @@ class Session:
 
     def _due(self, now: float) -> Iterator[DriverCommand]:
         yield from self._heard(self._sources.tick(now), now)
+        yield from self._report_agent()
         yield from self.lifecycle.tick(now)
         yield from self.outbox.tick(now)
         yield from self._acks.tick(now)
@@ -392,9 +391,9 @@ class Session:
     # -- to the agent, the person and the pump ----------------------------------------------------
 
     def _report_agent(self) -> Iterator[DriverCommand]:
-        change, source = self.hangup.shown(self._guards.shown(self._state)), self._sources.source
-        said = (change.state.value, change.reason, source, tuple(self._sources.notes))
-        report = commands.ReportAgent(*said, self._sources.usage)
+        shown = self.hangup.shown(self._guards.shown(self._sources.shown(self._state)))
+        how = self._sources.source, tuple(self._sources.notes), self._sources.usage
+        report = commands.ReportAgent(shown.state.value, shown.reason, *how, self._sources.question)
         if report != self._reported:
             self._reported = report
             yield report

@@ -11,6 +11,7 @@ from relay.directive.grammar import Match
 from relay.hooks.add_ons import AddOnCommand
 from relay.hooks.events import HookEventName
 from relay.session.detector import Detection
+from relay.session.question_watch import ScreenQuestion
 from relay.session.session_events import SessionEvent
 
 
@@ -65,6 +66,7 @@ class ReportAgent(DriverCommand):
     notes: tuple[str, ...]
     #: The tokens that the run has used so far, by the model.
     usage: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    question: ScreenQuestion | None = None  # what it asks its person on its screen
 
 
 @dataclass(frozen=True, slots=True)

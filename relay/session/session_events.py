@@ -148,9 +148,9 @@ class DeliveryReported(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class TurnStopped(SessionEvent):
-    """The agent was told to stop its turn, for the message with this id."""
+    """The agent was told to stop its turn, for this: another message, or the person."""
 
-    id: str
+    what: str
 
 
 @dataclass(frozen=True, slots=True)

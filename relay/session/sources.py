@@ -28,6 +28,7 @@ from relay.protocol.nested_wrap import NestedOutput
 from relay.session.command_lines import CommandLines
 from relay.session.detector import SCREEN, AgentSaid, DirectiveDetector, Heard
 from relay.session.pager_watch import PagerWatch
+from relay.session.question_watch import QuestionWatch, ScreenQuestion
 
 #: A screen does not know turns: a block is given up as unclosed when for so many seconds no row has
 #: changed.
@@ -77,6 +78,7 @@ class SourceSelector:
         in_front: Callable[[int], bool | None] = lambda pid: None,
         commands: CommandLines | None = None,
         pager: PagerWatch | None = None,
+        questions: QuestionWatch | None = None,
     ) -> None:
         """``nested`` finds what a wrap inside this one hears itself; ``in_front`` tells whether
         a process has its terminal to itself. ``commands`` are those of a shell, where what nobody
@@ -88,6 +90,7 @@ class SourceSelector:
         self._in_front = in_front
         self._commands = commands
         self._pager = pager or PagerWatch()
+        self._questions = questions
         self._paged = False  # what comes now is a pager's
         self._inner = nested.pid if nested else 0  # the inner wrap that hears what comes now
         self._inner_lost: float | None = None  # since when that has not had the terminal
@@ -131,8 +134,27 @@ class SourceSelector:
         """What the structured source knows of the agent; idle where there is none."""
         return self._structured.agent_state if self._structured else AgentState.IDLE
 
+    @property
+    def question(self) -> ScreenQuestion | None:
+        """What the agent asks its person on its screen."""
+        return None if self._questions is None else self._questions.question
+
+    def shown(self, change: StateChange) -> StateChange:
+        """What others are told that the agent does: one that asks something on its screen waits."""
+        if self.question is None or change.state not in (AgentState.IDLE, AgentState.BUSY):
+            return change
+        asked = self.question.dialog.text.rpartition("\n")[2]
+        return StateChange(AgentState.BLOCKED, f"asks: {asked[:100]}")
+
+    def state_changed(self, change: StateChange, now: float) -> None:
+        """The agent does something else now: it may ask something, or no more."""
+        if self._questions is not None:
+            self._questions.changed(change, now)
+
     def output(self, data: bytes, now: float) -> list[Heard]:
         """Read what the agent wrote."""
+        if self._questions is not None:
+            self._questions.drawn(now)
         if self._looks and self._look_at is None:
             self._look_at = now + LOOK_AFTER
         if self._pager.there(now) == self._paged:
@@ -168,6 +190,8 @@ class SourceSelector:
         """Take note that the person pressed keys; ``lines`` are fingerprints of what they said."""
         if self._pager.takes_key(now):
             return []
+        if self._questions is not None:
+            self._questions.keyed(now)
         if self._commands is not None:
             self._commands.typed(lines)
         return self._take(self._screen.activity(kind, now), "screen", now)
@@ -200,6 +224,8 @@ class SourceSelector:
     def tick(self, now: float) -> list[Heard]:
         """Look again: time has passed."""
         heard: list[Heard] = []
+        if self._questions is not None:
+            self._questions.tick(now)
         due = self._screen.next_deadline()
         if self._paged or (due is not None and now >= due):
             there = self._pager.there(now, gap=0.0)
@@ -225,6 +251,7 @@ class SourceSelector:
         """When :meth:`tick` is due."""
         deadlines = [self._screen.next_deadline(), self._silence_ends(), self._look_at]
         deadlines.append(self._pager.deadline() if self._paged else None)
+        deadlines.append(self._questions.deadline if self._questions is not None else None)
         if self._structured is not None:
             deadlines.append(self._structured.next_deadline())
         return min((d for d in deadlines if d is not None), default=None)

@@ -125,7 +125,7 @@ class TurnReports:
         self._heard_at: float | None = None  # … when its last words were heard
         self._over_at: float | None = None  # … when it was said to be over
         self._failed = ""  # … why the model did not answer
-        self._stopped = ""  # … for which message it is being stopped
+        self._stopped = ""  # … for what it is being stopped
         self._broken = False  # … it was broken off
         self._look_at: float | None = None
         self._reads_again = False  # the turn began in a session before this one
@@ -256,9 +256,9 @@ class TurnReports:
         elif state is AgentState.IDLE and self._saved.began:
             self._over_at, self._broken = now, change.broken
 
-    def stopped(self, id_: str) -> None:
-        """The agent was told to stop its turn, for the message with this id."""
-        self._stopped = id_
+    def stopped(self, what: str) -> None:
+        """The agent was told to stop its turn, for this."""
+        self._stopped = what
 
     def settling(self, now: float) -> bool:
         """Whether words of a turn may still come that is not seen to run: nothing may begin the
@@ -333,7 +333,7 @@ class TurnReports:
             state, reason = TurnState.FAILED, self._failed
         elif self._stopped and self._over_at is not None:
             state = TurnState.INTERRUPTED
-            reason = f"it was stopped for another message ({self._stopped})"
+            reason = f"it was stopped for {self._stopped}"
         elif self._broken:
             state, reason = TurnState.INTERRUPTED, "it was broken off at the agent"
         elif self._state is AgentState.GONE:

@@ -24,6 +24,8 @@ STOPPING = "the running turn is being stopped"
 UNSTOPPED = "the running turn could not be stopped"
 #: What a receipt says where the message goes in otherwise.
 CANNOT = "this agent cannot be interrupted: it was taken for a steer"
+#: For whom a turn is stopped, where that is for no message.
+BY_PERSON = "the person"
 UNSURE = "the agent does not show that its key would stop a turn"
 
 
@@ -95,7 +97,9 @@ class TurnStopper:
         if not await self._told(message):
             return Blocked(UNSURE, 0.05)
         self._tries, self._at = self._tries + 1, self._clock()
-        self._events.post(TurnStopped(message.id))
+        self._events.post(
+            TurnStopped(f"another message ({message.id})" if message.body else BY_PERSON)
+        )
         return Blocked(STOPPING, 0.1)
 
     async def _told(self, message: Message) -> bool:

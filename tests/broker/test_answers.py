@@ -18,6 +18,7 @@ from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.loop_guard import HeldMessages, LoopGuard
+from relay.broker.open_items import OpenItems
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.watchers import Watchers
 from relay.core.agent_names import owner_name
@@ -140,7 +141,8 @@ async def deliveries(
     watchers = Watchers(ledger, directory, unheard, lambda: clock[0])
     windows = DeliveryWindows(ledger, directory, committer, watchers)
     ops = DeliveryOps(ledger, directory, windows, committer, lambda *_: None, lambda member: "")
-    held = HeldMessages(ledger, directory, windows, ops, LoopGuard(), lambda seq, batch: None)
+    items = OpenItems(watchers)
+    held = HeldMessages(ledger, directory, windows, ops, LoopGuard(), items, lambda seq, _: None)
     made = AnswerDeliveries(
         ledger, directory, windows, committer, held, channel, unheard, log=print
     )

@@ -229,7 +229,9 @@ def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
     nothing = cast(Any, None)
     client = cast(Any, SimpleNamespace(ancestors=()))
     windows = DeliveryWindows(nothing, directory, nothing, nothing)
-    held = HeldMessages(nothing, directory, windows, nothing, LoopGuard(rate_max=3), nothing)
+    held = HeldMessages(
+        nothing, directory, windows, nothing, LoopGuard(rate_max=3), nothing, nothing
+    )
 
     def send(now_ms: int, *, stored: bool) -> tuple[str, int]:
         """The state in which a message begins, and how many notices go with it."""

@@ -237,7 +237,7 @@ def test_a_turn_that_the_person_breaks_off_is_not_tried_again() -> None:
     assert (report["state"], report["again"]) == ("interrupted", False)
     turns.state_changed(BUSY, 5.0)
     list(turns.proven(marker_of(OTHER), 5.0))
-    turns.stopped("01K")
+    turns.stopped("another message (01K)")
     turns.state_changed(IDLE, 6.0)
     [report] = told(turns.tick(6.0 + module.SETTLE))
     assert (report["state"], report["again"]) == ("interrupted", False)

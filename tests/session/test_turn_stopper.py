@@ -71,7 +71,7 @@ def test_the_key_goes_in_where_a_turn_is_seen_and_nothing_has_changed_since() ->
     held = agent.stop()
     assert held is not None and held.reason == module.STOPPING
     assert agent.keys == [(b"\x1b", agent.guards.sequence, 7)]
-    assert agent.events.take() == TurnStopped(MESSAGE.id)
+    assert agent.events.take() == TurnStopped(f"another message ({MESSAGE.id})")
 
 
 @pytest.mark.parametrize(
