@@ -13,12 +13,14 @@ from typing import Any
 
 from relay import __version__
 from relay.broker.async_client import AsyncClient
+from relay.config.prices import user_prices
 from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import State
 from relay.core.paths import Home
 from relay.ledger import traffic
 from relay.protocol.broker import UNKNOWN_OP
+from relay.ui.cost import added_up, priced
 from relay.ui.watching import AsyncWatching
 
 #: Deliveries that a page is given at first, and each time that it asks for older ones.
@@ -145,7 +147,10 @@ class WebData:
         found = await asyncio.to_thread(
             traffic.figures, self._home.ledger, since_ms=since_ms, bucket_ms=bucket_ms
         )
-        return {**found, "since_ms": since_ms, "bucket_ms": bucket_ms, "now_ms": now_ms}
+        used = (await self._client.request("usage", since_ms=since_ms))["rows"]
+        spent = added_up(priced(used, await asyncio.to_thread(user_prices)), "agent")
+        times = {"since_ms": since_ms, "bucket_ms": bucket_ms, "now_ms": now_ms}
+        return {**found, **times, "spent": spent}
 
 
 def _short(row: Json) -> Json:

@@ -103,6 +103,10 @@ def test_the_page_shows_what_agents_do(browser: Browser) -> None:
             web.terminate()
 
 
+#: Whether a choice can not yet be clicked on in the moment in which its card appears.
+JUST_COME = "() => { draw_items(); return document.querySelector('.choices button').disabled; }"
+
+
 def hostile_rows(now_ms: int) -> dict[str, Any]:
     agent = {"name": EVIL, "state": EVIL, "reason": EVIL, "kind": EVIL, "cwd": EVIL, "unread": 1}
     item = {"agent": EVIL, "what": EVIL, "since_ms": now_ms, "until_ms": now_ms, "chosen": 0}
@@ -131,6 +135,10 @@ def test_hostile_text_stays_text_and_the_person_answers(browser: Browser) -> Non
         "figures": {
             **{"since_ms": 0, "now_ms": 3_600_000, "bucket_ms": 60_000},
             **{"sent": [[EVIL, 1, 1]], "states": {EVIL: 1}},
+            "spent": [
+                {"agent": EVIL, "input": 9, "output": 2, "cached": 1, "written": 0}
+                | {"money": 0.5, "unpriced": [EVIL]}
+            ],
             "latency": {EVIL: {"number": 1, "median_ms": 1, "p95_ms": 2}},
         },
         "answer": {"choice": {"key": "2", "label": "No"}, "by": EVIL},
@@ -142,7 +150,7 @@ def test_hostile_text_stays_text_and_the_person_answers(browser: Browser) -> Non
         said = page.inner_text("[data-item=I1] .said")
         assert "onerror=hit()" in said and "\\u202e^[[2J" in said
         # What has just appeared takes no click; then one answers this very item.
-        assert page.is_disabled("[data-item=I1] .choices button >> nth=1")
+        assert page.evaluate(JUST_COME)
         page.fill(".item input", "because")
         page.click("[data-item=I1] .choices button >> nth=1")
         page.wait_for_selector("text=Answered: No")
