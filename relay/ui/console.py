@@ -273,6 +273,10 @@ class FullScreen:
         state = self._state
         self._link.read(self._panes.painted.seen)
         state.say("")
+        answers = state.answering and buffer.text and not self._names_something()
+        if answers and not self._panes.painted.at_end[0]:
+            state.say("read it to its end first: PgDn", failed=True)
+            return True
         try:
             asked = read(buffer.text, state, self._verbs)
         except RelayError as error:
