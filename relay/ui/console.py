@@ -284,6 +284,7 @@ class FullScreen:
             return True
         match asked:
             case BrokerRequest():
+                state.beside = "" if state.beside == "help" else state.beside
                 self._link.ask(asked)
             case OwnVerb():
                 self._local(asked)

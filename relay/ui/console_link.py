@@ -13,6 +13,7 @@ from typing import Any
 
 from relay.core.errors import RelayError
 from relay.core.visible import visible
+from relay.ui.console_pages import Row, styled_row
 from relay.ui.console_state import ConsoleState
 from relay.ui.console_words import BrokerRequest
 from relay.ui.watching import AsyncWatching
@@ -91,16 +92,16 @@ class ConsoleLink:
                 pause = LOOK_AGAIN if state.screen_why else LOOK_EVERY
             await asyncio.sleep(pause)
 
-    async def screen_lines(self, name: str) -> tuple[list[str], str]:
-        """What an agent shows now, or else why that cannot be told."""
+    async def screen_lines(self, name: str) -> tuple[list[Row], str]:
+        """What an agent shows now, in its colours, or else why that cannot be told."""
         try:
             answer = await self._client.request(
-                "ask", agent=name, kind="screen", request={}, timeout=5, deadline=8.0
+                "ask", agent=name, kind="screen", request={"styled": True}, timeout=5, deadline=8.0
             )
         except RelayError as error:
             return [], f"its screen cannot be seen now: {visible(error.message)}"
-        shown = [visible(line) for line in answer["response"]["lines"]]
-        while shown and not shown[-1].strip():
+        shown = [styled_row(spans) for spans in answer["response"]["spans"]]
+        while shown and not any(text.strip() for _, text in shown[-1]):
             shown.pop()
         return shown, ""
 

@@ -13,6 +13,11 @@ from relay.ui.console_traffic import age
 from relay.ui.console_words import OWN
 
 Json = dict[str, Any]
+#: Pieces of one row of the screen: (style, text).
+Row = list[tuple[str, str]]
+
+_COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "gray")
+_BRIGHT = ("brightblack", *(f"bright{name}" for name in _COLOURS[1:7]), "white")
 
 KEYS = (
     ("F1", "help"),
@@ -93,6 +98,43 @@ def item_texts(item: Json, now_ms: int, width: int) -> tuple[list[str], list[str
     texts = [part for key in keys for part in wrapped(f"  {key}", width, indent="     ")]
     texts += wrapped(f"(type {how}, then Enter{left}; Esc: later)", width)
     return wrapped(visible_lines(item["what"]), width), texts
+
+
+def styled_row(spans: list[tuple[str, Json]]) -> Row:
+    """A row of an agent's screen (relay.screen.styled_rows) in the styles of prompt-toolkit."""
+    return [(_style(style), visible(text)) for text, style in spans]
+
+
+def _style(style: Json) -> str:
+    marks = ("bold", "italic", "underline", "reverse", "strike")
+    words = [mark for mark in marks if style.get(mark)] + (["dim"] if style.get("faint") else [])
+    for place in ("fg", "bg"):
+        if (colour := style.get(place)) is not None:
+            words.append(f"{place}:{_colour(colour)}")
+    return " ".join(words)
+
+
+def _colour(colour: int | str) -> str:
+    """One of the terminal's own sixteen, or #rrggbb; of 256 also the cube and the greys."""
+    if isinstance(colour, str):
+        return colour
+    if colour < 16:
+        return f"ansi{(_COLOURS + _BRIGHT)[colour]}"
+    if colour >= 232:
+        return "#" + f"{8 + 10 * (colour - 232):02x}" * 3
+    parts = (colour - 16) // 36, (colour - 16) // 6 % 6, (colour - 16) % 6
+    return "#" + "".join(f"{part and 55 + 40 * part:02x}" for part in parts)
+
+
+def row_cut(row: Row, width: int) -> Row:
+    """As much of a row as goes into so many columns."""
+    found: Row = []
+    for style, text in row:
+        found.append((style, cut(text, width, "")))
+        width -= columns_of(text)
+        if width <= 0:
+            break
+    return found
 
 
 def wrapped(text: str, width: int, *, indent: str = "", most: int | None = None) -> list[str]:

@@ -146,7 +146,8 @@ class PlainConsole:
                 name = asked.rest or state.chosen
                 _say(f"the screen of {name}:")
                 lines, why = await self._link.screen_lines(name)
-                _say("\n".join(lines) or why or "it is empty")
+                rows = ["".join(text for _, text in row) for row in lines]
+                _say("\n".join(rows) or why or "it is empty")
             case "find" if asked.rest:
                 self._link.find(asked.rest)
                 await self._link.settle()

@@ -49,7 +49,7 @@ class ConsoleState:
         self.answering = ""
         #: What is beside the traffic: "", screen (of the chosen agent), help.
         self.beside = ""
-        self.screen: list[str] = []
+        self.screen: list[list[tuple[str, str]]] = []  # rows of (style, text)
         self.screen_of = ""
         self.screen_why = ""  # why there is none
         self.only_chosen = False

@@ -14,17 +14,17 @@ from relay.ui.console_pages import (
     ASCII,
     KEYS,
     UNICODE,
+    Row,
     Signs,
     help_texts,
     item_texts,
+    row_cut,
     wrapped,
 )
 from relay.ui.console_state import NEEDY, ConsoleState, choices_of
 from relay.ui.console_traffic import TrafficLine, age
 
 Json = dict[str, Any]
-#: Pieces of one row of the screen: (style, text).
-Row = list[tuple[str, str]]
 
 #: From this many columns on, agents and traffic stand side by side; and the screen beside both.
 WIDE, WIDEST = 70, 130
@@ -324,10 +324,13 @@ class _View:
             rows: list[Row] = [[("", text)] for text in asked + texts]
             return f"{visible(item['agent'])} asks", rows, len(texts)
         if state.beside == "screen" and state.chosen:
-            known = state.screen or wrapped(state.screen_why, width)
-            known = known if state.screen_of == state.chosen else [self.signs.more]
+            shown = [row_cut(row, width) for row in state.screen]
+            if state.screen_of != state.chosen:
+                shown = [[("class:dim", self.signs.more)]]
+            elif state.screen_why:
+                shown = [[("class:warn", text)] for text in wrapped(state.screen_why, width)]
             title = f"screen of {state.chosen} (/attach: take it over)"
-            return title, [[("", cut(line, width, ""))] for line in known], 0
+            return title, shown, 0
         return None
 
     def _page(self, beside: tuple[str, list[Row], int], height: int) -> list[Row]:

@@ -132,6 +132,8 @@ def _verb(verb: str, rest: str, state: ConsoleState, verbs: Verbs) -> Asked:
             name = rest or state.chosen
             fields = {"agent": name, "kind": "interrupt", "request": {}}
             return BrokerRequest("ask", _named(fields, name), f"{name} is interrupted")
+        case "help" if rest and first not in OWN:
+            return RelayVerb(("help", first))
         case _ if verb in OWN:
             if not rest and verb in ("allow", "refuse", "cancel"):
                 raise UsageError(f"/{verb} {OWN[verb][0]}")

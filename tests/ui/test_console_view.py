@@ -8,7 +8,7 @@ import pytest
 
 from relay.core.errors import RelayError
 from relay.core.visible import columns_of
-from relay.ui.console_pages import ASCII, UNICODE, Signs
+from relay.ui.console_pages import ASCII, UNICODE, Signs, styled_row
 from relay.ui.console_state import LINES_MAX, ConsoleState
 from relay.ui.console_view import paint
 from relay.ui.console_words import BrokerRequest, OwnVerb, RelayVerb, completions, read
@@ -96,6 +96,17 @@ def test_every_size_holds_what_matters_and_no_control(
         assert "2 wait for you" in text and "1 unread" in text
         assert "18:50 ✓ Alice → Bob: run the tests" in text and "asks to use Bash" in text
         assert "rm -rf build^[[2J" in text and "[1 Yes · 2 No]" in text
+
+
+def test_a_screen_is_shown_in_its_colours_and_without_its_bytes(state: ConsoleState) -> None:
+    styles = [{"fg": 1, "bold": True}, {"bg": 33}, {"fg": "#010203", "faint": True}, {"bg": 255}]
+    spans = [("a\x1b]0;x\x07", styles[0]), *(("漢" * 30, style) for style in styles[1:])]
+    state.choose(1, NOW)
+    state.beside, state.screen, state.screen_of = "screen", [styled_row(spans)], state.chosen
+    rows = paint(state, 80, 24, NOW, lambda _: "18:50").rows
+    shown = next(row for row in rows if "a^[]0;x^G" in row[0][1])
+    assert [style for style, _ in shown] == ["bold fg:ansired", "bg:#0087ff", "dim fg:#010203"]
+    assert sum(columns_of(text) for _, text in shown) <= 80
 
 
 def test_without_utf8_and_colour_all_of_it_is_said_in_ascii(state: ConsoleState) -> None:
