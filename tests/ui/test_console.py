@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from relay.__main__ import main
 from relay.broker.client import BrokerClient, connect
 from relay.core.paths import Home
 from relay.protocol.broker import Json
@@ -136,3 +137,11 @@ def test_plain_mode_reads_and_prints_lines(home: Home, bob: BrokerClient) -> Non
         console.stdin.close()
         assert console.wait(20) == 0
         deadline.cancel()
+
+
+def test_an_agent_opens_no_console(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("relay.broker.client.wrapped", lambda: True)
+    assert main(["console", "--plain"]) == 1
+    assert "only the person may open the console" in capsys.readouterr().err

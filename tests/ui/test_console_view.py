@@ -99,7 +99,12 @@ def test_every_size_holds_what_matters_and_no_control(
 
 
 def test_a_screen_is_shown_in_its_colours_and_without_its_bytes(state: ConsoleState) -> None:
-    styles = [{"fg": 1, "bold": True}, {"bg": 33}, {"fg": "#010203", "faint": True}, {"bg": 255}]
+    styles: list[Any] = [
+        {"fg": 1, "bold": True},
+        {"bg": 33},
+        {"fg": "#010203", "faint": True},
+        {"bg": 255},
+    ]
     spans = [("a\x1b]0;x\x07", styles[0]), *(("漢" * 30, style) for style in styles[1:])]
     state.choose(1, NOW)
     state.beside, state.screen, state.screen_of = "screen", [styled_row(spans)], state.chosen
