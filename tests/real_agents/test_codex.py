@@ -25,7 +25,6 @@ from tests.real_agents.people import (
     rest,
     send,
     source_of,
-    state_of,
     wait_bodies,
     wait_state,
 )
@@ -209,24 +208,3 @@ def test_messages_wait_while_the_api_refuses(
         ann.ask("MARK-PERSON try again")
         arrived_once(model, sent, "MARK-LATER when it answers again.")
         wait_state("Ann", "idle")
-
-
-def test_a_version_that_is_not_known_is_heard_by_its_screen(
-    codex: Path, tmp_path: Path, model: ScriptedModel
-) -> None:
-    model.when("say it", Say(f"{AT} by the screen"))
-    model.when("MARK-", Say("I have read it."))
-    # A program whose version nobody can tell: a script in no package.
-    script = tmp_path / "codex"
-    script.write_text(f'#!/bin/sh\nexec {codex} "$@"\n')
-    script.chmod(0o755)
-    with room(tmp_path, model) as people:
-        ann = people.start("Ann", "codex", script, Options(asks=False))
-        assert source_of("Ann") == "screen"
-        assert "0.169.0" in " ".join(noted("Ann")[1])
-        ann.ask("say it")
-        wait_bodies("Ann", ["by the screen"])
-        ann.ready()
-        sent = send("Ann", "MARK-TYPED into it.")
-        arrived_once(model, sent, "MARK-TYPED into it.")
-        assert state_of("Ann")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.wrapped import kill_session, relay, relay_json
+from tests.e2e.wrapped import kill_session, relay_json
 from tests.real_agents.conversation import AT
-from tests.real_agents.model import Gate, Say, ScriptedModel, Shell, Tool
+from tests.real_agents.model import Gate, Say, ScriptedModel, Tool
 from tests.real_agents.people import (
     PATIENCE,
     answered,
@@ -18,7 +18,6 @@ from tests.real_agents.people import (
     bodies_from,
     delivery,
     send,
-    source_of,
     wait_bodies,
     wait_state,
 )
@@ -98,25 +97,3 @@ def test_what_only_opencode_has(opencode: Path, tmp_path: Path, model: ScriptedM
         assert ann.recipe.settings_file.read_bytes() == before
         ann.quit()
     assert bodies_from("Ann") == ["one", "two", "the helper is done"]
-
-
-def test_the_screen_stands_in_where_there_is_no_server(
-    opencode: Path, tmp_path: Path, model: ScriptedModel
-) -> None:
-    model.when("speak up", Say(f"{AT} seen on the screen\n\nSo I did."), Shell("true"), times=1)
-    model.when("MARK-", Say("I have read it."))
-    options = Options(asks=False, arguments=["--port", "0"])
-    with room(tmp_path, model) as people:
-        ann = people.start("Ann", "opencode", opencode, options)
-        wait_until(lambda: source_of("Ann") == "screen", PATIENCE)
-        assert "heard by its screen" in relay("status")
-        ann.ask("speak up")
-        wait_bodies("Ann", ["seen on the screen"])
-        wait_until(lambda: model.resting, PATIENCE)
-        ann.ready()
-        sent = send("Ann", "MARK-SCREEN by the screen.")
-        wait_until(lambda: model.seen("MARK-SCREEN"), PATIENCE)
-        wait_until(lambda: delivery(sent)[0] == "seen", PATIENCE)
-        assert len(model.seen("MARK-SCREEN")) == 1
-        [row] = [row for row in relay_json("agents") if row["name"] == "Ann"]
-        assert row["kind"] == "opencode"

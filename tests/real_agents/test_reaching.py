@@ -24,7 +24,7 @@ from tests.real_agents.people import (
     wait_state,
 )
 from tests.real_agents.recipes import AGENTS, Options
-from tests.real_agents.wrapped import room
+from tests.real_agents.wrapped import Wrapped, room
 from tests.support import wait_until
 
 pytestmark = pytest.mark.usefixtures("stop_broker")
@@ -80,6 +80,9 @@ def test_it_arrives_at_its_start_at_rest_and_at_work(
         assert all(not request.aborted for request in model.requests)
         ann.ready()
 
+        beside_a_draft(ann, model)
+        ann.ready()
+
         if agent.has_tools:
             ann.ask("now use a tool")
             writer = wait_until(lambda: opened(fifo), PATIENCE, "the tool to run")
@@ -132,24 +135,19 @@ def test_no_dialog_is_answered(
         assert not created.exists()
 
 
-@pytest.mark.parametrize("name", EACH)
-def test_a_draft_stays_as_it_is(
-    name: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
-) -> None:
-    model.when("MARK-", Say("I have read it."))
-    with room(tmp_path, model) as people:
-        ann = people.start("Ann", name, binary_of(name), Options(asks=False))
-        ann.write("half a dra")
-        sent = send("Ann", "MARK-DRAFT beside a draft.")
-        wait_until(lambda: delivery(sent)[0] == "seen" or "draft" in delivery(sent)[1], PATIENCE)
-        if held_up(sent):
-            assert not model.seen("MARK-DRAFT")
-        ann.terminal.type("ft of mine")
-        ann.terminal.wait_for("half a draft of mine")
-        ann.submit()
-        mine = "half a draft of mine"
-        ann.terminal.wait_that(lambda: bool(model.seen(mine)), PATIENCE, "the draft to be sent")
-        arrived_once(model, sent, "MARK-DRAFT beside a draft.")
+def beside_a_draft(ann: Wrapped, model: ScriptedModel) -> None:
+    """What the person has begun to type stays as it is."""
+    ann.write("half a dra")
+    sent = send("Ann", "MARK-DRAFT beside a draft.")
+    wait_until(lambda: delivery(sent)[0] == "seen" or "draft" in delivery(sent)[1], PATIENCE)
+    if held_up(sent):
+        assert not model.seen("MARK-DRAFT")
+    ann.terminal.type("ft of mine")
+    ann.terminal.wait_for("half a draft of mine")
+    ann.submit()
+    mine = "half a draft of mine"
+    ann.terminal.wait_that(lambda: bool(model.seen(mine)), PATIENCE, "the draft to be sent")
+    arrived_once(model, sent, "MARK-DRAFT beside a draft.")
 
 
 def opened(fifo: Path) -> int | None:

@@ -88,9 +88,8 @@ def test_it_reaches_the_running_turn(
         ann.quit()
 
 
-@pytest.mark.parametrize("name", BY_HOOKS)
 def test_a_session_that_is_killed_gives_it_once(
-    name: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+    binary_of: Binary, tmp_path: Path, model: ScriptedModel
 ) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -98,7 +97,7 @@ def test_a_session_that_is_killed_gives_it_once(
     model.when_tool(Say("It is done."), Gate("final"), Say(" All of it."))
     model.when("MARK-", Say("I have read it."))
     with room(tmp_path, model) as people:
-        ann = people.start("Ann", name, binary_of(name), Options(asks=False))
+        ann = people.start("Ann", BY_HOOKS[0], binary_of(BY_HOOKS[0]), Options(asks=False))
         sent = [killed(ann, model, fifo, early=True), killed(ann, model, fifo, early=False)]
         ann.ask("that is all")
         wait_until(lambda: model.seen("that is all"), PATIENCE)
