@@ -15,11 +15,10 @@ from relay import __version__
 from relay.broker.async_client import AsyncClient
 from relay.config.prices import user_prices
 from relay.core.agent_names import owner_name
-from relay.core.errors import NotFound, RelayError, UsageError
+from relay.core.errors import NotFound, UsageError
 from relay.core.message import State
 from relay.core.paths import Home
 from relay.ledger import traffic
-from relay.protocol.broker import UNKNOWN_OP
 from relay.ui.cost import added_up, priced
 from relay.ui.watching import AsyncWatching
 
@@ -79,15 +78,10 @@ class WebData:
 
     async def _all(self) -> Json:
         agents = await self._client.request("agents")
-        try:
-            items = (await self._client.request("items"))["rows"]
-        except RelayError as error:
-            if UNKNOWN_OP not in error.message:
-                raise
-            items = []  # a broker of an older version
+        items = await self._client.request("items")
         return {
             "agents": agents["agents"],
-            "items": items,
+            "items": items["rows"],
             **await self._older({}),
             "me": owner_name(),
             "version": __version__,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.e2e.test_answering import LIST
 from tests.e2e.wrapped import ECHO, RELAY, SAY, python, say, wait_registered, wrapped
 from tests.ui.page_source import FakeSource, served
 
@@ -69,17 +70,19 @@ def shoot(page: Page, name: str) -> None:
         page.screenshot(path=Path(folder) / f"{name}.png")
 
 
-def test_the_page_shows_what_agents_do(browser: Browser) -> None:
+def test_the_page_shows_what_agents_do_and_answers_them(browser: Browser, tmp_path: Path) -> None:
+    answers = tmp_path / "answers"
     with subprocess.Popen([*RELAY, "web"], stdout=subprocess.PIPE, text=True) as web:
         assert web.stdout is not None
         link = web.stdout.readline().strip()
         try:
             with (
                 wrapped(python(ECHO), name="Bob"),
+                wrapped([*python(LIST), str(answers)], name="Carol") as carol,
                 wrapped(python(SAY), name="Alice") as alice,
                 opened(browser, link, 1200) as page,
             ):
-                wait_registered("Alice", "Bob")
+                wait_registered("Alice", "Bob", "Carol")
                 page.wait_for_selector("[data-agent=Bob]")
                 assert "#" not in page.url  # the code is gone from the address
                 alice.type(say("@relay:Bob hello there\n"))
@@ -95,6 +98,14 @@ def test_the_page_shows_what_agents_do(browser: Browser) -> None:
                 shoot(page, "agent")
                 page.click("text=Charts")
                 page.wait_for_selector("figure:has-text('Messages: 1')")
+                # A question on Carol's screen: answered from here, and the next one comes.
+                page.click(".item:has-text('Question 0') >> text=Blue")
+                page.wait_for_selector(".item:has-text('Question 1')")
+                shoot(page, "question")
+                page.click(".item:has-text('Question 1') >> text=Green")
+                assert carol.wait() == 0
+                assert answers.read_text() == "Blue\nGreen\n"
+                page.wait_for_selector("[data-agent=Carol]:has-text('gone')")
                 page.reload()  # its key is still good
                 page.fill("#search", "HELLO")
                 page.wait_for_selector("text=Messages with “HELLO”")
