@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: What ``agents --json`` shows of each. Scripts rely on the first seven.
 _FIELDS = (
     *("name", "state", "kind", "pid", "cwd", "unread", "since"),
-    *("command", "last_seen", "reason"),
+    *("command", "last_seen", "reason", "roles", "channels"),
 )
 
 
@@ -51,13 +51,15 @@ def agents_verb(options: Any) -> int:
 
 def _print_agents(rows: list[Json]) -> None:
     width = table.columns()
+    roles = any(row.get("roles") for row in rows)
     for row in rows:
         why = "ungoverned" if _is_ungoverned(row) else ""
         row["reason"] = ", ".join(filter(None, (row["reason"], why)))
     table.table(
-        ("NAME", "STATE", "KIND", "PID", "UNREAD", "SINCE", "CWD"),
+        ("NAME", "STATE", *(("ROLES",) if roles else ()), "KIND", "PID", "UNREAD", "SINCE", "CWD"),
         [
             (row["name"], output.state_text(row) if width is None else row["state"])
+            + ((",".join(row["roles"]) or "-",) if roles else ())
             + tuple(row[key] for key in ("kind", "pid", "unread"))
             + (table.when(row["since_ms"]), row["cwd"] or "-")
             for row in rows
@@ -170,7 +172,8 @@ def print_broker(found: Json) -> None:
 
 def _agent(row: Json) -> Json:
     times = {"since": output.iso(row["since_ms"]), "last_seen": output.iso(row["last_seen_ms"])}
-    shown = {name: times[name] if name in times else row[name] for name in _FIELDS}
+    # A broker of a version before this one knows of no roles.
+    shown = {name: times[name] if name in times else row.get(name) for name in _FIELDS}
     return {**shown, "ungoverned": _is_ungoverned(row)}
 
 

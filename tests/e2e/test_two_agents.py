@@ -52,6 +52,37 @@ def test_everyone_else_gets_a_broadcast() -> None:
         assert "from agent Alice" not in alice.output
 
 
+#: The same that only shows what it is told otherwise.
+SAY_OR_SHOW = (
+    "import sys\n"
+    "for line in sys.stdin:\n"
+    "    print(eval(line) if line[:1] in '\"\\'' else 'GOT ' + line, flush=True)\n"
+)
+
+
+def test_a_channel_a_role_and_who_came_meanwhile() -> None:
+    with wrapped(python(SAY_OR_SHOW), name="Alice", options=["--role", "lead"]) as alice:
+        wait_registered("Alice")
+        alice.type(say("@relay:join #build\n"))
+        alice.wait_for(r"Relay notice .*Alice is in #build now, with nobody else yet")
+        alice.type(say("@relay:presence #build\n"))
+        alice.wait_for("hears of the coming and going of #build")
+        options = ["--role", "reviewer,tester", "--join", "build"]
+        with wrapped(python(ECHO), name="Bob", options=options) as bob:
+            wait_registered("Bob")
+            alice.type(say("@relay:#build [await:1h] is it green?\n"))
+            bob.wait_for(
+                "GOT Relay message .* from agent Alice to #build: is it green.*@relay:#build"
+            )
+            alice.type(say("@relay:reviewer have a look\n"))
+            bob.wait_for("to the role reviewer: have a look")
+            # Told with the next message, and not before.
+            assert "has joined" not in alice.output
+            relay("send", "lead", "well?")
+            alice.wait_for("to the role lead: well.*Since your last message Bob has joined")
+            assert relay_json("agents")[1]["roles"] == ["reviewer", "tester"]
+
+
 def test_a_message_waits_for_an_agent_that_is_not_there_yet() -> None:
     with wrapped(python(SAY), name="Alice") as alice:
         wait_registered("Alice")
