@@ -226,7 +226,7 @@ def _run_with(
     recording = None
     if choices.record is not None:
         recording = _recording(choices, choices.record, facts, plan.profile)
-    title = about.name if choices.title else ""
+    title = " ".join((about.name, *choices.roles)) if choices.title else ""
     started_ms = time.time_ns() // 1_000_000
     status = terminal.run(
         program, mark(home.root), session, facts, choices.exclusive, recording, title

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from relay.broker.evaluation import Evaluations
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.open_items import ANSWER
 from relay.broker.ops_agents import person_record
+from relay.broker.ops_query import one_id
 from relay.broker.ops_usage import UsageOps
 from relay.broker.routing import EVERYONE, Route, Routing, route, with_role
 from relay.core.agent_names import channel_of, valid_name
@@ -95,6 +97,7 @@ class MessageOps:
             asked = self._dispatches.sent(request, sender, _thread(fields), batch)
             if asked is not None:
                 return asked
+        cause, thread = self._follows_from(fields, to, member)
         # By position: this is the broker's hottest call, and names cost half a microsecond.
         message = Accepted(
             request,
@@ -105,8 +108,8 @@ class MessageOps:
             origin,
             body,
             mode,
-            _thread(fields),
-            _meta(fields, self._audience(to), member, _terminal(request)),
+            thread,
+            _meta(fields, self._audience(to), cause, "" if member else _terminal(request)),
         )
         repeated = self._is_repeated(message)
         try:
@@ -125,6 +128,22 @@ class MessageOps:
         self._evaluations.mark(message, by, batch)
         self._windows.collect(message, batch)
         return None
+
+    def _follows_from(self, fields: Json, to: Any, member: Member | None) -> tuple[str, str | None]:
+        """The message that this one follows from, "" for none, and the thread that it is in: what
+        answers a message is in the thread of that one, unless it names another."""
+        thread = _thread(fields)
+        if (about := fields.get("re")) and isinstance(about, str):
+            with suppress(*(() if member is None else (RelayError,))):  # agents write much there
+                id_ = one_id(self._ledger, about)
+                return id_, thread or queries.origin(self._ledger, id_)[1]
+        cause = "" if member is None else member.cause
+        if cause and thread is None:
+            sender, of_cause, channel = queries.origin(self._ledger, cause)
+            [only] = to if isinstance(to, list) and len(to) == 1 else [to]
+            if of_cause and isinstance(only, str) and only.lower() in (sender.lower(), channel):
+                thread = of_cause
+        return cause, thread
 
     def _is_repeated(self, message: Accepted) -> bool:
         """Whether its sender has sent it before. Raises UsageError for an id of somebody else's:
@@ -314,11 +333,9 @@ def _terminal(request: ClientRequest) -> str:
 _AUDIENCE = ("audience", "channel", "role")
 
 
-def _meta(
-    fields: Json, audience: dict[str, str], member: Member | None, terminal: str
-) -> str | None:
-    """The attributes, and where the message comes from, as they are stored: which other one this
-    agent's follows from, or from which terminal the person sends."""
+def _meta(fields: Json, audience: dict[str, str], cause: str, terminal: str) -> str | None:
+    """The attributes, and where the message comes from, as they are stored: which other one it
+    follows from, and from which terminal the person sends."""
     attributes = fields.get("attributes") or {}
     if not isinstance(attributes, dict):
         raise UsageError("attributes are names with values")
@@ -327,12 +344,9 @@ def _meta(
     if attributes or audience:
         kept = {name: value for name, value in attributes.items() if name not in _AUDIENCE}
         attributes = {**kept, **audience}
-    cause = {"via": terminal} if member is None and terminal else {}
-    if member is not None and member.cause:
-        cause = {"cause": member.cause}
-    if attributes:
-        return _as_meta({"attributes": attributes, **cause})
-    return _as_meta(cause) if cause else None
+    more = {"attributes": attributes, "via": terminal, "cause": cause}
+    given = {name: value for name, value in more.items() if value}
+    return _as_meta(given) if given else None
 
 
 def _as_meta(fields: Json) -> str:

@@ -100,14 +100,22 @@ class QueryOps:
         member = self._directory.named(request)
         self._begin_scan(request, batch, Filter(sender=member.name), {"name": member.name})
 
-    def history(self, request: ClientRequest, batch: Batch) -> None:
-        """The newest events that match."""
+    def history(self, request: ClientRequest, batch: Batch) -> Json | None:
+        """The newest events that match; or the conversation that a message is ``about``."""
         since = request.fields.get("since_ms")
         if since is not None and not isinstance(since, int):
             raise UsageError("since_ms is a number of milliseconds")
-        texts: dict[str, str | None] = {}
+        thread = request.fields.get("thread")
+        if (about := request.fields.get("about")) is not None:
+            id_ = one_id(self._ledger, about)
+            thread = queries.origin(self._ledger, id_)[1]
+            if thread is None:
+                rows, more = queries.conversation(self._ledger, id_)
+                kept, cut = fitting(self._directory.with_absence(rows[: _limit(request, ROWS_MAX)]))
+                return {"rows": kept, "more": more or cut or len(kept) < len(rows)}
+        texts: dict[str, str | None] = {"thread": thread}
         for key in ("agent", "thread", "channel", "grep", "kind"):
-            value = request.fields.get(key)
+            value = texts.get(key) or request.fields.get(key)
             if value is not None and not isinstance(value, str):
                 raise UsageError(f"{key} is a text")
             texts[key] = value
@@ -122,10 +130,10 @@ class QueryOps:
         )
         if wanted.grep is None:
             self._begin_scan(request, batch, wanted, {})
-            return
+            return None
         if not can_find(wanted.grep):
             self._begin_scan(request, batch, wanted, {"only": "it has fewer than 3 characters"})
-            return
+            return None
 
         def scan(batch: Batch, why: RelayError) -> None:
             self._begin_scan(request, batch, wanted, {"only": why.message})
@@ -133,6 +141,7 @@ class QueryOps:
         limit = _limit(request, 1000)
         found = partial(self._found, wanted.grep, limit)
         self._both.search(request, batch, wanted, limit + 1, found, otherwise=scan)
+        return None
 
     def _found(self, text: str, limit: int, rows: list[Row], batch: Batch) -> Json:
         """The answer with the rows of both ledgers, the newest first."""

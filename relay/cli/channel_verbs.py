@@ -127,27 +127,8 @@ def members_verb(options: Any) -> int:
 def history_verb(options: Any) -> int:
     """``relay channel history``: each message once, with how many it has reached."""
     answer = request("history", channel=options.channel, limit=options.limit)
-    found: dict[str, list[Json]] = {}
-    for row in answer["rows"]:
-        found.setdefault(row["id"], []).append(row)
-    if options.json:
-        output.as_json([_said(rows) for rows in found.values()])
-    else:
-        for rows in found.values():
-            seen = sum(row["state"] == "seen" for row in rows)
-            head = f"{table.when(rows[0]['created_ms'])}  {rows[0]['from']}"
-            output.data(f"{head}  seen by {seen} of {len(rows)}  {rows[0]['id'][-8:]}")
-            output.lines("\n".join(f"  {line}" for line in rows[0]["body"].split("\n")))
-    if not found and not options.json:
-        output.note(f"nothing was written to {options.channel} yet")
-    if answer["more"]:
-        output.note("older ones are left out: --limit N shows more")
+    table.conversation(answer, options.json, f"nothing was written to {options.channel} yet")
     return 0
-
-
-def _said(rows: list[Json]) -> Json:
-    shown = output.shaped(rows[0], ("id", "from", "body", "thread", "created_at"))
-    return shown | {"deliveries": [{key: row[key] for key in ("to", "state")} for row in rows]}
 
 
 def _named(name: str | None) -> Json:

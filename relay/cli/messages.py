@@ -52,8 +52,11 @@ def add(verbs: Parser) -> None:
     cancel.add_argument("--json", action="store_true", help="print JSON")
     cancel.set_defaults(run=cancel_verb)
 
-    show = verb(verbs, "show", "relay show 01J8ZD\n  relay show 4QXK")
+    show = verb(verbs, "show", "relay show 01J8ZD\n  relay show 4QXK --thread")
     show.add_argument("id", metavar="ID", help="the id, or a unique beginning or end of it")
+    show.add_argument(
+        "--thread", action="store_true", help="the whole conversation that it is part of"
+    )
     show.add_argument("--json", action="store_true", help="print JSON")
     show.set_defaults(run=show_verb)
 
@@ -66,6 +69,7 @@ def add(verbs: Parser) -> None:
         "--agent", metavar="NAME", help="only messages from or to this agent or person"
     )
     history.add_argument("--thread", metavar="T", help="only messages in this thread")
+    history.add_argument("--channel", metavar="C", help="only messages to this #channel")
     history.add_argument(
         "--since", type=moment, metavar="WHEN", help="90s, 10m, 2h, 3d, or an ISO 8601 time"
     )
@@ -202,6 +206,7 @@ def history_verb(options: Any) -> int:
         "history",
         agent=options.agent,
         thread=options.thread,
+        channel=options.channel,
         since_ms=options.since,
         grep=options.grep,
         limit=options.limit,
@@ -215,6 +220,9 @@ def history_verb(options: Any) -> int:
 
 def show_verb(options: Any) -> int:
     """``relay show``."""
+    if options.thread:
+        table.conversation(request("history", about=options.id), options.json, "")
+        return 0
     row = request("show", id=options.id)["message"]
     shown = {
         "id": row["id"],

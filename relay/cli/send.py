@@ -53,6 +53,9 @@ def add(verbs: Parser) -> None:
     )
     parser.add_argument("--thread", metavar="T", help="the thread it belongs to")
     parser.add_argument(
+        "--reply", metavar="ID", help="the message it answers; it is in the thread of that one"
+    )
+    parser.add_argument(
         "--wait",
         type=wait_seconds,
         bare="",
@@ -111,7 +114,8 @@ def ask_verb(options: Any) -> int:
         raise UsageError(f"{options.text!r} is one word too many: --to says whom you ask")
     if options.to is None:
         raise UsageError("ask whom, and what?", hint='relay ask NAME "TEXT"')
-    options.mode, options.offline, options.answer = None, False, options.timeout
+    options.mode = options.reply = None
+    options.offline, options.answer = False, options.timeout
     return send_verb(options, quiet=True)
 
 
@@ -124,6 +128,7 @@ def send_verb(options: Any, *, quiet: bool = False) -> int:
         "body": body,
         "mode": options.mode,
         "thread": options.thread,
+        "re": options.reply,
         "offline": options.offline,
         **output.speaker(),
     }

@@ -147,6 +147,33 @@ def messages(answer: Json, in_json: bool, nothing: str) -> None:
         output.note("older ones are left out: --limit N shows more, --since narrows it down")
 
 
+def conversation(answer: Json, in_json: bool, nothing: str) -> None:
+    """The broker's ``rows``, each message once with its whole text and how many have seen it."""
+    found: dict[str, list[Json]] = {}
+    for row in answer["rows"]:
+        found.setdefault(row["id"], []).append(row)
+    if in_json:
+        output.as_json([_once(rows) for rows in found.values()])
+        return
+    for rows in found.values():
+        first, seen = rows[0], sum(row["state"] == "seen" for row in rows)
+        channel = (first.get("attributes") or {}).get("channel")
+        to = channel or ", ".join(str(row["to"]) for row in rows)
+        how = f"seen by {seen} of {len(rows)}" if rows[1:] else output.state_text(first)
+        output.data(f"{when(first['created_ms'])}  {first['from']} -> {to}  {how}  {first['id']}")
+        output.lines("\n".join(f"  {line}" for line in (first["body"] or "").split("\n")) + "\n")
+    if not found:
+        output.note(nothing)
+    if answer["more"]:
+        output.note("older ones are left out: --limit N shows more")
+
+
+def _once(rows: list[Json]) -> Json:
+    names = ("id", "from", "body", "thread", "created_at")
+    to = [{key: row[key] for key in ("to", "state", "reason")} for row in rows]
+    return output.shaped(rows[0], names) | {"cause": rows[0].get("cause"), "deliveries": to}
+
+
 def _whole(row: Json) -> tuple[object, ...]:
     state, text = output.state_text(row), row.get("snippet") or output.summary(row["body"])
     return when(row["created_ms"]), row["id"], row["from"], row["to"], state, text

@@ -36,7 +36,8 @@ Options:
                   secrets masked; see relay replay --help
   --record-input  record the keys too, except where a password is read
   --overwrite     replace FILE if it exists
-  --title         show the name as the window's title until COMMAND sets one
+  --title         show the name and the roles as the window's title until
+                  COMMAND sets one (RELAY_TITLE=1: always)
   --type HOW      how messages are typed: "line" (one line and Enter, whenever
                   COMMAND rests) or "paste"; default: as its terminal shows
   --mcp           give the agent relay's tools as an MCP server for this run,
@@ -117,7 +118,7 @@ def wrap(options: Options) -> int:
         record=options.record,
         record_input=options.record_input,
         overwrite=options.overwrite,
-        title=options.title,
+        title=options.title or os.environ.get("RELAY_TITLE") == "1",
         takes=options.type,
         mcp=options.mcp,
         exclusive=True,

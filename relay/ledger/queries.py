@@ -23,6 +23,11 @@ RECIPIENTS = """WITH RECURSIVE recipients (name) AS (
     FROM recipients WHERE recipients.name IS NOT NULL)"""
 #: The #channel that a message ``e`` was written to.
 CHANNEL = "json_extract(e.meta_json, '$.attributes.channel')"
+#: The message that ``e`` follows from.
+_CAUSE = "json_extract(e.meta_json, '$.cause')"
+#: Of a conversation without a thread: how far back it is followed, and messages that are looked at.
+CAUSES_MAX = 200
+FOLLOWING_MAX = 10_000
 #: How many events one call of ``slice_of`` looks at.
 SLICE = 4096
 
@@ -205,6 +210,43 @@ def said_in_a_turn(ledger: Ledger, part: str) -> Row | None:
         "turn": turn,
         "session": f"{persona}/{label}",
     }
+
+
+def origin(ledger: Ledger, id_: str) -> tuple[str, str | None, str]:
+    """Who a message is from, its thread, and the #channel that it went to, or ""."""
+    row = ledger.row(
+        f"SELECT ifnull(e.agent, ''), e.thread, ifnull({CHANNEL}, '') FROM events e WHERE e.id=?",
+        (id_,),
+    )
+    return (str(row[0]), row[1], str(row[2])) if row else ("", None, "")
+
+
+def conversation(ledger: Ledger, id_: str) -> tuple[list[Row], bool]:
+    """The messages that one without a thread follows from, itself, and what follows from them,
+    oldest first; and whether there may be more than was looked at."""
+    first = id_
+    for _ in range(CAUSES_MAX):
+        cause = ledger.row(f"SELECT {_CAUSE} FROM events e WHERE e.id=?", (first,))
+        if not cause or not cause[0] or not seq_of(ledger, cause[0]):
+            break
+        first = cause[0]
+    begin = seq_of(ledger, first)
+    found, members = [], {first}
+    later = ledger.rows(
+        f"SELECT e.id, {_CAUSE} FROM events e WHERE e.seq >= ? AND e.kind='message'"
+        " ORDER BY e.seq LIMIT ?",
+        (begin, FOLLOWING_MAX),
+    )
+    for one, before in later:
+        if one == first or before in members:
+            members.add(one)
+            found.append(one)
+    rows = ledger.rows(
+        f"SELECT {COLUMNS} FROM json_each(?) j JOIN events e ON e.id = j.value"
+        " LEFT JOIN deliveries d ON d.event = e.seq ORDER BY e.seq, d.recipient",
+        (json.dumps(found),),
+    )
+    return [message_row(row) for row in rows], len(later) == FOLLOWING_MAX
 
 
 def sender_of(ledger: Ledger, id_: str) -> str:

@@ -24,7 +24,8 @@ Ops (``?`` marks what may be left out):
               Binds the connection to the agent; everything open for that name is then pushed
               again, in order. ``resume`` keeps the state that the broker knew of the same run.
 ``send``      to (names, roles, #channels or ``*``: str or list), body, id?, from?, mode?, thread?,
-              attributes?, offline?, answer? (the turn that answers it is reported, see ``turn``),
+              re? (the id of what it answers), attributes?, offline?, answer? (the turn that
+              answers it is reported, see ``turn``),
               auth?
               -> id, from, duplicate, deliveries [{to, state, reason, parked?}], did_you_mean,
               present.
@@ -72,7 +73,8 @@ Ops (``?`` marks what may be left out):
               refused it), delivery, delivering_ms, submitted_ms, updated_ms}]
               Of what was said in a turn instead: ``turn`` and ``session`` (PERSONA/LABEL). With
               the id of a dispatch it is what that follows from.
-``history``   agent?, thread?, channel?, since_ms?, grep?, limit?, kind? -> rows (the newest,
+``history``   agent?, thread?, channel?, about? (an id: the conversation that it is part of, oldest
+              first), since_ms?, grep?, limit?, kind? -> rows (the newest,
               oldest first), more. ``kind`` ``*`` is every event, without one: messages.
               With ``grep``, what turns of personas said too: each row then has ``ledger``
               (events, agents) and ``snippet``. ``only`` says why it is the events alone.

@@ -51,6 +51,7 @@ def send_fields(match: Match, message_id: str) -> dict[str, Any]:
         # The broker knows which there are, and says so of any other.
         "mode": match.attributes.get("mode", QueueMode.FOLLOWUP.value).lower(),
         "thread": match.attributes.get("thread"),
+        "re": match.attributes.get("re"),
     }
 
 

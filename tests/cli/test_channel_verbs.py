@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from relay.broker.client import connect
+from relay.broker.client import BrokerClient, connect
 from relay.cli.channel_verbs import status_line
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
-from tests.broker.support import registration
+from tests.broker.support import Json, registration
 from tests.cli.conftest import Run
 
 OWNER = owner_name()
@@ -27,12 +27,12 @@ def test_a_channel_from_the_first_member_to_its_history(relay: Run, broker_home:
         bob.request("send", to="#build", body="here")
         assert relay("channel", "members", "#BUILD").stdout.split() == sorted(["Bob", OWNER])
         shown = relay("channel", "history", "build")
-        assert f"{OWNER}  seen by 0 of 1" in shown.stdout and "  two\n  lines\n" in shown.stdout
+        assert f"{OWNER} -> #build  queued" in shown.stdout and "  two\n  lines\n" in shown.stdout
         rows = json.loads(relay("channel", "history", "build", "--json").stdout)
         assert [(row["from"], row["body"]) for row in rows] == [
             *((OWNER, "two\nlines"), ("Bob", "here"))
         ]
-        assert rows[1]["deliveries"] == [{"to": OWNER, "state": "queued"}]
+        assert rows[1]["deliveries"] == [{"to": OWNER, "state": "queued", "reason": None}]
         assert "Bob hears of the coming and going of *" in (
             relay("presence", "--name", "Bob", "*").stdout
         )
@@ -45,6 +45,41 @@ def test_a_channel_from_the_first_member_to_its_history(relay: Run, broker_home:
     assert relay("channel", "leave", "build").returncode == 3
     [row] = json.loads(relay("channel", "list", "--json").stdout)
     assert row == {"channel": "#build", "members": ["Bob"], "here": row["here"]}
+
+
+def test_a_conversation_is_followed_through_its_replies(relay: Run, broker_home: Home) -> None:
+    def hear(agent: BrokerClient) -> Json:
+        while (push := agent.next_push(20)) is None or push["push"] != "deliver":
+            assert push is not None
+        for state in ("delivering", "submitted", "seen"):
+            agent.request("state", id=push["id"], state=state)
+        return push
+
+    with connect(broker_home) as bob, connect(broker_home) as carol:
+        bob.request("register", **registration("Bob"))
+        carol.request("register", **registration("Carol", "run-2"))
+        question = relay("send", "Bob", "is it green?").stdout.strip()
+        relay("send", "Carol", "something else")
+        hear(bob)
+        asked = bob.request("send", to=["Carol"], body="is it?")["id"]
+        assert hear(carol)["body"] == "something else" and hear(carol)["id"] == asked
+        carol.request("send", to="Bob", body="it is")
+        hear(bob)
+        answer = bob.request("send", to=OWNER, body="it is green")["id"]
+        thanks = relay("send", "Bob", "thanks", "--reply", answer).stdout.strip()
+        for one in (question, asked, thanks):
+            rows = json.loads(relay("show", one, "--thread", "--json").stdout)
+            texts = [row["body"] for row in rows]
+            assert texts == ["is it green?", "is it?", "it is", "it is green", "thanks"]
+        assert relay("send", "Bob", "thanks", "--reply", "nonsense").returncode == 3
+        # An answer is in the thread of its question, and what goes to somebody else is not.
+        relay("send", "Bob", "and now?", "--thread", "t1")
+        assert [hear(bob)["body"] for _ in range(2)] == ["thanks", "and now?"]
+        here = bob.request("send", to=[OWNER], body="now, too")["id"]
+        bob.request("send", to=["Carol"], body="he asks again")
+        assert "  and now?\n" in relay("show", here[-8:], "--thread").stdout
+        rows = json.loads(relay("history", "--thread", "t1", "--json").stdout)
+        assert [row["body"] for row in rows] == ["and now?", "now, too"]
 
 
 def test_a_status_line_holds_nothing_that_tmux_or_a_prompt_expands() -> None:

@@ -208,10 +208,10 @@ def test_a_pane_of_tmux_goes_by_the_agents_program(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("titled", [False, True], ids=["as ever", "titled"])
 def test_the_windows_title_is_touched_only_when_that_is_asked_for(titled: bool) -> None:
-    options = ["--title"] if titled else []
+    options, env = (["--role", "tester"], {"RELAY_TITLE": "1"}) if titled else ([], {})
     says = python("print('\\33]2;mine\\7hello', end='')")
-    with wrapped(says, name="Bob", options=options) as bob:
+    with wrapped(says, name="Bob", options=options, env=env) as bob:
         assert bob.wait() == 0
     # The agent's own comes after ours, and the terminal has kept the one before.
-    before, after = ("\33[22;2t\33]2;Bob\7", "\33[23;2t") if titled else ("", "")
+    before, after = ("\33[22;2t\33]2;Bob tester\7", "\33[23;2t") if titled else ("", "")
     assert bob.output == f"{before}\33]2;mine\7hello{after}"
