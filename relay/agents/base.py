@@ -103,32 +103,25 @@ class SourceFeed(Protocol):
 
     def transcript(self, line: str, now: float) -> None:
         """Hand over a complete line of the agent's own records."""
-        ...
 
     def hook(self, event: dict[str, Any], now: float) -> None:
         """Hand over an event of the agent's own."""
-        ...
 
     def reported(self, events: list[SourceEvent]) -> None:
         """Hand over what the adapter has made of records itself."""
-        ...
 
     def give_up(self, reason: str) -> None:
         """Say that nothing can be read of the agent: the screen stands in."""
-        ...
 
     def note(self, reason: str) -> None:
         """Leave a remark for ``relay status``."""
-        ...
 
     def visible(self) -> list[str]:
         """The screen's rows."""
-        ...
 
     @property
     def pastes(self) -> bool:
         """Whether the program takes pastes now."""
-        ...
 
 
 @dataclass(slots=True)
@@ -175,6 +168,11 @@ class StructuredSource:
     def transcript_path(self) -> str | None:
         """The agent's own transcript, where it is known."""
         return None
+
+    @property
+    def conversation(self) -> str:
+        """The agent's own id of the conversation in front; empty where it is not known."""
+        return ""
 
     def accepted(self, marker: str) -> bool:
         """Whether the agent has taken a text that holds ``marker``, be it that it still waits."""

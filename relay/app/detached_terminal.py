@@ -15,10 +15,14 @@ from contextlib import suppress
 
 from relay.app.attach_server import AttachServer
 from relay.app.driven_program import DrivenProgram
+from relay.app.spawning import ended
 from relay.core.paths import Home
 from relay.directive.redact import redact
 
 COLUMNS, ROWS = 120, 40
+#: When the machine goes down everything is told to end: who goes on for so many seconds after its
+#: program has only lost that, and the program is not brought back by itself.
+_SHUTDOWN = 1.0
 #: Of a program that ends within so many seconds the log has as many rows as it showed last.
 _EARLY, _ROWS_SHOWN = 30.0, 5
 
@@ -45,12 +49,17 @@ def main() -> None:
         if time.monotonic() - began < _EARLY:
             _tell(wanted["name"], program)
         server.close(program)
+        time.sleep(_SHUTDOWN)
+        ended(home, wanted["name"], _how(program), os.getpid())
+
+
+def _how(program: DrivenProgram) -> str:
+    status = program.exit_status or 0
+    return f"by signal {-status}" if status < 0 else f"with status {status}"
 
 
 def _tell(name: str, program: DrivenProgram) -> None:
     """Print why it has ended so early."""
-    status = program.exit_status or 0
-    how = f"by signal {-status}" if status < 0 else f"with status {status}"
     rows = [row for row in program.rows() if row][-_ROWS_SHOWN:]
     with suppress(BrokenPipeError):  # who has started it has seen enough
-        print(redact("\n  ".join([f"{name} has ended {how}", *rows])), flush=True)
+        print(redact("\n  ".join([f"{name} has ended {_how(program)}", *rows])), flush=True)

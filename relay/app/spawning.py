@@ -7,14 +7,15 @@ the shell it was started from. What was spawned is kept in RELAY_HOME, for ``rel
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 
+from relay.agents.profile import find_profile
 from relay.broker.client import connect
 from relay.config import names
 from relay.core import files
@@ -37,6 +38,10 @@ _WORDS_MAX = 16 * 1024
 #: after SIGTERM. While it is ``ending`` its session bounds the time (see relay.session.hangup).
 _HANGUP, _TERM, _KILL = 5.0, 5.0, 5.0
 _ENDING_MAX = 120.0
+#: Records that are kept; of more, the oldest of those that have ended go.
+_RECORDS_MAX = 200
+#: What can be an id of a conversation, and no option of a program.
+_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
 #: The variables that say which terminal a program has: those of the shell are not its.
 _OF_A_TERMINAL = (
     *("TERM", "TERMCAP", "COLORTERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TERM_SESSION_ID"),
@@ -57,6 +62,8 @@ class Spawn:
     env: dict[str, str | None] = field(default_factory=dict)
     #: The team file that names it, "" for none.
     team: str = ""
+    #: The agent's own id of the conversation that it goes on with, "" for a new one.
+    conversation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +97,11 @@ def spawn(home: Home, wanted: Spawn, *, wait: float | None = READY) -> Spawned:
         find_program(wanted.command[0], search)
     words, host = _start_host(home, wanted)
     try:
-        _keep(home, wanted, host)
+        _keep(home, wanted, host, "")
         if wait is None:
             return Spawned(wanted.name, host, AgentState.STARTING.value, "")
         row = _wait_until_there(home, wanted, words, wait)
+        _keep(home, wanted, host, row["run"])
     finally:
         os.close(words)
     return Spawned(wanted.name, host, row["state"], row["reason"])
@@ -105,7 +113,7 @@ def _start_host(home: Home, wanted: Spawn) -> tuple[int, int]:
     env: dict[str, str | None] = {**dict.fromkeys(_OF_A_TERMINAL), "COLORTERM": "truecolor"}
     asked = {
         "name": wanted.name,
-        "argv": [*wrap, "--", *wanted.command],
+        "argv": [*wrap, "--", *_words_of(home, wanted)],
         "cwd": wanted.cwd,
         "env": {**env, **wanted.env},
     }
@@ -138,31 +146,63 @@ def _start_host(home: Home, wanted: Spawn) -> tuple[int, int]:
 def _wait_until_there(home: Home, wanted: Spawn, words: int, wait: float) -> Json:
     """The agent's row, once it is no longer starting."""
     end = time.monotonic() + wait
-    said = b""
+    said = _Words(home, wanted.name, words)
     while time.monotonic() < end:
-        if select.select([words], [], [], _LOOK)[0]:
-            data = os.read(words, _WORDS_MAX)
-            said += data
-            if not data or len(said) > _WORDS_MAX:
-                _forget(home, wanted.name)
-                shown = said.decode("utf-8", "replace").strip()
-                raise RelayError(shown or f"{wanted.name} ended at once", code="ended")
-        row = _row(home, wanted.name)
-        if row is not None and row["state"] not in ("gone", AgentState.STARTING.value):
-            return row
+        said.check()
+        try:
+            with connect(home) as client:
+                client.request("watch", kinds=["agent"], agents=[wanted.name])
+                row = _row_of(client.request("agents")["agents"], wanted.name)
+                while not _is_there(home, row) and time.monotonic() < end:
+                    said.check()
+                    push = client.next_push(_LOOK)
+                    row = _row_of(push.get("rows", []) if push else [], wanted.name) or row
+                if row is not None and _is_there(home, row):
+                    return row
+        except BrokerUnavailable:
+            time.sleep(_LOOK)
     raise Timeout(
         f"{wanted.name} runs, but is not ready after {wait:g} seconds",
         hint=f"look at it: relay attach {wanted.name}",
     )
 
 
+class _Words:
+    """What the host says on its pipe, which is only why the agent has ended."""
+
+    def __init__(self, home: Home, name: str, pipe: int) -> None:
+        self._home, self._name, self._pipe = home, name, pipe
+        self._said = b""
+
+    def check(self) -> None:
+        """Raises RelayError with the words once it has ended."""
+        while select.select([self._pipe], [], [], 0)[0]:
+            data = os.read(self._pipe, _WORDS_MAX)
+            self._said += data
+            if not data or len(self._said) > _WORDS_MAX:
+                files.unlink_if_there(_path(self._home, self._name))
+                shown = self._said.decode("utf-8", "replace").strip()
+                raise RelayError(shown or f"{self._name} ended at once", code="ended")
+
+
+def _is_there(home: Home, row: Json | None) -> bool:
+    """Whether the run that has the name now is no longer starting."""
+    if row is None or row["state"] in (AgentState.GONE.value, AgentState.STARTING.value):
+        return False
+    return bool(row["run"] == names.run_of(home, row["name"]))
+
+
+def _row_of(rows: list[Json], name: str) -> Json | None:
+    """The last row of this agent."""
+    return next((row for row in rows[::-1] if row.get("name", "").lower() == name.lower()), None)
+
+
 def _row(home: Home, name: str) -> Json | None:
     try:
         with connect(home) as client:
-            rows: list[Json] = client.request("agents")["agents"]
+            return _row_of(client.request("agents")["agents"], name)
     except BrokerUnavailable:
         return None
-    return next((row for row in rows if row["name"].lower() == name.lower()), None)
 
 
 # -- the end
@@ -176,11 +216,11 @@ def release(home: Home, name: str, *, now: bool = False) -> str:
     """
     pump = names.holder(home, name)
     if pump is None:
-        _forget(home, name)
+        ended(home, name, "released")
         raise NotFound(f"no agent called {name} is running", hint="relay agents lists them")
     if not pump:
         raise RelayError(f"nobody knows which process {name} is", hint="end it in its terminal")
-    _forget(home, name)
+    ended(home, name, "released")
     steps: list[tuple[str, int, float]] = [
         ("ended", signal.SIGHUP, _HANGUP),
         ("terminated", signal.SIGTERM, _TERM),
@@ -224,34 +264,93 @@ def _wait_for_end(home: Home, name: str, pump: int, seconds: float) -> bool:
 
 
 def spawned(home: Home) -> list[Json]:
-    """What is known of those that were spawned and not released: the fields of Spawn, ``host``
-    (the pid), ``started_ms``."""
-    found = []
-    with suppress(OSError):
-        for file in sorted(os.listdir(_folder(home))):
-            record = _read(os.path.join(_folder(home), file)) if file.endswith(".json") else None
-            if record is not None:
-                found.append(record)
-    return found
+    """Those that run, or did when the machine went down: the fields of Spawn, ``host`` (the pid),
+    ``started_ms``."""
+    return [record for record in _known(home) if not record.get("ended")]
 
 
-def _keep(home: Home, wanted: Spawn, host: int) -> None:
+def ended(home: Home, name: str, how: str, host: int | None = None) -> None:
+    """Note how it has ended (if its host is still this one): it is not brought back by itself."""
+    record = _read(_path(home, name))
+    if record is not None and not record.get("ended") and host in (None, record.get("host")):
+        files.write_atomically(_path(home, name), dumps({**record, "ended": how}))
+
+
+def resumable(home: Home, chosen: list[str]) -> list[Spawn]:
+    """What brings agents back under their names, each with its program's own way to go on with its
+    last conversation: the ``chosen``, else all that have lost their host. Raises NotFound."""
+    lowered = [name.lower() for name in chosen]
+    records = {record["name"].lower(): record for record in _known(home)}
+    for name in chosen:
+        if name.lower() not in records:
+            raise NotFound(f"no agent called {name} was spawned", hint="relay spawn starts one")
+    if not chosen:
+        lost = [one for one in spawned(home) if names.holder(home, one["name"]) is None]
+        lowered = [record["name"].lower() for record in lost]
+    return [_resumed(home, records[name]) for name in lowered]
+
+
+def _resumed(home: Home, record: Json) -> Spawn:
+    row = _row(home, record["name"])
+    conversation = str(record.get("conversation") or "")
+    run = record.get("run")  # none where nobody waited until it was there
+    if row is not None and run in (row["run"], "") and row["last_seen_ms"] > record["started_ms"]:
+        conversation = row["conversation"] or conversation
+    if not _ID.fullmatch(conversation):
+        conversation = ""
+    return Spawn(
+        record["name"],
+        list(record["command"]),
+        record["cwd"],
+        tuple(record["options"]),
+        team=record["team"],
+        conversation=conversation,
+    )
+
+
+def _words_of(home: Home, wanted: Spawn) -> list[str]:
+    """The command line, with what goes on with its conversation."""
+    profile, _ = find_profile(os.path.basename(wanted.command[0]), home.profiles)
+    form = profile.headless
+    if not wanted.conversation or form is None or not form.resume:
+        return wanted.command
+    program, *words = wanted.command
+    flag = form.resume[0]
+    if flag in words:  # it was started with an older one
+        at = words.index(flag)
+        del words[at : at + 1 + (words[at + 1 : at + 2] != [] and words[at + 1][0] != "-")]
+    return [program, *(word.replace("{id}", wanted.conversation) for word in form.resume), *words]
+
+
+def _keep(home: Home, wanted: Spawn, host: int, run: str) -> None:
     files.make_private_folder(_folder(home))
     # What was put into its environment may be secret; who resumes it has an environment.
-    record = {**asdict(wanted), "env": {}, "host": host, "started_ms": int(time.time() * 1000)}
+    record = {**asdict(wanted), "env": {}, "host": host, "run": run}
+    record["started_ms"] = int(time.time() * 1000)
     files.write_atomically(_path(home, wanted.name), dumps(record))
+    old = sorted(_known(home), key=lambda one: int(one["started_ms"]))[:-_RECORDS_MAX]
+    for one in old:
+        if one.get("ended"):
+            files.unlink_if_there(_path(home, one["name"]))
 
 
-def _forget(home: Home, name: str) -> None:
-    files.unlink_if_there(_path(home, name))
+def _known(home: Home) -> list[Json]:
+    try:
+        paths = sorted(name for name in os.listdir(_folder(home)) if name.endswith(".json"))
+    except OSError:
+        return []
+    found = (_read(os.path.join(_folder(home), name)) for name in paths)
+    return [record for record in found if record is not None]
 
 
 def _read(path: str) -> Json | None:
+    """A record; None where there is none, or it is damaged."""
     try:
-        record = loads(files.read_file(path, 1 << 20).decode())
-    except (OSError, ValueError):
+        record: Json = loads(files.read_file(path, 1 << 20).decode())
+        Spawn(**{one.name: record[one.name] for one in fields(Spawn)})
+        return record if valid_name(record["name"]) and int(record["started_ms"]) else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return record if isinstance(record, dict) and isinstance(record.get("name"), str) else None
 
 
 def _folder(home: Home) -> str:

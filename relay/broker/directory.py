@@ -139,6 +139,7 @@ class Member:
             "source": self.source,
             "notes": list(self.notes),
             "run": record.run,
+            "conversation": record.conversation,
             "roles": list(self.roles),
             "channels": list(self.channels),
         }

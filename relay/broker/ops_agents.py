@@ -226,8 +226,9 @@ class AgentOps:
             reason=_text(fields, "reason") or None,
             since_ms=record.since_ms if record.state == state.value else now_ms,
             last_seen_ms=now_ms,
+            conversation=_text(fields, "conversation") or record.conversation,
         )
-        if (new.state, new.reason) != (record.state, record.reason):
+        if _of(new) != _of(record):
             self._ledger.begin()
             self._ledger.save_agent(new)
             if state is AgentState.GONE:
@@ -356,8 +357,9 @@ def _taken(known: Member | None, name: str) -> NameTaken:
 def _record(fields: Json, now_ms: int, hashed: str, known: Member | None) -> AgentRecord:
     run = _text(fields, "run")
     state, since = AgentState.STARTING.value, now_ms
-    if fields.get("resume") and known is not None and known.live and known.record.run == run:
-        state, since = known.record.state, known.record.since_ms
+    before = known.record if known is not None and known.record.run == run else None
+    if fields.get("resume") and before is not None and known is not None and known.live:
+        state, since = before.state, before.since_ms
     pid = fields.get("pid")
     command = fields.get("command")
     if isinstance(command, list):
@@ -377,7 +379,13 @@ def _record(fields: Json, now_ms: int, hashed: str, known: Member | None) -> Age
         pid=pid if isinstance(pid, int) else None,
         cwd=_text(fields, "cwd") or None,
         command=str(command)[:_TEXT_MAX] if command else None,
+        conversation=before.conversation if before is not None else "",
     )
+
+
+def _of(record: AgentRecord) -> tuple[str | None, ...]:
+    """What is stored when it changes."""
+    return record.state, record.reason, record.conversation
 
 
 def _text(fields: Json, key: str) -> str:

@@ -1,16 +1,16 @@
-"""The verbs ``spawn``, ``attach`` and ``release``: agents without a terminal of the person's."""
+"""The verbs ``spawn``, ``attach``, ``resume`` and ``release``: agents that nobody sits at."""
 
 from __future__ import annotations
 
 import os
 
-from relay.app.spawning import READY, Spawn, release, spawn, spawned
+from relay.app.spawning import READY, Spawn, release, resumable, spawn, spawned
 from relay.broker.client import check_person
 from relay.cli import output
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.config import names
-from relay.core.errors import UsageError
+from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home, working_folder
 
 TYPE_CHECKING = False
@@ -48,6 +48,14 @@ def add(verbs: Parser) -> None:
     look.add_argument("name", metavar="NAME")
     look.add_argument("--read-only", action="store_true", help="type nothing; q leaves, too")
     look.set_defaults(run=attach_verb)
+    back = verb(
+        verbs,
+        "resume",
+        "relay resume                all that have lost their terminal\n  relay resume Bob",
+    )
+    back.add_argument("names", nargs="*", metavar="NAME", help="also one that has ended")
+    back.add_argument("--json", action="store_true", help="print JSON")
+    back.set_defaults(run=resume_verb)
     end = verb(verbs, "release", "relay release Bob\n  relay release Bob --now")
     end.add_argument("name", metavar="NAME")
     end.add_argument("--now", action="store_true", help="kill it at once; no hooks run")
@@ -88,6 +96,30 @@ def attach_verb(options: Any) -> int:
     else:
         output.note(f"{options.name} has ended")
     return 0
+
+
+def resume_verb(options: Any) -> int:
+    """``relay resume``."""
+    home = Home.from_env()
+    check_person(home, "resume agents")
+    rows, worst = [], 0
+    for wanted in resumable(home, options.names):
+        try:
+            made = spawn(home, wanted)
+        except RelayError as error:
+            rows.append({"name": wanted.name, "state": None, "error": error.line})
+            worst = error.exit_status
+            continue
+        rows.append({"name": made.name, "state": made.state, "conversation": wanted.conversation})
+    if options.json:
+        output.as_json(rows)
+        return worst
+    for row in rows:
+        how = "goes on where it was" if row.get("conversation") else "begins anew"
+        output.data(f"{row['name']}: {row.get('error') or ', '.join((str(row['state']), how))}")
+    if not rows:
+        output.note("no agent has lost its terminal; relay resume NAME brings back one that ended")
+    return worst
 
 
 def release_verb(options: Any) -> int:

@@ -13,6 +13,7 @@ VERBS = {
     "wrap": ("wrap", "run a program as an agent that others can write to"),
     "spawn": ("spawn_verbs", "start an agent without a terminal; it outlives this one"),
     "attach": ("spawn_verbs", "look at a spawned agent's terminal, and type into it"),
+    "resume": ("spawn_verbs", "bring agents back, after a reboot, each in its last conversation"),
     "release": ("spawn_verbs", "end an agent in order: its hooks, TERM, KILL"),
     "send": ("send", "write to an agent or a person"),
     "ask": ("send", "ask an agent, and print its answer"),

@@ -138,4 +138,5 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) WITHOUT ROWID""",
         "CREATE INDEX usage_by_day ON usage (day)",
     ),
+    ("ALTER TABLE agents ADD COLUMN conversation TEXT NOT NULL DEFAULT ''",),
 )

@@ -92,6 +92,8 @@ class AgentRecord:
     hops: int = 0
     #: What it is for, in lower case, with commas.
     roles: str = ""
+    #: Its own id of the conversation that it was in last, to go on with.
+    conversation: str = ""
 
 
 def message_row(columns: tuple[Any, ...]) -> Row:

@@ -38,9 +38,9 @@ Ops (``?`` marks what may be left out):
 ``state``     id, state, reason?, proof?, attempt? (the number of the try, for ``delivering``),
               presence? (true: with what it wants to hear of others) -> id, state, presence? (who
               has come and gone since it was told last). Only from the connection of the recipient.
-``agent_state`` state, reason?, source?, notes?, question? (id, what, choices, chosen, since_ms:
-              what the agent asks on its screen) -> state, wants (the kinds of events that its
-              session tells of only when asked to). Of the registered agent.
+``agent_state`` state, reason?, source?, notes?, conversation?, question? (id, what, choices,
+              chosen, since_ms: what the agent asks on its screen) -> state, wants (the kinds of
+              events that its session tells of only when asked to). Of the registered agent.
 ``event``     kind, body?, meta?, thread?, id?, auth? -> id, duplicate
               With ``outside`` instead it is of another channel, and from the person: {channel,
               source_id?, kind? (message), sender?, sender_name?, content?, content_type?,
@@ -54,7 +54,8 @@ Ops (``?`` marks what may be left out):
 ``usage``     since_ms? -> rows [{agent, day, task (a message's id), about (its beginning), model,
               input, output, cached, written}], the newest day first, more, caps. Not for agents.
 ``agents``    -> agents [{name, state, reason, kind, pid, cwd, command, unread, since_ms,
-              last_seen_ms, source, notes, run, roles, channels}], persons [name]
+              last_seen_ms, source, notes, run, roles, channels,
+              conversation (its own id of the one that it is in)}], persons [name]
 ``channels``  -> rows [{channel, members [name], here (how many are there now)}]
 ``channel_join``, ``channel_leave`` channel, name? (somebody else's: not for agents), auth?
               -> name, channel, members, here, note (what an agent is told of it)

@@ -182,6 +182,7 @@ class BrokerReports:
                     reason=report.reason,
                     source=report.source,
                     notes=list(report.notes),
+                    conversation=report.conversation,
                     **({"usage": report.usage} if report.usage else {}),
                     question=None if report.question is None else report.question.fields(),
                 )

@@ -391,9 +391,10 @@ class Session:
     # -- to the agent, the person and the pump ----------------------------------------------------
 
     def _report_agent(self) -> Iterator[DriverCommand]:
-        shown = self.hangup.shown(self._guards.shown(self._sources.shown(self._state)))
-        how = self._sources.source, tuple(self._sources.notes), self._sources.usage
-        report = commands.ReportAgent(shown.state.value, shown.reason, *how, self._sources.question)
+        heard, shown = self._sources, self._sources.shown(self._state)
+        shown = self.hangup.shown(self._guards.shown(shown))
+        how = heard.source, tuple(heard.notes), heard.conversation, heard.usage, heard.question
+        report = commands.ReportAgent(shown.state.value, shown.reason, *how)
         if report != self._reported:
             self._reported = report
             yield report

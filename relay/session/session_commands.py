@@ -64,6 +64,7 @@ class ReportAgent(DriverCommand):
     reason: str
     source: str  # what is believed: "structured" or "screen"
     notes: tuple[str, ...]
+    conversation: str = ""  # the agent's own id of it
     #: The tokens that the run has used so far, by the model.
     usage: tuple[tuple[str, tuple[int, ...]], ...] = ()
     question: ScreenQuestion | None = None  # what it asks its person on its screen

@@ -119,6 +119,11 @@ class SourceSelector:
         return self._structured is None or self._structured.infers_turns
 
     @property
+    def conversation(self) -> str:
+        """The agent's own id of the conversation in front; empty where it is not known."""
+        return "" if self._structured is None else self._structured.conversation
+
+    @property
     def model(self) -> str:
         """The model that spoke last, as the agent calls it; empty where it does not say."""
         return "" if self._structured is None else self._structured.saved.model

@@ -101,7 +101,8 @@ def attach(home: Home, name: str, *, read_only: bool = False) -> bool:
         return view.run()
     finally:
         view.leave()
-        termios.tcsetattr(0, termios.TCSANOW, modes)
+        with suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(0, termios.TCSANOW, modes)
         signal.set_wakeup_fd(before)
         for number, handler in caught.items():
             signal.signal(number, handler)
@@ -189,7 +190,7 @@ class _View:
                 if signal.SIGTERM in numbers or signal.SIGHUP in numbers:
                     return True
                 self._send(frames.SIZE, tty.read_size(1).packed())
-            if 0 in ready and not self._type(os.read(0, 65536)):
+            if 0 in ready and not self._type(_keys()):
                 return True
 
     def leave(self) -> None:
@@ -213,6 +214,13 @@ class _View:
     def _send(self, kind: int, payload: bytes) -> None:
         with suppress(OSError):  # it has ended, which the next read says
             self._connection.sendall(frames.pack(kind, payload))
+
+
+def _keys() -> bytes:
+    try:
+        return os.read(0, 65536)
+    except OSError:  # the terminal is gone
+        return b""
 
 
 def _write(data: bytes) -> None:

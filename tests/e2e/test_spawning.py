@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from relay.app.driven_program import DrivenProgram
+from relay.app.spawning import spawned
 from relay.config import names
 from relay.core.paths import Home
 from relay.core.processes import MARKS
@@ -94,6 +96,23 @@ def test_what_ends_at_once_is_said_with_what_it_showed() -> None:
     assert "Bob has ended with status 3" in said
     assert "no key for the model" in said
     assert "command not found" in relay("spawn", "Bob", "--", "no-such-program", status=127)
+
+
+def test_who_has_lost_its_terminal_is_brought_back_and_who_was_released_is_not() -> None:
+    relay("spawn", "Bob", "--task", "echo", "--", *python(ECHO))
+    relay("spawn", "Eve", "--", *python(ECHO))
+    relay("release", "Eve")
+    hosts = {row["name"]: row["host"] for row in spawned(Home.from_env())}
+    assert list(hosts) == ["Bob"]
+    os.kill(hosts["Bob"], signal.SIGKILL)  # as when the machine goes down
+    wait_until(lambda: names.holder(Home.from_env(), "Bob") is None)
+    [back] = relay_json("resume", "--json")
+    assert (back["name"], back["state"]) == ("Bob", "idle")
+    relay("send", "Bob", "still you?", "--wait=20")
+    assert "no agent called Ada was spawned" in relay("resume", "Ada", status=3)
+    relay("release", "Bob")
+    assert relay_json("resume", "--json") == []
+    assert relay_json("resume", "Bob", "--json")[0]["state"] == "idle"
 
 
 @pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only")

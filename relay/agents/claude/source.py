@@ -108,6 +108,10 @@ class ClaudeSource(StructuredSource):
     def transcript_path(self) -> str | None:
         return self.saved.transcript
 
+    @property
+    def conversation(self) -> str:
+        return self.saved.session
+
     def accepted(self, marker: str) -> bool:
         return any(marker in text for text in self.saved.accepted)
 

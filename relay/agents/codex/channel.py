@@ -34,7 +34,7 @@ class CodexConversation(Protocol):
     """The conversation in front, as the source knows it."""
 
     @property
-    def thread(self) -> str:
+    def conversation(self) -> str:
         """Its id; empty before its first turn."""
         ...
 
@@ -65,7 +65,8 @@ class CodexChannel:
     def available(self) -> bool:
         """Whether what is put into the queue will be taken from it."""
         return (
-            bool(self._program and self._conversation.thread) and not self._conversation.interrupted
+            bool(self._program and self._conversation.conversation)
+            and not self._conversation.interrupted
         )
 
     def waits(self, marker: str) -> bool:
@@ -78,7 +79,9 @@ class CodexChannel:
             with contextlib.closing(
                 sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=1.0)
             ) as queue:
-                [(count,)] = queue.execute(look, (self._conversation.thread, marker)).fetchall()
+                [(count,)] = queue.execute(
+                    look, (self._conversation.conversation, marker)
+                ).fetchall()
         except sqlite3.Error:
             return False
         return bool(count)
@@ -88,7 +91,7 @@ class CodexChannel:
 
         ``marker`` is not sent: it stands in ``text``, and ``waits`` finds it there.
         """
-        thread = self._conversation.thread
+        thread = self._conversation.conversation
         if not thread:
             raise ChannelClosed("the conversation has no turn yet")
         process = await self._start()

@@ -110,7 +110,7 @@ class CodexSource(StructuredSource):
     # -- what the session asks ----------------------------------------------------------------
 
     @property
-    def thread(self) -> str:
+    def conversation(self) -> str:
         """The id of the conversation in front; empty before its first turn."""
         return thread_of(self.saved.path) if self.saved.path else ""
 

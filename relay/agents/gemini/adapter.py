@@ -139,7 +139,7 @@ class GeminiAdapter(AgentAdapter):
 
     def _read_on(self, path: str | None) -> None:
         if path is not None:
-            self.source.saved.path = path
+            self.source.saved.path, self.source.saved.session = path, self._session or ""
             self._claims.claim(path)
 
     def _is_ours(self, prompt: str) -> bool:

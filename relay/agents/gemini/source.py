@@ -66,8 +66,9 @@ class GeminiState(SourceState):
     #: Records in the present turn, and turns in a row that had none.
     records: int = 0
     silent_turns: int = 0
-    #: The session file.
+    #: The session file, and the id that it gives.
     path: str | None = None
+    session: str = ""
     #: Its input line has been seen: this screen is known.
     drawn: bool = False
 
@@ -106,6 +107,10 @@ class GeminiSource(StructuredSource):
     @property
     def transcript_path(self) -> str | None:
         return self.saved.path
+
+    @property
+    def conversation(self) -> str:
+        return self.saved.session
 
     def poll_interval(self) -> float:
         if self.saved.state is AgentState.BUSY:

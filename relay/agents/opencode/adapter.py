@@ -167,8 +167,8 @@ class OpencodeAdapter(AgentAdapter):
                 changed()
 
     async def stop_turn(self) -> None:
-        if self._client is not None and self.source.session:
-            await self._client.request("POST", f"/session/{self.source.session}/abort")
+        if self._client is not None and self.source.conversation:
+            await self._client.request("POST", f"/session/{self.source.conversation}/abort")
 
     def _agent_shown(self) -> str:
         return agent_shown(self._rows(), self.profile)
@@ -252,7 +252,7 @@ async def snapshot(
     active = [
         word(one.get("id"))
         for one in tops
-        if word(one.get("id")) in (source.session, *missing, *status)
+        if word(one.get("id")) in (source.conversation, *missing, *status)
         or (moment(one.get("time"), "updated") or 0.0) >= source.saved.started
     ]
     messages: list[Any] = []

@@ -139,7 +139,7 @@ class OpencodeChannel:
         """Hand ``text`` over. Raises ChannelClosed when it was certainly not taken."""
         if self._source.accepted(marker):
             return
-        session = self._source.session
+        session = self._source.conversation
         if marker in self._uncertain:
             # The last try may have been taken after it was given up.
             if await self._arrived(self._uncertain[marker], marker):

@@ -80,7 +80,7 @@ class OpencodeSource(StructuredSource):
     # -- what the session asks ----------------------------------------------------------------
 
     @property
-    def session(self) -> str:
+    def conversation(self) -> str:
         """opencode's session that the person is in; empty where there is none yet."""
         return self.saved.conversations.current
 
@@ -178,7 +178,7 @@ class OpencodeSource(StructuredSource):
         self._missing.clear()
         for said in self.saved.said.values():
             said.left = said.waits and self.saved.conversations.at_rest(said.session)
-        if not self.session:
+        if not self.conversation:
             self.saved.conversations.current = word(found.get("session"))
         return events
 

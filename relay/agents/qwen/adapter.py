@@ -67,7 +67,7 @@ class QwenAdapter(AgentAdapter):
         )
         source = self.source
         self._files = EventFiles(os.path.join(start.folder, EVENTS))
-        self._chat = ChatRecord(start.env, lambda: source.session)
+        self._chat = ChatRecord(start.env, lambda: source.conversation)
         self._follower = FileFollower(start.clock)
         self._chats = FileFollower(start.clock)
         if checkpoint.get("structured"):
@@ -181,7 +181,7 @@ class QwenAdapter(AgentAdapter):
         if self._files.lost:
             feed.give_up("Qwen Code's event file is gone: it is heard by its screen")
         elif (
-            not self.source.session
+            not self.source.conversation
             and self._entered is not None
             and now - self._entered > SHOW_ITSELF
         ):

@@ -92,7 +92,7 @@ class QwenSource(StructuredSource):
     # -- what the session asks ----------------------------------------------------------------
 
     @property
-    def session(self) -> str:
+    def conversation(self) -> str:
         """The id of Qwen Code's session; empty before its event file tells it."""
         return self.saved.session
 

@@ -42,7 +42,7 @@ class Queue:
         self.program.chmod(0o755)
         self.file = folder / "queued"
         self.database = folder / "queue_1.sqlite"
-        self.thread = THREAD
+        self.conversation = THREAD
         self.interrupted = False
         self.door = CodexChannel(
             str(self.program),
@@ -106,7 +106,7 @@ def test_it_is_open_while_its_queue_is_looked_into(queue: Queue) -> None:
     assert queue.door.available
     queue.interrupted = True
     assert not queue.door.available
-    queue.interrupted, queue.thread = False, ""
+    queue.interrupted, queue.conversation = False, ""
     assert not queue.door.available
     with pytest.raises(ChannelClosed):
         asyncio.run(queue.door.submit("hello", "[AB]"))

@@ -229,7 +229,7 @@ def test_what_lies_after_a_stop_is_handed_over_again(monkeypatch: pytest.MonkeyP
     async def test(native: OpencodeAdapter, ears: Ears) -> None:
         await until(lambda: native.source.connected)
         begin(server)
-        await until(lambda: native.source.session == "ses_1")
+        await until(lambda: native.source.conversation == "ses_1")
         assert native.channel is not None
         await native.channel.submit("Relay [ABC]: look", "[ABC]")
         server.answers["/session/ses_1/message/msg_003"] = {"info": lying, "parts": parts}

@@ -213,7 +213,7 @@ def test_subagents_and_summaries_are_not_heard() -> None:
     script.begin(summary, "c").end(summary, "c", "@relay:Bob summary\n")
     script.tick(SETTLE)
     assert script.lines == []
-    assert script.source.session == "ses_1"
+    assert script.source.conversation == "ses_1"
 
 
 def test_history_and_copies_in_a_fork_are_not_heard() -> None:
@@ -270,7 +270,7 @@ def test_a_restart_hears_the_same_streams_and_nothing_twice() -> None:
     assert after.states == [AgentState.BUSY]
     after.end(message, "p", "One.\nTwo.").tick(SETTLE)
     assert [(e.stream, e.text) for e in after.events if isinstance(e, Line)] == [("p", "Two.")]
-    assert source.session == "ses_1"
+    assert source.conversation == "ses_1"
 
 
 def test_after_the_screen_was_heard_only_what_is_new_is_heard() -> None:
@@ -390,15 +390,15 @@ def test_retries_are_shown_with_the_reason() -> None:
 
 def test_the_person_is_followed_into_the_session_they_speak_in() -> None:
     script = Script().session("ses_1").session("ses_2")
-    assert script.source.session == "ses_2"
+    assert script.source.conversation == "ses_2"
     script.user("back here", "ses_1", agent="plan", model={"providerID": "m", "modelID": "x"})
-    assert script.source.session == "ses_1"
+    assert script.source.conversation == "ses_1"
     assert script.source.saved.manner == {
         "agent": "plan",
         "model": {"providerID": "m", "modelID": "x"},
     }
     script.event("session.deleted", info={"id": "ses_1"})
-    assert script.source.session == ""
+    assert script.source.conversation == ""
 
 
 def test_what_is_unknown_is_asked_for() -> None:
