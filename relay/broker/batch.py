@@ -74,6 +74,8 @@ class Accepted:
     routing: Routing | None = None
     hops: int = 0
     outside: OutsideEvent | None = None  # it came over a channel that is not relay's own
+    owed_by: tuple[str, ...] = ()  # agents of whom its sender asks an answer
+    by_message: bool = False  # … to which only a message counts
     due: tuple[str, ...] = ()  # the configurations that are to evaluate it
     # Known once it is written:
     seq: int = 0

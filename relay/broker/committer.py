@@ -18,7 +18,7 @@ from relay.core.dispatch import RELAY_CHANNEL
 from relay.core.errors import RelayError, StorageError
 from relay.core.ids import new_ulid
 from relay.core.message import QueueMode, State
-from relay.ledger import event_rows, queries
+from relay.ledger import event_rows, obligation_rows, queries
 from relay.ledger.evaluation_rows import add_due
 from relay.ledger.store import DeliveryTuple, EventTuple, Ledger, PlainDelivery, PlainEvent
 from relay.protocol.broker import Json, refusal
@@ -242,6 +242,9 @@ class Committer:
             due = [(key, one.seq, one.hops) for one in sends if one.seq for key in one.due]
             if due:
                 add_due(ledger, due)
+            for one in sends:
+                if one.owed_by and one.seq:
+                    obligation_rows.add(ledger, one.seq, one.owed_by, one.by_message)
         for message in repeated:
             _answer_repeated(ledger, message, batch)
 

@@ -20,7 +20,7 @@ from relay.broker.directory import Directory, Member
 from relay.broker.ops_query import one_id
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import AgentState, State
-from relay.ledger import queries
+from relay.ledger import obligation_rows, queries
 from relay.ledger.agent_ledger import answers_to
 from relay.ledger.answer_rows import followed
 from relay.ledger.dispatch_rows import DispatchState
@@ -96,6 +96,7 @@ class DeliveryOps:
         """A delivery changes with this batch: its sender, unless it is ``by`` itself, and those
         who wait for it are told."""
         if new.state in (State.FAILED, State.CANCELLED):
+            obligation_rows.drop(self._ledger, id_, to)
             self._undelivered(id_, new.reason, batch)
         quiet = by is not None and by.name == sender
         batch.after.append(partial(self._tell, id_, sender, to, new, quiet))
@@ -257,6 +258,10 @@ class DeliveryOps:
         """The broker stops: the clients ask the next one."""
         for waiting in [one for group in self._waits.values() for one in group]:
             self._forget(waiting)
+
+    def is_awaited(self, id_: str) -> bool:
+        """Whether somebody waits for the answer to this message at this moment."""
+        return any(one.answer for one in self._waits.get(id_, ()))
 
     def answered(self, id_: str) -> None:
         """A turn that answers this message, or event, is stored; or none will."""

@@ -22,7 +22,7 @@ from relay.core.agent_names import channel_of, valid_name
 from relay.core.dispatch import TICK_KIND, PersonType
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
-from relay.core.message import BODY_MAX, BY_HOOK, MODES, REPORTED, QueueMode
+from relay.core.message import AWAITED, BODY_MAX, BY_HOOK, MODES, REPORTED, QueueMode, State
 from relay.core.visible import is_visible
 from relay.ledger import persons, queries
 from relay.ledger.store import Ledger
@@ -34,7 +34,7 @@ _FOLLOWUP = QueueMode.FOLLOWUP.value
 OF_SESSIONS = frozenset(
     {
         *("match", "session_start", "session_end", "tool_call", "output", "idle"),
-        *("notification", "pre_compress", TICK_KIND),
+        *("notification", "pre_compress", "wedged", "unanswered", TICK_KIND),
     }
 )
 #: Characters of a thread's name.
@@ -125,6 +125,9 @@ class MessageOps:
             self._held.admit(message, by, request.client, batch, shown=bool(fields.get("shown")))
         if not repeated:
             self._held.hold_over_cap(message, self._usage.why_held, batch)
+        if (fields.get("answer") or fields.get("await")) and not repeated:
+            message.by_message = bool(fields.get("await"))
+            message.owed_by = self._who_owes(message.routing)
         self._evaluations.mark(message, by, batch)
         self._windows.collect(message, batch)
         return None
@@ -144,6 +147,15 @@ class MessageOps:
             if of_cause and isinstance(only, str) and only.lower() in (sender.lower(), channel):
                 thread = of_cause
         return cause, thread
+
+    def _who_owes(self, routing: Routing) -> tuple[str, ...]:
+        """Of whom a message can ask an answer: persons give theirs when they like."""
+        members = ((one, self._directory.get(one.to)) for one in routing.routes)
+        return tuple(
+            one.to
+            for one, member in members
+            if one.state is not State.FAILED and (member is None or not member.person)
+        )
 
     def _is_repeated(self, message: Accepted) -> bool:
         """Whether its sender has sent it before. Raises UsageError for an id of somebody else's:
@@ -186,8 +198,8 @@ class MessageOps:
         if kind == "message":
             raise UsageError("a message is sent with the op send")
         of_session = self._directory.member_of(request.client) is not None
-        if kind == ANSWER:
-            raise RelayError("only the broker tells of an answer", code="forbidden")
+        if kind in (ANSWER, "unanswered"):
+            raise RelayError(f"only the broker tells of {kind}", code="forbidden")
         if kind == TICK_KIND or (kind in OF_SESSIONS and not of_session):
             raise RelayError(f"only an agent's session tells of a {kind}", code="forbidden")
         body = fields.get("body")
@@ -339,8 +351,10 @@ def _meta(fields: Json, audience: dict[str, str], cause: str, terminal: str) -> 
     attributes = fields.get("attributes") or {}
     if not isinstance(attributes, dict):
         raise UsageError("attributes are names with values")
-    if fields.get("answer"):
+    if fields.get("answer") or fields.get("await"):
         attributes = {**attributes, **REPORTED}
+    if fields.get("await"):
+        attributes = {**attributes, **AWAITED}
     if attributes or audience:
         kept = {name: value for name, value in attributes.items() if name not in _AUDIENCE}
         attributes = {**kept, **audience}

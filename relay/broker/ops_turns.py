@@ -10,6 +10,7 @@ from functools import partial
 
 from relay.broker.batch import Batch, ClientRequest
 from relay.broker.directory import Directory
+from relay.broker.obligations import Obligations
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.turn_engine import TurnEngine
 from relay.broker.watchers import Watchers
@@ -35,12 +36,14 @@ class TurnOps:
         directory: Directory,
         deliveries: DeliveryOps,
         engine: TurnEngine,
+        obligations: Obligations,
         watchers: Watchers,
     ) -> None:
         self._ledger = ledger
         self._directory = directory
         self._deliveries = deliveries
         self._engine = engine
+        self._obligations = obligations
         self._watchers = watchers
 
     def turn(self, request: ClientRequest, batch: Batch) -> Json:
@@ -63,6 +66,7 @@ class TurnOps:
         plain = {one.event: one for id_, one in asked.items() if id_ not in dispatched}
         if plain:
             fresh |= self._answered(member.name, plain, ended, started_ms, batch.now_ms)
+            self._obligations.turn_ended(member, plain, ended, batch)
         for id_ in told:
             batch.after.append(partial(self._deliveries.answered, id_))
         if fresh:

@@ -27,8 +27,8 @@ _UNDELIVERED = ("failed", "cancelled")
 _ANSWER = "600"
 #: States of an agent that keep it from an answer, until somebody does something or time passes.
 _HINDERED = ("blocked", "limited", "stopped")
-#: Seconds between two looks for the answer of somebody who is no wrapped agent.
-_LOOK_FOR_ANSWER = 5.0
+#: Seconds between two looks at what hinders those who owe an answer.
+_LOOK = 1.0
 
 
 def add(verbs: Parser) -> None:
@@ -244,22 +244,22 @@ def _wait_for_answers(
 
     end = time.monotonic() + seconds
     names = [row["to"] for row in sent["deliveries"]]
-    kinds = ("agent", "delivery", "turn", "obligation")
     told: dict[str, str] = {}
-    with Watching(client.home, kinds=kinds, agents=names) as watching:
+    with Watching(client.home, kinds=["agent"], agents=names) as watching:
         rows = [one for one in client.request("agents")["agents"] if one["name"] in names]
         while True:
             for row in rows:
-                if row.get("what", "agent") == "agent" and row["state"] in _HINDERED:
+                if row.get("state") in _HINDERED:
                     if told.get(row["name"]) != (now := output.state_text(row)):
                         tell(f"{row['name']}: {now}")
                     told[row["name"]] = now
-            found = client.request("wait", id=sent["id"], timeout=0, answer=True)
-            left = end - time.monotonic()
-            if found["done"] or left <= 0:
+            # Waiting at the broker, so that nobody else is told of an answer that will not come.
+            left = max(0.0, end - time.monotonic())
+            step = min(left, _LOOK)
+            found = client.request("wait", id=sent["id"], timeout=step, answer=True)
+            if found["done"] or left <= step:
                 return found
-            # What a persona does that relay starts itself is no row here.
-            rows = watching.next_rows(min(left, _LOOK_FOR_ANSWER))
+            rows = watching.next_rows(0.01)  # what has come by now
 
 
 def _print_sent(answer: Json, in_json: bool) -> None:

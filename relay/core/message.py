@@ -31,6 +31,8 @@ class State(StrEnum):
 BY_HOOK = {"by": "hook"}
 #: The attribute of a message whose sender waits for the end of the turn that answers it.
 REPORTED = {"report": "turn"}
+#: The attribute of such a message to which only a message is an answer.
+AWAITED = {"await": "message"}
 
 
 class QueueMode(StrEnum):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from relay.core.message import BY_HOOK, REPORTED, Message
+from relay.core.message import AWAITED, BY_HOOK, REPORTED, Message
 from relay.core.queue_modes import COLLECTED_MAX, SUMMARY_CHARS, SUMMARY_LINES
 from relay.directive.escape import clean, has_closing, quote_headers
 from relay.directive.line_parser import LineParser
@@ -173,7 +173,8 @@ def _how_to_answer(message: Message) -> list[str]:
         asks = BY_HOOK.items() <= message.attributes.items()
         return [] if asks else ["No answer needed"]
     parts = []
-    reported = REPORTED.items() <= message.attributes.items()
+    attributes = message.attributes.items()
+    reported = REPORTED.items() <= attributes and not AWAITED.items() <= attributes
     if message.sender_kind == "channel" or reported:
         parts.append("What you answer goes back by itself")
     elif pattern := _answer_pattern(message):

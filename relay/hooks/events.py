@@ -41,6 +41,7 @@ class HookEventName(StrEnum):
     AFTER_ASSEMBLE_CONTEXT = "AfterAssembleContext"
     AFTER_EXECUTE_AGENT = "AfterExecuteAgent"
     AFTER_DELIVER_RESPONSE = "AfterDeliverResponse"
+    UNANSWERED = "Unanswered"
 
     @property
     def registration(self) -> str:
@@ -260,6 +261,7 @@ EVENTS: dict[HookEventName, EventSpec] = {
     HookEventName.AFTER_ASSEMBLE_CONTEXT: _stage("prompt persona session dispatches"),
     HookEventName.AFTER_EXECUTE_AGENT: _stage("response persona session turn state dispatches"),
     HookEventName.AFTER_DELIVER_RESPONSE: _stage("response persona channel to state reason"),
+    HookEventName.UNANSWERED: _stage("agent asker id why"),
 }
 #: What every input has.
 _BASE: dict[str, Check] = dict.fromkeys(

@@ -139,4 +139,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX usage_by_day ON usage (day)",
     ),
     ("ALTER TABLE agents ADD COLUMN conversation TEXT NOT NULL DEFAULT ''",),
+    (
+        # Answers that were asked for: see relay.ledger.obligation_rows.
+        """CREATE TABLE obligations (
+            recipient TEXT NOT NULL COLLATE NOCASE,
+            event INTEGER NOT NULL,
+            by_message INTEGER NOT NULL,
+            PRIMARY KEY (recipient, event)
+        ) WITHOUT ROWID""",
+    ),
 )

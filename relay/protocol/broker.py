@@ -25,8 +25,9 @@ Ops (``?`` marks what may be left out):
               again, in order. ``resume`` keeps the state that the broker knew of the same run.
 ``send``      to (names, roles, #channels or ``*``: str or list), body, id?, from?, mode?, thread?,
               re? (the id of what it answers), attributes?, offline?, answer? (the turn that
-              answers it is reported, see ``turn``),
-              auth?
+              answers it is reported, see ``turn``; the sender is told once if that ends without
+              words, or the agent is gone), await? (as ``answer``, but only a message to the sender
+              is one), auth?
               -> id, from, duplicate, deliveries [{to, state, reason, parked?}], did_you_mean,
               present.
               Answered once the message is on the disk. The same id again changes nothing. What
@@ -266,6 +267,8 @@ ONCE = frozenset({"stop", "ask", "item_answer"})
 
 #: How a broker begins to refuse what it does not know; a newer client looks for it.
 UNKNOWN_OP = "this broker knows no op"
+#: The attribute of a notice that an answer will not come: the id of the message that asked for it.
+OBLIGATION = "obligation"
 #: The ``notice`` that the loop guard counts.
 ABOUT = "about"
 

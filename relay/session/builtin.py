@@ -52,6 +52,7 @@ def send_fields(match: Match, message_id: str) -> dict[str, Any]:
         "mode": match.attributes.get("mode", QueueMode.FOLLOWUP.value).lower(),
         "thread": match.attributes.get("thread"),
         "re": match.attributes.get("re"),
+        **({"await": True} if await_seconds(match) is not None else {}),
     }
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
+from relay.core.message import Message
 from relay.directive.grammar import Match
-from relay.protocol.broker import ABOUT
+from relay.protocol.broker import ABOUT, OBLIGATION
 from relay.session.broker_reports import NOT_NOW
 from relay.session.builtin import is_command, send_fields
 from relay.session.session_commands import (
@@ -355,6 +356,13 @@ class ReplyTimeouts:
         self._questions = [
             Question(one[0], one[1], one[2], one[3], tuple(one[4])) for one in questions
         ]
+
+    def heard(self, message: Message) -> None:
+        """A message has come; relay's own may say of a question that it will not be answered."""
+        if message.sender_kind != "relay":
+            self.answered_by(message.sender)
+        elif asked := message.attributes.get(OBLIGATION):
+            self._questions = [one for one in self._questions if one.id != asked]
 
     def answered_by(self, sender: str) -> None:
         """``sender`` has written: the oldest question to them is answered."""

@@ -280,8 +280,8 @@ class Session:
             return
         yield from self.turns.arrived(message)
         self._acks.changed(now)
+        self._replies.heard(message)
         if not by_relay:
-            self._replies.answered_by(message.sender)
             self.messages.append(message)
             yield from self.lifecycle.message(message.id, message.sender, message.body)
 

@@ -1,0 +1,94 @@
+"""Who has asked for an answer that will not come is told once, whatever is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+
+from relay.broker.client import BrokerClient, connect
+from relay.core.agent_names import owner_name
+from relay.core.paths import Home
+from relay.protocol.broker import OBLIGATION
+from relay.ui.watching import Watching
+from tests.broker.support import Json, kill_broker, register
+
+TURN: Json = {"state": "completed", "text": "Hm.", "started_ms": 5, "ended_ms": 9}
+
+
+@pytest.fixture
+def client(home: Home, served: None) -> Iterator[BrokerClient]:
+    with connect(home) as client:
+        yield client
+
+
+def see(agent: BrokerClient, id_: str) -> None:
+    while (push := agent.next_push(20)) is None or push.get("id") != id_:
+        assert push is not None
+    agent.request("state", id=id_, state="delivering")
+    agent.request("state", id=id_, state="seen")
+
+
+def told(home: Home, name: str) -> list[str]:
+    """What ``name`` is told of obligations."""
+    with connect(home) as client:
+        rows = client.request("history", agent=name, thread="obligations")["rows"]
+    return [row["body"].rpartition(" (")[0] for row in rows if row["to"] == name]
+
+
+def test_an_agent_is_told_when_the_turn_ends_without_a_message_to_it(
+    home: Home, client: BrokerClient
+) -> None:
+    with register(home, "Ann") as ann, register(home, "Bob", "run-2") as bob:
+        with Watching(home, kinds=["obligation"]) as watching:
+            ids = []
+            for text, answers in (("first?", True), ("second?", False), ("third?", False)):
+                ids.append(ann.request("send", to="Bob", body=text, **{"await": True})["id"])
+                see(bob, ids[-1])
+                if answers:
+                    bob.request("send", to="Ann", body="yes")
+                for _ in range(2):  # told again, as after a kill
+                    bob.request("turn", ids=ids[-1:], **TURN)
+            expected = [
+                f"Bob ended its turn without an answer to “{n}?”" for n in ("second", "third")
+            ]
+            assert told(home, "Ann") == expected
+            rows = islice(watching.rows(20), 2)
+            assert [(row["id"], row["from"], row["to"], row["why"]) for row in rows] == [
+                (id_, "Ann", "Bob", "unanswered") for id_ in ids[1:]
+            ]
+        pushes = [ann.next_push(20) for _ in range(10)]
+        noticed = [one["attributes"] for one in pushes if one and one.get("from") == "relay"]
+        assert noticed == [{OBLIGATION: id_} for id_ in ids[1:]]
+
+
+def test_the_person_is_told_of_what_nobody_waits_for(home: Home, client: BrokerClient) -> None:
+    owner = owner_name()
+    with register(home, "Bob") as bob:
+        for text, words in (("one", "It is 42."), ("two", ""), ("three", None)):
+            id_ = client.request("send", to="Bob", body=text, answer=True)["id"]
+            see(bob, id_)
+            if words is not None:
+                bob.request("turn", ids=[id_], **{**TURN, "text": words})
+        unread = client.request("send", to="Bob", body="four", answer=True)["id"]
+        client.request("cancel", id=unread)  # nobody owes that any more
+        bob.request("agent_state", state="gone")
+    assert told(home, owner) == [
+        "Bob ended its turn without an answer to “two”",
+        "Bob has gone without an answer to “three”",
+    ]
+
+
+def test_it_is_told_once_through_a_kill_of_the_broker(home: Home) -> None:
+    """The agent ends while no broker is there, and its session with it."""
+    with connect(home) as client, register(home, "Bob") as bob:
+        id_ = client.request("send", to="Bob", body="well?", answer=True)["id"]
+        see(bob, id_)
+        kill_broker(home)
+    with Watching(home, kinds=["obligation"]) as watching:
+        assert [row["why"] for row in watching.next_rows(20)] == ["gone"]
+        kill_broker(home)
+        rows = watching.next_rows(20)
+    assert [row["what"] for row in rows] == ["gap"]
+    assert told(home, owner_name()) == ["Bob has gone without an answer to “well?”"]
