@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from relay.broker.batch import Batch, ClientRequest
-from relay.broker.directory import Directory
+from relay.broker.directory import Directory, Member
 from relay.broker.obligations import Obligations
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.turn_engine import TurnEngine
@@ -74,6 +74,11 @@ class TurnOps:
             watched = partial(self._watchers.turn, member.name, told, askers, ended, started_ms)
             batch.after.append(watched)
         return {"duplicate": not fresh}
+
+    def agent_gone(self, member: Member, batch: Batch) -> None:
+        """An agent has ended: what it was to do and has not done is settled."""
+        self._engine.agent_gone(member.name, batch)
+        self._obligations.gone(member, batch)
 
     def _answered(
         self,

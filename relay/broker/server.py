@@ -12,13 +12,13 @@ from functools import partial
 from relay.broker.agent_rights import Rights
 from relay.broker.answers import AnswerDeliveries
 from relay.broker.automations import Automations
-from relay.broker.batch import Batch, Handler
+from relay.broker.batch import Handler
 from relay.broker.channels import AdapterEvents, Channels
 from relay.broker.clock import Clock
 from relay.broker.committer import Committer
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Directory
 from relay.broker.dispatch_ends import DispatchEnds
 from relay.broker.evaluation import Evaluations
 from relay.broker.headless_turns import HeadlessTurns
@@ -126,7 +126,7 @@ class BrokerServer:
             usage,
             grace,
             came=lambda member: self._personas.came(member.name),
-            gone=lambda member, batch: self._gone(member, batch),
+            gone=lambda member, batch: self._turns.agent_gone(member, batch),
             wants=lambda member: self._evaluations.wants(member),
         )
         self._deliveries = DeliveryOps(
@@ -220,13 +220,11 @@ class BrokerServer:
         )
         self._adapter_events = AdapterEvents(self._events, committer, self._channels)
         self._persons = PersonOps(ledger, directory, self._engine)
-        self._obligations = Obligations(
+        owed = Obligations(
             *(ledger, directory, windows, committer, self._held),
             *(self._deliveries, self._evaluations, stages, watchers),
         )
-        self._turns = TurnOps(
-            *(ledger, directory, self._deliveries, self._engine, self._obligations, watchers)
-        )
+        self._turns = TurnOps(ledger, directory, self._deliveries, self._engine, owed, watchers)
         self._hooks = SessionRequests(directory, self._rights)
         self._approvals = ApprovalOps(directory, windows, watchers, items)
         self._items = ItemOps(
@@ -319,10 +317,6 @@ class BrokerServer:
             self._hooks.forget_all()
             self._approvals.forget_all()
             await server.wait_closed()
-
-    def _gone(self, member: Member, batch: Batch) -> None:
-        self._engine.agent_gone(member.name, batch)
-        self._obligations.gone(member, batch)
 
     def _automation_changed(self, id_: str) -> None:
         self._automations.changed(id_)
