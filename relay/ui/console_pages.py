@@ -94,8 +94,11 @@ def item_texts(item: Json, now_ms: int, width: int) -> tuple[list[str], list[str
     how = "a choice" if choices else "yes or no"
     until = item.get("until_ms")
     left = f"; {age(until - now_ms)} left" if until else ""
-    keys = [f"{visible(one['key'])}  {visible(one['label'])}" for one in choices]
-    texts = [part for key in keys for part in wrapped(f"  {key}", width, indent="     ")]
+    texts: list[str] = []
+    for n, one in enumerate(choices):
+        mark = ">" if n == item.get("chosen") else " "
+        key = f"{mark} {visible(one['key'])}  {visible(one['label'])}"
+        texts += wrapped(key, width, indent="     ")
     texts += wrapped(f"(type {how}, then Enter{left}; Esc: later)", width)
     return wrapped(visible_lines(item["what"]), width), texts
 

@@ -92,6 +92,13 @@ def read(text: str, state: ConsoleState, verbs: Verbs) -> Asked | None:
         return _send(to, body, "@NAME TEXT")
     if state.answering:
         return _about(_item(state.answering, state), text)
+    waiting = state.item_of(state.chosen) if state.chosen else None
+    if waiting is not None and text.lower() in _keys(waiting):
+        # Meant as an answer, it would arrive as a message, long after.
+        raise UsageError(
+            f"{state.chosen} waits for an answer",
+            hint=f"^R, or /answer {state.chosen} {text}; @{state.chosen} {text} sends it",
+        )
     if not state.chosen:
         raise UsageError("say to whom: @NAME TEXT, or choose an agent with the arrows")
     return _send(state.chosen, text, "TEXT")
@@ -166,11 +173,14 @@ def _about(item: Json, words: str) -> BrokerRequest:
     """The answer to an item: a choice's key, yes or no, behind which a remark may stand; or the
     words of a choice."""
     first, _, note = words.partition(" ")
-    keys = {str(one["key"]) for one in item.get("choices") or ()} | {"yes", "no"}
     fields = {"id": item["id"], "choice": words}
-    if first.lower() in keys:
+    if first.lower() in _keys(item):
         fields = {"id": item["id"], "choice": first, **({"note": note.strip()} if note else {})}
     return BrokerRequest("item_answer", fields)
+
+
+def _keys(item: Json) -> set[str]:
+    return {str(one["key"]).lower() for one in item.get("choices") or ()} | {"yes", "no"}
 
 
 def _item(id_: str, state: ConsoleState) -> Json:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,13 +15,14 @@ import pytest
 
 from relay.__main__ import main
 from relay.broker.client import BrokerClient, connect
+from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.protocol.broker import Json
 from tests.broker.support import kill_broker, stop_broker
 from tests.real_agents.terminal import Terminal
 
 RELAY = [sys.executable, "-m", "relay"]
-DOWN, PAGE_UP, ESC, CTRL_C, CTRL_F = "\x1b[B", "\x1b[5~", "\x1b", "\x03", "\x06"
+DOWN, ESC, CTRL_C, CTRL_F, CTRL_R = "\x1b[B", "\x1b", "\x03", "\x06", "\x12"
 
 
 @pytest.fixture
@@ -56,6 +58,13 @@ def take(agent: BrokerClient) -> Json:
     return push
 
 
+def approval(agent: BrokerClient) -> Json:
+    """The person's word on a call of the agent's."""
+    asked = {"what": "rm -rf build", "why": "it cannot be undone", "intent": "I-1", "root": "/w"}
+    fields: Json = {"tool": "Bash", **asked, "cwd": "/w", "asked_ms": time.time_ns() // 1_000_000}
+    return agent.request("approval_ask", id=new_ulid(fields["asked_ms"]), seconds=60, **fields)
+
+
 def test_a_person_looks_on_writes_reads_searches_and_leaves(
     home: Home, bob: BrokerClient, tmp_path: Path
 ) -> None:
@@ -80,6 +89,18 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         assert not console.shows("All green")
         console.type(ESC)
         console.wait_for("All green")
+
+        # What waits for the person is shown whole, and answered there.
+        decided: list[Json] = []
+        asks = threading.Thread(target=lambda: decided.append(approval(bob)))
+        asks.start()
+        console.wait_match(r"^\? Bob wants: .*rm -rf build")
+        console.type(CTRL_R)
+        console.wait_match(r"── Bob asks ─+\n(.*\n)*answer Bob>")
+        console.type("no not on a Friday\r")
+        asks.join(20)
+        assert (decided[0]["granted"], decided[0]["note"]) == (False, "not on a Friday")
+        console.wait_match("to Bob>$")
 
         # It fits into a small window; a verb of relay has all of it, and leaves again.
         console.resize(40, 15)

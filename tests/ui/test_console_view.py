@@ -135,14 +135,15 @@ def test_what_is_painted_to_the_person_is_what_they_have_seen(state: ConsoleStat
 def test_an_item_is_shown_whole_and_what_is_typed_answers_just_that_one(
     state: ConsoleState,
 ) -> None:
+    state.chosen = "Alice"
     state.answer_next()
     text = "\n".join(shown(state, 80, 24))
-    assert "  rm -rf build^[[2J" in text and "  2  No" in text
+    assert "  rm -rf build^[[2J" in text and "> 1  Yes" in text and "  2  No" in text
     asked = read("2", state, VERBS)
     assert asked == BrokerRequest("item_answer", {"id": "q-1", "choice": "2"})
     state.apply([{"what": "item", "item": QUESTION, "open": False, "answer": "No", "by": "kim"}])
     assert state.answering == ""
-    assert isinstance(read("2", state, VERBS), BrokerRequest)
+    assert read("2", state, VERBS) == BrokerRequest("send", {"to": "Alice", "body": "2"})
     assert "kim answered Bob: No" in "\n".join(shown(state, 80, 24))
 
 
@@ -177,7 +178,9 @@ def test_verbs_of_relay_get_the_terminal_and_mistakes_say_what_to_do(state: Cons
     assert read("/peek Bob", state, VERBS) == OwnVerb("screen", "Bob")
     assert read('/attach "Bob" --x', state, VERBS) == RelayVerb(("attach", "Bob", "--x"))
     assert read("  ", state, VERBS) is None
-    for typed, hint in (("/atach x", "attach"), ("/answer 1", "NAME"), ("@Bob", "text")):
+    state.chosen = "Bob"
+    mistakes = {"/atach x": "attach", "/answer 1": "NAME", "@Bob": "text", "2": "/answer Bob 2"}
+    for typed, hint in mistakes.items():
         with pytest.raises(RelayError) as error:
             read(typed, state, VERBS)
         assert hint in f"{error.value.message} {error.value.hint}"
