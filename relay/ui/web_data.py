@@ -43,6 +43,7 @@ class WebData:
             "message": self._message,
             "screen": self._screen,
             "answer": self._answer,
+            "send": self._send,
             "figures": self._figures,
         }
 
@@ -130,6 +131,14 @@ class WebData:
         note = wanted.pop("note") or None
         answer = await self._client.request("item_answer", **wanted, note=note, deadline=50)
         return {"choice": answer["choice"], "by": answer["by"]}
+
+    async def _send(self, fields: Json) -> Json:
+        """A message of the person's."""
+        to, body = fields.get("to"), fields.get("body")
+        if not isinstance(to, str) or not isinstance(body, str):
+            raise UsageError("a message has a receiver and a text")
+        answer = await self._client.send(to, body)
+        return {"id": answer["id"], "deliveries": answer["deliveries"]}
 
     async def _figures(self, fields: Json) -> Json:
         hours = fields.get("hours")

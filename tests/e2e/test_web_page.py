@@ -96,8 +96,12 @@ def test_the_page_shows_what_agents_do_and_answers_them(browser: Browser, tmp_pa
                 page.click("[data-agent=Bob]")
                 page.wait_for_selector(".screen:has-text('GOT Relay message')")
                 shoot(page, "agent")
+                page.fill(".write input", "from the page")
+                page.click("text=Send")
+                page.wait_for_selector(".screen:has-text('from the page')")
+                page.wait_for_selector(".message:has-text('from the page') >> text=seen")
                 page.click("text=Charts")
-                page.wait_for_selector("figure:has-text('Messages: 1')")
+                page.wait_for_selector("figure:has-text('Messages: 2')")
                 # A question on Carol's screen: answered from here, and the next one comes.
                 page.click(".item:has-text('Question 0') >> text=Blue")
                 page.wait_for_selector(".item:has-text('Question 1')")
@@ -163,6 +167,8 @@ def test_hostile_text_stays_text_and_the_person_answers(browser: Browser) -> Non
         # What has just appeared takes no click; then one answers this very item.
         assert page.evaluate(JUST_COME)
         page.fill(".item input", "because")
+        # What one is writing stays, and stays in focus, when something else is drawn.
+        assert page.evaluate("() => { in_place(draw_items); return document.activeElement.value }")
         page.click("[data-item=I1] .choices button >> nth=1")
         page.wait_for_selector("text=Answered: No")
         assert ("answer", {"id": "I1", "choice": "2", "note": "because"}) in source.asked
