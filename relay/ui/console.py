@@ -142,6 +142,7 @@ class FullScreen:
             style=STYLE,
             full_screen=True,
             enable_page_navigation_bindings=False,
+            terminal_size_polling_interval=None,  # SIGWINCH tells it
         )
         self._app.ttimeoutlen = ESC
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from relay.core.errors import RelayError
+from relay.core.errors import RelayError, Timeout
 from relay.core.visible import visible
 from relay.ui.console_pages import Row, styled_row
 from relay.ui.console_state import ConsoleState
@@ -112,7 +112,11 @@ class ConsoleLink:
         self.spawn(self._ask(request))
 
     async def _ask(self, request: BrokerRequest) -> None:
-        answer = await self._client.request(request.op, **request.fields)
+        try:
+            answer = await self._client.request(request.op, **request.fields)
+        except Timeout as error:
+            said = "; it may still do what you asked for, the traffic will show it"
+            raise Timeout(f"{error.message}{said}") from error
         said = request.done
         if request.op == "send":
             state = self.state

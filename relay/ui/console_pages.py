@@ -13,6 +13,8 @@ from relay.ui.console_traffic import age
 from relay.ui.console_words import OWN
 
 Json = dict[str, Any]
+#: Characters of one item that are shown.
+ITEM_SHOWN = 50_000
 #: Pieces of one row of the screen: (style, text).
 Row = list[tuple[str, str]]
 
@@ -100,7 +102,10 @@ def item_texts(item: Json, now_ms: int, width: int) -> tuple[list[str], list[str
         key = f"{mark} {visible(one['key'])}  {visible(one['label'])}"
         texts += wrapped(key, width, indent="     ")
     texts += wrapped(f"(type {how}, then Enter{left}; Esc: later)", width)
-    return wrapped(visible_lines(item["what"]), width), texts
+    what = item["what"]
+    if len(what) > ITEM_SHOWN:
+        what = f"{what[:ITEM_SHOWN]}\n… it is longer: look at it with relay items"
+    return wrapped(visible_lines(what), width), texts
 
 
 def styled_row(spans: list[tuple[str, Json]]) -> Row:
@@ -144,12 +149,13 @@ def wrapped(text: str, width: int, *, indent: str = "", most: int | None = None)
     """``text`` in rows of at most ``width`` columns, broken between words where there are some;
     ``indent`` stands before each but the first, and at most ``most`` rows are made."""
     rows: list[str] = []
+    indent = indent if width > 2 * len(indent) else ""
     for line in text.expandtabs(4).split("\n"):
         rest = line if not rows else indent + line
-        while columns_of(rest) > width:
-            end = len(cut(rest, width, ""))
-            at = rest.rfind(" ", len(indent) + 1, end + 1)
-            end = at if at > end // 2 else max(1, end)
+        # A row never has more characters than this, so that the work grows with the text alone.
+        while len(head := cut(rest[: width * 4], width, "")) < len(rest):
+            at = head.rfind(" ", len(indent) + 1) if rest[len(head)] != " " else len(head)
+            end = at if at > len(head) // 2 else max(1, len(head))
             rows.append(rest[:end].rstrip())
             rest = indent + rest[end:].lstrip()
             if most is not None and len(rows) > most:

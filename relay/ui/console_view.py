@@ -135,7 +135,7 @@ class _View:
         most = max(1, self.height // 6)
         rows: list[Row] = []
         for item in items[: most if len(items) <= most else max(1, most - 1)]:
-            what = visible(" ".join(item["what"].split()))
+            what = visible(" ".join(item["what"][: self.width * 4].split()))
             who = visible(item["agent"])
             asks = {"question": "asks", "approval": "wants", "held": "is held"}.get(item["kind"])
             tail = f" [{choices_of(item)}]"
@@ -260,7 +260,8 @@ class _View:
         if chosen and height > 8:
             home = str(row.get("cwd") or "").rsplit("/", 1)[-1]
             machine = visible(str(row.get("machine") or self.state.host))
-            about = " ".join(one for one in (row.get("kind") or "", home, f"@{machine}") if one)
+            joined = [*(row.get("roles") or ()), *(row.get("channels") or ())]
+            about = " ".join(filter(None, (row.get("kind"), home, f"@{machine}", *joined)))
             rows.append([("class:dim", self._cut(f"   {visible(about)}", width))])
         return rows
 
@@ -305,7 +306,7 @@ class _View:
             parts = wrapped(head + line.text, width, indent="  ", most=most)
         else:
             room = width - columns_of(head)
-            parts = [head + self._cut(" ".join(line.text.split()), room)]
+            parts = [head + self._cut(" ".join(line.text[: width * 4].split()), room)]
         end = len(head)
         rows: list[Row] = [[(f"{style} bold", parts[0][:end]), (style, parts[0][end:])]]
         rows += [[(style, part)] for part in parts[1:]]

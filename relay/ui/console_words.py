@@ -247,7 +247,8 @@ def _targets(state: ConsoleState) -> Iterator[tuple[str, str]]:
     for role in sorted({role for row in state.agents.values() for role in row.get("roles") or ()}):
         if role not in state.agents:
             yield visible(role), "role"
-    for name in state.channels:
+    joined = {name for row in state.agents.values() for name in row.get("channels") or ()}
+    for name in sorted({*state.channels, *map(visible, joined)}):
         yield name, "channel"
 
 
