@@ -63,10 +63,10 @@ def cost_verb(options: Any) -> int:
 
 def _print(sums: list[Json], by: str) -> None:
     total = sum(one["money"] for one in sums)
-    lines = [(_name(one, by), *_counts(one), f"${one['money']:.2f}") for one in sums]
+    lines = [(_name(one, by), *_counts(one), _dollars(one["money"])) for one in sums]
     if len(lines) > 1:
         numbers = {name: sum(one[name] for one in sums) for name in COUNTS}
-        lines.append(("total", *_counts(numbers), f"${total:.2f}"))
+        lines.append(("total", *_counts(numbers), _dollars(total)))
     # What it is called stands last where it may be long.
     if by == "task":
         head, lines = ("INPUT", "OUTPUT", "CACHED", "COST", "TASK"), [(*x[1:], x[0]) for x in lines]
@@ -83,6 +83,10 @@ def _name(row: Json, by: str) -> str:
 
 def _counts(row: Json) -> tuple[str, str, str]:
     return _short(row["input"] + row["written"]), _short(row["output"]), _short(row["cached"])
+
+
+def _dollars(money: float) -> str:
+    return f"${money:.2f}" if money >= 0.01 or not money else f"${money:.4f}"
 
 
 def _short(tokens: int) -> str:

@@ -38,7 +38,8 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_team_is_started_once_works_and_is_merged_at_its_end(repo: Path) -> None:
     command = shlex.join(python(BUILDER))
-    agents = {"Alice": {"command": command, "task": "Please build it.", "worktree": True}}
+    alice = {"command": command, "role": "builder", "channels": ["build"], "worktree": True}
+    agents = {"Alice": {**alice, "task": "Please build it."}}
     team = json.dumps({"agents": {**agents, "Bob": command}})  # which is YAML as well
     (repo / "relay.yaml").write_text(team)
     assert "relay trust" in relay("up", status=1)
@@ -49,9 +50,13 @@ def test_a_team_is_started_once_works_and_is_merged_at_its_end(repo: Path) -> No
         assert up.wait() == 0
     worktree = repo / ".relay" / "worktrees" / "Alice"
     wait_until(lambda: "Build it" in _log(worktree), what="the agent's commit")
+    for address in ("builder", "#build"):
+        [sent] = json.loads(relay("send", "--json", address, "Thanks."))["deliveries"]
+        assert sent["to"] == "Alice"
     again = json.loads(relay("up", "--json"))
     assert [row["state"] for row in again] == ["runs already"] * 2
-    assert len(json.loads(relay("sent", "--json"))) == 1  # the task, once
+    sent = json.loads(relay("sent", "--json"))
+    assert [one["body"] for one in sent].count("Please build it.") == 1
     with Wrapped.directly([*RELAY, "down"]) as down:
         down.wait_for(r"does not have \(1\):.*Build it.*\[K\]eep\?")
         down.type("m\n")
