@@ -49,6 +49,7 @@ class Relay:
         automations: Mapping[str, object] | None = None,
         may: Mapping[str, object] | None = None,
         mcp: bool = False,
+        notify: Mapping[str, object] | bool | None = None,
     ) -> None:
         self.name = name
         self.registry = Registry()
@@ -68,6 +69,7 @@ class Relay:
             ("automations", automations, None),
             ("may", may, None),
             ("mcp", mcp, False),
+            ("notify", notify, None),
         ):
             if value != default:
                 try:

@@ -26,6 +26,7 @@ from relay.broker.identity import WrappedRuns
 from relay.broker.known_personas import Personas
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.memory_proxy import MemoryProxy
+from relay.broker.notifier_process import NotifierProcess
 from relay.broker.obligations import Obligations
 from relay.broker.open_connections import CONNECTIONS_MAX, OpenConnections
 from relay.broker.open_items import OpenItems
@@ -232,13 +233,9 @@ class BrokerServer:
             *(self._approvals, self._held, self._hooks),
         )
         self._memory = MemoryProxy(home, directory, log=log)
+        self._notifier = NotifierProcess(home, configs, log=log)
         self._status = StatusOps(
-            home,
-            ledger,
-            directory,
-            self._agents,
-            self._channels,
-            self._evaluations,
+            *(home, ledger, directory, self._agents, self._channels, self._evaluations),
             connections=lambda: len(self._connections),
             stop=self.stop,
         )
@@ -309,6 +306,7 @@ class BrokerServer:
             await self._workers.close()
             await self._engine.close()
             await self._memory.close()
+            await self._notifier.close()
             await self._connections.close()
             for timer in self._timers:
                 timer.cancel()
@@ -342,7 +340,9 @@ class BrokerServer:
         # What goes on though no client waits for it.
         parts = (self._answers, self._evaluations, self._automations, self._engine, self._clock)
         works = self._channels.connected or any(one.busy for one in parts)
-        if self._connections or self._agents.waits_for_agents or works:
+        self._notifier.look()
+        clients = len(self._connections) - self._notifier.connections
+        if clients > 0 or self._agents.waits_for_agents or works:
             self._needed = now
         elif now - self._needed >= self._idle:
             self._log("nobody needs the broker; it ends")

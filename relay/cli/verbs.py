@@ -54,6 +54,7 @@ VERBS = {
     "config": ("config_verbs", "show or check the configuration"),
     "hooks": ("hooks_verbs", "the hooks that apply here, trying them out, and how they ran"),
     "memory": ("memory_verbs", "what you and your agents have saved: find, add, move"),
+    "notify": ("notify_verb", "a bell and a notice when something needs you"),
     "mcp": ("mcp_verb", "relay's tools for programs that speak MCP, as a server"),
     "agent": ("agent_verbs", "try out what relay can do with a program"),
     "replay": ("replay", "what would fire in a recorded terminal; nothing is sent"),

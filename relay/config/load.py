@@ -231,6 +231,7 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
         automations=settings.automations,
         may=dict(settings.may),
         caps=dict(settings.caps),
+        notify=settings.notify,
         mcp=settings.mcp if "mcp" in settings.given else None,
     )
 

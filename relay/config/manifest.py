@@ -45,7 +45,7 @@ class Manifest:
     __slots__ = (
         *("patterns", "hooks", "events", "store", "memory", "problem", "hook_files"),
         *("routes", "merge", "channel_adapters", "personas", "llm", "automations", "may"),
-        *("mcp", "caps"),
+        *("mcp", "caps", "notify"),
     )
 
     def __init__(
@@ -67,6 +67,7 @@ class Manifest:
         may: dict[str, list[str]] | None = None,
         mcp: bool | None = None,
         caps: dict[str, float] | None = None,
+        notify: dict[str, Any] | None = None,
     ) -> None:
         #: ``namespace:target`` of each pattern.
         self.patterns = patterns
@@ -100,6 +101,8 @@ class Manifest:
         self.mcp = mcp
         #: What agents may cost, in US dollars a day, by globs of their names.
         self.caps = caps or {}
+        #: The setting ``notify``, checked; it counts in the person's own file alone.
+        self.notify = notify
 
     @property
     def more(self) -> dict[str, list[str]]:
@@ -258,6 +261,7 @@ def read_manifest(home: Home, sha256: str) -> Manifest | None:
         manifest.automations,
         manifest.may,
         manifest.caps,
+        manifest.notify,
     )
     good = good and all(one is None or type(one) is dict for one in tables)
     good = good and manifest.mcp in (None, True, False)

@@ -11,6 +11,7 @@ from typing import Any
 from relay.config.llm_settings import parse_llm
 from relay.config.memory_settings import MEMORY_KEYS, MemorySettings, parsed
 from relay.config.mistakes import Mistakes
+from relay.config.notify_settings import parse_notify
 from relay.config.personas import PersonaSpec, parse_personas
 from relay.core.errors import ConfigError
 from relay.core.suggest import did_you_mean
@@ -50,13 +51,14 @@ KEYS = {
     "caps": "what agents may cost, in US dollars a day: your own file's; see docs/cost.md",
     "may": "what agents may do beyond messages, by their names; see docs/security.md",
     "mcp": "whether agents get relay's tools as an MCP server; see docs/mcp.md",
+    "notify": "what you are told of while you look elsewhere; see docs/notifications.md",
     "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
 }
 #: The fields of Settings that have another name than their key.
 _FIELDS = {"timeout": "handler_timeout"}
 #: Those that do something also where nothing is registered.
 DO_ALONE = frozenset(
-    {"hook_files", "memory", "personas", "llm", "automations", "may", "mcp", "caps"}
+    {"hook_files", "memory", "personas", "llm", "automations", "may", "mcp", "caps", "notify"}
 )
 #: The keys of ``automations``, with what counts where nothing is said, and workers at most.
 AUTOMATION_KEYS = {"agents": True, "workers": 4}
@@ -95,6 +97,8 @@ class Settings:
     may: Mapping[str, list[str]] = field(default_factory=dict)
     caps: Mapping[str, float] = field(default_factory=dict)
     mcp: bool = False
+    #: All keys of relay.config.notify_settings; None: the person is not told.
+    notify: dict[str, Any] | None = None
     #: The names of the settings that the file or the program set.
     given: frozenset[str] = frozenset()
 
@@ -129,6 +133,9 @@ def with_setting(settings: Settings, key: str, value: object) -> Settings:
         return replace(settings, may=_may(value), given=given)
     if key == "caps":
         return replace(settings, caps=_caps(value), given=given)
+    if key == "notify":
+        notify = None if value in (None, False) else parse_notify(value)
+        return replace(settings, notify=notify, given=given)
     if key == "mcp":
         if not isinstance(value, bool):
             raise ConfigError(f"mcp must be True or False, not {value!r}")
