@@ -131,9 +131,8 @@ def terminal_form(env: Mapping[str, str]) -> Callable[[Notice], str] | None:
 
 def osc_9(notice: Notice) -> str:
     """For iTerm2, WezTerm, ghostty, Warp."""
-    text = _field(notice.line)
-    # A number and a semicolon would be a command of ConEmu's.
-    return f"{_ESC}9;{text}{_END}"
+    # Without semicolons, which would make a command of ConEmu's of it.
+    return f"{_ESC}9;{_field(notice.line)}{_END}"
 
 
 def osc_777(notice: Notice) -> str:
