@@ -64,6 +64,7 @@ from relay.session.session_events import (
     PumpHello,
 )
 from relay.session.sources import SourceSelector
+from relay.session.stall_watch import StallWatch
 from relay.session.steering import Steering
 from relay.session.tool_hooks import ToolHookEndpoint
 from relay.session.turn_report import TurnReports
@@ -164,6 +165,10 @@ class SessionParts:
         self.driver.start(self._checkpoint)
         if self._adapter is not None:
             self._tasks.spawn(self._adapter.watch(self._feed, self._wake, self._feed.read))
+        stalls = StallWatch(
+            self._guards, self._sources, self._hello["pid"], self._queue, self._clock
+        )
+        self._tasks.spawn(stalls.run())
         for fd in (self._start.unix, self._start.tcp):
             if fd is not None:
                 await self._server.serve(socket.socket(fileno=fd))

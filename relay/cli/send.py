@@ -249,7 +249,8 @@ def _wait_for_answers(
         rows = [one for one in client.request("agents")["agents"] if one["name"] in names]
         while True:
             for row in rows:
-                if row.get("state") in _HINDERED:
+                stalled = str(row.get("reason") or "").startswith("wedged")
+                if stalled or row.get("state") in _HINDERED:
                     if told.get(row["name"]) != (now := output.state_text(row)):
                         tell(f"{row['name']}: {now}")
                     told[row["name"]] = now

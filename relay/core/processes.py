@@ -190,6 +190,64 @@ def descendants(pid: int) -> list[int]:
     return [one for one in found if one != pid]
 
 
+class ProcessUsage:
+    """What one process has used: ``cpu`` and ``age`` in seconds."""
+
+    __slots__ = ("name", "cpu", "age")
+
+    def __init__(self, name: str, cpu: float, age: float) -> None:
+        self.name = name
+        self.cpu = cpu
+        self.age = age
+
+
+def usage_of(pid: int) -> list[ProcessUsage]:
+    """What the process ``pid`` and all below it have used; empty when it cannot be known."""
+    if sys.platform != "linux":
+        return _usage_from_ps([pid, *descendants(pid)])
+    import time
+
+    ticks, found = os.sysconf("SC_CLK_TCK"), []
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    for one in (pid, *descendants(pid)):
+        name, fields = _stat(one)
+        if fields:
+            used, began = (int(fields[11]) + int(fields[12])) / ticks, int(fields[19]) / ticks
+            found.append(ProcessUsage(name, used, max(0.0, now - began)))
+    return found
+
+
+def _usage_from_ps(pids: list[int]) -> list[ProcessUsage]:
+    import subprocess
+
+    listed = ",".join(map(str, pids))
+    try:
+        done = subprocess.run(
+            ["/bin/ps", "-o", "time=,etime=,comm=", "-p", listed],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            env={"LC_ALL": "C"},
+            timeout=_PS_TIMEOUT,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = (line.split(None, 2) for line in done.stdout.decode("utf-8", "replace").splitlines())
+    return [
+        ProcessUsage(os.path.basename(row[2]), _seconds(row[0]), _seconds(row[1]))
+        for row in rows
+        if len(row) == 3
+    ]
+
+
+def _seconds(text: str) -> float:
+    """``[[DD-]HH:]MM:SS[.ss]``, as ps writes times."""
+    days, _, rest = text.rpartition("-")
+    seconds = 0.0
+    for part in rest.split(":"):
+        seconds = seconds * 60 + float(part)
+    return seconds + 86400 * int(days or 0)
+
+
 def _terminal(number: int) -> str:
     """The name of the terminal with the device ``number`` of /proc/PID/stat."""
     if number == 0:

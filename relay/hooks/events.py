@@ -35,6 +35,7 @@ class HookEventName(StrEnum):
     BEFORE_TOOL_SELECTION = "BeforeToolSelection"
     NOTIFICATION = "Notification"
     PRE_COMPRESS = "PreCompress"
+    WEDGED = "Wedged"
     AFTER_RECEIVE_EVENT = "AfterReceiveEvent"
     AFTER_RESOLVE_IDENTITY = "AfterResolveIdentity"
     AFTER_RUN_AUTOMATIONS = "AfterRunAutomations"
@@ -254,6 +255,7 @@ EVENTS: dict[HookEventName, EventSpec] = {
         claude="PreCompact",
         gemini=True,
     ),
+    HookEventName.WEDGED: EventSpec(("ctx", "why", "event"), {"why": _word}),
     # What the broker does with an event, stage by stage.
     HookEventName.AFTER_RECEIVE_EVENT: _stage("received"),
     HookEventName.AFTER_RESOLVE_IDENTITY: _stage("principal received session"),
@@ -367,14 +369,12 @@ def problem(event: HookEventName, payload: object) -> str:
     odd = next((key for key in payload if not isinstance(key, str)), None)
     if odd is not None:
         return f"the input of {event.registration} has the key {shown(odd)}, which is no string"
-    named = payload.get("hook_event_name")
-    if named is not None and named != event.value:
+    if (named := payload.get("hook_event_name")) not in (None, event.value):
         return f"hook_event_name is {shown(named)}, but the event is {event.value}"
     for name, check in EVENTS[event].required.items():
         if name not in payload:
             return f"the input of {event.registration} has no {name}"
-        wrong = check(payload[name])
-        if wrong:
+        if wrong := check(payload[name]):
             return f"{name} {wrong}"
     for name, check in {**_BASE, **EVENTS[event].optional}.items():
         wrong = check(payload[name]) if name in payload else ""

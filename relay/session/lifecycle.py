@@ -37,6 +37,7 @@ TOLD = frozenset(
         HookEventName.IDLE,
         HookEventName.NOTIFICATION,
         HookEventName.PRE_COMPRESS,
+        HookEventName.WEDGED,
     }
 )
 #: Messages whose arrival was told of and that are not settled; beyond it the oldest are forgotten.

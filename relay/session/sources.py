@@ -92,6 +92,7 @@ class SourceSelector:
         self._pager = pager or PagerWatch()
         self._questions = questions
         self._paged = False  # what comes now is a pager's
+        self.told = 0  # how often the structured source has said something
         self._inner = nested.pid if nested else 0  # the inner wrap that hears what comes now
         self._inner_lost: float | None = None  # since when that has not had the terminal
         self._last_line = screen.changed_at  # when a line was heard on the screen
@@ -309,6 +310,7 @@ class SourceSelector:
         return now - self._inner_lost < LAST_WORDS
 
     def _take(self, events: list[SourceEvent], origin: str, now: float = 0.0) -> list[Heard]:
+        self.told += origin == "structured" and bool(events)
         if self._believed != self.source:
             # What the one began to hear the other does not end: half a message is none.
             self._believed = self.source

@@ -57,13 +57,14 @@ class Guards:
         self._last_key: float | None = None
         self._last_output: float | None = None
         self._stopped = False
+        self._stall = ""  # what is told of a busy agent that stands still
         self._limit: tuple[str, float] | None = None  # why, and when to try again
         self._runs_since: float | None = None  # when the turn began that runs
         self._answer = False  # what seems to be a draft is one key, pressed at such a question
 
     def changed(self, change: StateChange, now: float) -> None:
         """The agent's source says what it is doing."""
-        self.state = change.state
+        self.state, self._stall = change.state, ""
         if change.state not in (AgentState.BUSY, AgentState.BLOCKED):
             self._runs_since = None
         elif self._runs_since is None:
@@ -101,7 +102,7 @@ class Guards:
 
     def output(self, now: float, size: int = 0) -> None:
         """The agent wrote ``size`` bytes."""
-        self._last_output = now
+        self._last_output, self._stall = now, ""
         self.heard += size
         if self._prompt is not None:
             self._prompt.output(now)
@@ -114,7 +115,13 @@ class Guards:
         """What others are told that the agent does: nothing while it is stopped."""
         if self._stopped:
             return StateChange(AgentState.STOPPED, "Ctrl-Z; fg in its terminal")
+        if self._stall and change.state is AgentState.BUSY:
+            return StateChange(AgentState.BUSY, self._stall)
         return change
+
+    def stalled(self, why: str) -> None:
+        """The agent is busy and stands still; until it does something, others are told why."""
+        self._stall = why
 
     @property
     def draft(self) -> bool:
