@@ -48,9 +48,10 @@ from relay.ui.watching import AsyncWatching
 
 #: Verbs after which the console comes back at once, for they have had the whole terminal.
 TAKE_OVER = ("attach", "wrap", "resume")
-#: Paintings a second of what goes on by itself, and seconds between two when nothing does: ages
-#: and the clock go on.
+#: Paintings a second of what goes on by itself, and the share of a core that they may take: a large
+#: window is painted less often. Seconds between two when nothing goes on but ages and the clock.
 PAINTS = 5
+PAINT_SHARE = 0.08
 IDLE_PAINT = 10.0
 #: A lone Esc is told from the beginning of a key's sequence after this long. Seconds.
 ESC = 0.1
@@ -125,6 +126,7 @@ class FullScreen:
         self._link = ConsoleLink(watching, state, self._changed)
         self._panes = _Panes(state)
         self._news = asyncio.Event()
+        self._began = self._took = 0.0  # CPU seconds: of the last painting
         self._buffer = Buffer(
             completer=_Words(state, verbs),
             complete_while_typing=Condition(self._names_something),
@@ -143,6 +145,8 @@ class FullScreen:
             full_screen=True,
             enable_page_navigation_bindings=False,
             terminal_size_polling_interval=None,  # SIGWINCH tells it
+            before_render=self._begins_painting,
+            after_render=self._has_painted,
         )
         self._app.ttimeoutlen = ESC
 
@@ -197,7 +201,13 @@ class FullScreen:
                 pass
             self._news.clear()
             self._app.invalidate()
-            await asyncio.sleep(1 / PAINTS)
+            await asyncio.sleep(max(1 / PAINTS, self._took / PAINT_SHARE))
+
+    def _begins_painting(self, app: Application[None]) -> None:
+        self._began = time.process_time()
+
+    def _has_painted(self, app: Application[None]) -> None:
+        self._took = time.process_time() - self._began
 
     def _label(self) -> str:
         state = self._state
