@@ -132,6 +132,7 @@ class FullScreen:
             complete_while_typing=Condition(self._names_something),
             history=InMemoryHistory(),
             accept_handler=self._enter,
+            on_text_changed=lambda buffer: state.say("") if buffer.text else None,
             multiline=False,
         )
         line = BufferControl(self._buffer, [BeforeInput(self._label, "class:prompt")])

@@ -219,7 +219,7 @@ class _View:
             (row["name"], self._agent(row, width, height)) for row in self.state.listed(self.now_ms)
         ]
         if not blocks:
-            return [[("class:dim", self._cut(" nobody: relay wrap -- claude", width))]]
+            return [[("class:dim", self._cut(" nobody yet", width))]]
         total = sum(len(rows) for _, rows in blocks)
         if total <= height:
             return [row for _, rows in blocks for row in rows]
@@ -278,6 +278,7 @@ class _View:
             rows += reversed(self._line(line, width))
         if not rows:
             text = " nothing found" if self.state.found is not None else " nothing said yet"
+            text += "" if self.state.agents else "; /spawn Bob -- claude starts an agent"
             return [[("class:dim", text[:width])]][:height]
         scrolled = min(self.state.scrolled, max(0, len(rows) - height))
         return rows[scrolled : scrolled + height][::-1]
