@@ -245,7 +245,7 @@ def test_each_step_of_a_way_leads_to_the_next() -> None:
     ways = re.findall(
         r"(?:^\d+\. `relay/.*\n(?:   .*\n)*)+", (DOCS / "architecture.md").read_text(), re.M
     )
-    assert len(ways) == 6
+    assert len(ways) == 7
     for way in ways:
         files = re.findall(r"^\d+\. `(relay/[\w./]+)`", way, re.M)
         assert len(files) == len(set(files)) >= 5
