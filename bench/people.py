@@ -10,6 +10,8 @@ median, and nine in ten, while that goes on).
 ``web``: the web page in Chromium with 10 000 messages in the ledger, and then while the agents talk
 as above. The aims: its first paint within 300 ms, its messages within a second, its server below
 15 % of a core.
+
+``line``: ``relay status-line``, as tmux or a prompt calls it, while the agents talk. The aim: 60 ms.
 """
 
 from __future__ import annotations
@@ -237,7 +239,28 @@ def row(name: str, value: float, limit: float) -> Row:
     return {"case": name, "value": round(value, 2), "limit": limit, "met": value < limit}
 
 
-CASES: dict[str, Callable[[], list[Row]]] = {"console": console, "web": web}
+def line() -> list[Row]:
+    """How long ``relay status-line`` takes while the agents talk."""
+    with home() as (_, env), deadline(120, "the status line"):
+        relay(env, "agents")
+        talking = subprocess.Popen(
+            [sys.executable, __file__, "--talk"], env=env, stdout=subprocess.PIPE
+        )
+        try:
+            assert talking.stdout is not None
+            talking.stdout.readline()
+            times = []
+            for _ in range(40):
+                began = time.perf_counter()
+                assert "agents" in relay(env, "status-line")
+                times.append((time.perf_counter() - began) * 1000)
+        finally:
+            talking.terminate()
+            talking.wait()
+    return [row("status-line, ms, p50", statistics.median(times), 60)]
+
+
+CASES: dict[str, Callable[[], list[Row]]] = {"console": console, "web": web, "line": line}
 
 
 def main() -> int:

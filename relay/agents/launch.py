@@ -11,7 +11,12 @@ import os
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
+
+
+#: Characters of what an agent is told of itself; of more it is told the name alone.
+KNOWN_AS_MAX = 120
 
 
 class Run:
@@ -19,7 +24,7 @@ class Run:
 
     __slots__ = (
         *("name", "run_id", "token", "port", "socket", "folder", "primer", "namespaces", "hooks"),
-        *("terminal", "profiles", "gate_only", "without", "mcp"),
+        *("terminal", "profiles", "gate_only", "without", "mcp", "known_as"),
     )
 
     def __init__(
@@ -39,8 +44,18 @@ class Run:
         gate_only: bool = False,
         without: tuple[str, ...] = (),
         mcp: bool = False,
+        roles: Sequence[str] = (),
+        join: Sequence[str] = (),
     ) -> None:
         self.name = name
+        #: What the agent is told of itself: its name, its ``roles``, the channels that it is in.
+        self.known_as = name
+        if roles:
+            self.known_as += f", your role {', '.join(roles)}"
+        if join:
+            self.known_as += f", and you are in #{', #'.join(one.lstrip('#') for one in join)}"
+        if len(self.known_as) > KNOWN_AS_MAX:
+            self.known_as = name
         self.run_id = run_id
         #: What a hook must present on the loopback port.
         self.token = token
@@ -219,7 +234,7 @@ def _plan_by_profile(argv: list[str], kind: str, env: dict[str, str], run: Run) 
         return Launch(list(argv), {}, kind, {})
     from relay.agents.primer import primer
 
-    told = primer(run.name, run.namespaces, on_screen=True, spelling=facts.spelling)
+    told = primer(run.known_as, run.namespaces, on_screen=True, spelling=facts.spelling)
     if form != "text}":
         file = form.partition("/")[2] or "relay-primer.md"
         folder = os.path.join(run.folder, "told")

@@ -192,6 +192,8 @@ def _introduction(
     )
     about = launch.Run(
         name=name,
+        roles=choices.roles,
+        join=choices.join,
         run_id=run_id,
         token=RUN_TOKEN + os.urandom(16).hex(),
         port=listeners.port,

@@ -191,7 +191,7 @@ def status_line(found: Json) -> str:
     agent = found["state"] is not None
     others = found["agents"] - agent
     parts = [" ".join((found["name"], *found["roles"]))] if agent else []
-    parts.append(f"{others} {'other ' if agent else ''}agent{'' if others == 1 else 's'}")
+    parts.append(f"{others or 'no'} {'other ' if agent else ''}agent{'' if others == 1 else 's'}")
     for name in ("busy", "blocked", "limited"):
         number = found[name] - (agent and found["state"] == name)
         if number > 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relay.agents.launch import KNOWN_AS_MAX, Run
 from relay.agents.primer import PRIMER_MAX, primer
 from relay.core.agent_names import owner_name
 
@@ -11,6 +12,15 @@ def test_it_names_the_agent_and_fits() -> None:
     assert "A" * 64 in text
     assert "@relay:" in text
     assert len(text) <= PRIMER_MAX
+
+
+def test_it_says_what_the_agent_is_for_and_where_it_belongs() -> None:
+    def known_as(*roles: str, join: tuple[str, ...] = ()) -> str:
+        return Run(name="Bob", run_id="r", token="t", port=None, roles=roles, join=join).known_as
+
+    text = primer(known_as("reviewer", join=("build", "#docs")))
+    assert "name here is Bob, your role reviewer, and you are in #build, #docs.\n" in text
+    assert known_as() == known_as("r" * 64, "s" * 64) == "Bob"
 
 
 def test_it_tells_the_persons_name_and_how_to_see_who_is_there() -> None:
@@ -35,6 +45,6 @@ def test_namespaces_are_added_while_they_fit() -> None:
 
 
 def test_the_rule_of_a_governed_project_stays_where_others_have_no_room() -> None:
-    for name in ("Al", "A" * 64):
+    for name in ("Al", "A" * KNOWN_AS_MAX):
         text = primer(name, ("relay", "intent", "memory", *(f"space{n}" for n in range(9))))
         assert "@intent:select ID" in text and len(text) <= PRIMER_MAX

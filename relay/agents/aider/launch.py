@@ -128,7 +128,7 @@ def _told(run: Run, settings: AiderSettings) -> list[str]:
     where, theirs = settings.values("--read")
     path = os.path.join(_folder(run), PRIMER)
     with open(path, "w", encoding="utf-8") as file:
-        file.write(primer(run.name, run.namespaces))
+        file.write(primer(run.known_as, run.namespaces))
     again = [] if where == "flag" else theirs
     return [word for name in [*again, path] for word in ("--read", name)]
 

@@ -146,7 +146,7 @@ def hooks(run: Run, *, told: bool = True) -> dict[str, list[dict[str, Any]]]:
         give = {"type": "command", "command": giver(context_file(run)), "timeout": REPORT_TIMEOUT}
         chosen[PROMPTED][0]["hooks"].append(give)
     if told and run.primer:
-        chosen["SessionStart"][0]["hooks"].append(_tell(primer(run.name, run.namespaces)))
+        chosen["SessionStart"][0]["hooks"].append(_tell(primer(run.known_as, run.namespaces)))
     if "BeforeTool" in run.hooks:
         chosen["PreToolUse"] = [_gate(run)]
     return chosen | _after(run)

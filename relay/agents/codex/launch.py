@@ -275,7 +275,7 @@ def _steered() -> dict[str, Any]:
 
 def _tell(run: Run) -> dict[str, Any]:
     """A hook that gives the model the primer when a session starts, resumes or was compacted."""
-    text = primer(run.name, run.namespaces)
+    text = primer(run.known_as, run.namespaces)
     output = {"hookEventName": "SessionStart", "additionalContext": text}
     quoted = json.dumps({"hookSpecificOutput": output}).replace("'", "'\\''")
     return {"type": "command", "command": f"printf '%s' '{quoted}'", "timeout": TIMEOUT}

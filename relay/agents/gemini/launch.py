@@ -142,7 +142,7 @@ def _teaching(options: dict[str, str], env: dict[str, str], run: Run) -> tuple[l
         path = os.path.join(folder, first)
         with open(path, "w", encoding="utf-8") as file:
             # Outside of a code block it would take what follows an @ for a file to put in.
-            file.write(f"```\n{primer(run.name, run.namespaces)}```\n")
+            file.write(f"```\n{primer(run.known_as, run.namespaces)}```\n")
         for name in others:  # the same file under all names is read once
             os.link(path, os.path.join(folder, name))
     except OSError as error:

@@ -226,7 +226,7 @@ def _told(run: Run) -> str:
     file = os.path.join(run.folder, "relay.md")
     make_private_folder(run.folder)
     with open(file, "w", encoding="utf-8") as out:
-        out.write(primer(run.name, run.namespaces))
+        out.write(primer(run.known_as, run.namespaces))
     return file
 
 

@@ -142,7 +142,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         missing.append("its input file is one of yours, so messages are typed")
     if missing:
         data["degraded"] = "; ".join(missing)
-    more = _told(argv[1:], primer(run.name, run.namespaces)) if run.primer else argv[1:]
+    more = _told(argv[1:], primer(run.known_as, run.namespaces)) if run.primer else argv[1:]
     return Launch([argv[0], *ours, *more], _gate(options, env, run, data), "qwen", data)
 
 
