@@ -11,7 +11,7 @@ median, and nine in ten, while that goes on).
 as above. The aims: its first paint within 300 ms, its messages within a second, its server below
 15 % of a core.
 
-``line``: ``relay status-line``, as tmux or a prompt calls it, while the agents talk. The aim: 60 ms.
+``line``: ``relay status-line`` while the agents talk, as tmux or a prompt calls it. The aim: 60 ms.
 """
 
 from __future__ import annotations
