@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from relay.app.attach_server import AttachServer
 from relay.app.driven_program import DrivenProgram
-from relay.app.spawning import ended
+from relay.config.spawned_agents import ended
 from relay.core.paths import Home
 from relay.directive.redact import redact
 

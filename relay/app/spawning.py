@@ -13,16 +13,17 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass
 
 from relay.agents.profile import find_profile
 from relay.broker.client import connect
 from relay.config import names
+from relay.config.spawned_agents import Spawn, ended, forget, keep, known, spawned
 from relay.core import files
 from relay.core.agent_names import valid_name
 from relay.core.child_process import kill_below, python
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, Timeout, UsageError
-from relay.core.json_text import dumps, loads
+from relay.core.json_text import dumps
 from relay.core.message import AgentState
 from relay.core.paths import Home
 from relay.protocol.broker import Json
@@ -38,8 +39,6 @@ _WORDS_MAX = 16 * 1024
 #: after SIGTERM. While it is ``ending`` its session bounds the time (see relay.session.hangup).
 _HANGUP, _TERM, _KILL = 5.0, 5.0, 5.0
 _ENDING_MAX = 120.0
-#: Records that are kept; of more, the oldest of those that have ended go.
-_RECORDS_MAX = 200
 #: What can be an id of a conversation, and no option of a program.
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
 #: The variables that say which terminal a program has: those of the shell are not its.
@@ -48,22 +47,6 @@ _OF_A_TERMINAL = (
     *("TMUX", "TMUX_PANE", "STY", "WINDOW", "WINDOWID", "VTE_VERSION", "KITTY_WINDOW_ID"),
     *("WT_SESSION", "ITERM_SESSION_ID", "WEZTERM_PANE", "ZELLIJ", "LINES", "COLUMNS"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Spawn:
-    """An agent that is to be started: ``options`` are more words for ``relay wrap``, ``env``
-    changes its environment (None takes a variable out)."""
-
-    name: str
-    command: list[str]
-    cwd: str
-    options: tuple[str, ...] = ()
-    env: dict[str, str | None] = field(default_factory=dict)
-    #: The team file that names it, "" for none.
-    team: str = ""
-    #: The agent's own id of the conversation that it goes on with, "" for a new one.
-    conversation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +80,11 @@ def spawn(home: Home, wanted: Spawn, *, wait: float | None = READY) -> Spawned:
         find_program(wanted.command[0], search)
     words, host = _start_host(home, wanted)
     try:
-        _keep(home, wanted, host, "")
+        keep(home, wanted, host, "")
         if wait is None:
             return Spawned(wanted.name, host, AgentState.STARTING.value, "")
         row = _wait_until_there(home, wanted, words, wait)
-        _keep(home, wanted, host, row["run"])
+        keep(home, wanted, host, row["run"])
     finally:
         os.close(words)
     return Spawned(wanted.name, host, row["state"], row["reason"])
@@ -180,7 +163,7 @@ class _Words:
             data = os.read(self._pipe, _WORDS_MAX)
             self._said += data
             if not data or len(self._said) > _WORDS_MAX:
-                files.unlink_if_there(_path(self._home, self._name))
+                forget(self._home, self._name)
                 shown = self._said.decode("utf-8", "replace").strip()
                 raise RelayError(shown or f"{self._name} ended at once", code="ended")
 
@@ -260,27 +243,14 @@ def _wait_for_end(home: Home, name: str, pump: int, seconds: float) -> bool:
     return names.holder(home, name) != pump
 
 
-# -- what was spawned
-
-
-def spawned(home: Home) -> list[Json]:
-    """Those that run, or did when the machine went down: the fields of Spawn, ``host`` (the pid),
-    ``started_ms``."""
-    return [record for record in _known(home) if not record.get("ended")]
-
-
-def ended(home: Home, name: str, how: str, host: int | None = None) -> None:
-    """Note how it has ended (if its host is still this one): it is not brought back by itself."""
-    record = _read(_path(home, name))
-    if record is not None and not record.get("ended") and host in (None, record.get("host")):
-        files.write_atomically(_path(home, name), dumps({**record, "ended": how}))
+# -- bringing back
 
 
 def resumable(home: Home, chosen: list[str]) -> list[Spawn]:
     """What brings agents back under their names, each with its program's own way to go on with its
     last conversation: the ``chosen``, else all that have lost their host. Raises NotFound."""
     lowered = [name.lower() for name in chosen]
-    records = {record["name"].lower(): record for record in _known(home)}
+    records = {record["name"].lower(): record for record in known(home)}
     for name in chosen:
         if name.lower() not in records:
             raise NotFound(f"no agent called {name} was spawned", hint="relay spawn starts one")
@@ -304,6 +274,7 @@ def _resumed(home: Home, record: Json) -> Spawn:
         record["cwd"],
         tuple(record["options"]),
         team=record["team"],
+        parent=record["parent"],
         conversation=conversation,
     )
 
@@ -320,42 +291,3 @@ def _words_of(home: Home, wanted: Spawn) -> list[str]:
         at = words.index(flag)
         del words[at : at + 1 + (words[at + 1 : at + 2] != [] and words[at + 1][0] != "-")]
     return [program, *(word.replace("{id}", wanted.conversation) for word in form.resume), *words]
-
-
-def _keep(home: Home, wanted: Spawn, host: int, run: str) -> None:
-    files.make_private_folder(_folder(home))
-    # What was put into its environment may be secret; who resumes it has an environment.
-    record = {**asdict(wanted), "env": {}, "host": host, "run": run}
-    record["started_ms"] = int(time.time() * 1000)
-    files.write_atomically(_path(home, wanted.name), dumps(record))
-    old = sorted(_known(home), key=lambda one: int(one["started_ms"]))[:-_RECORDS_MAX]
-    for one in old:
-        if one.get("ended"):
-            files.unlink_if_there(_path(home, one["name"]))
-
-
-def _known(home: Home) -> list[Json]:
-    try:
-        paths = sorted(name for name in os.listdir(_folder(home)) if name.endswith(".json"))
-    except OSError:
-        return []
-    found = (_read(os.path.join(_folder(home), name)) for name in paths)
-    return [record for record in found if record is not None]
-
-
-def _read(path: str) -> Json | None:
-    """A record; None where there is none, or it is damaged."""
-    try:
-        record: Json = loads(files.read_file(path, 1 << 20).decode())
-        Spawn(**{one.name: record[one.name] for one in fields(Spawn)})
-        return record if valid_name(record["name"]) and int(record["started_ms"]) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _folder(home: Home) -> str:
-    return os.path.join(home.root, "spawned")
-
-
-def _path(home: Home, name: str) -> str:
-    return os.path.join(_folder(home), f"{name.lower()}.json")

@@ -12,6 +12,7 @@ from relay.broker.batch import Batch, ClientRequest
 from relay.broker.directory import Directory, Member
 from relay.broker.obligations import Obligations
 from relay.broker.ops_delivery import DeliveryOps
+from relay.broker.ops_spawn import SpawnOps
 from relay.broker.turn_engine import TurnEngine
 from relay.broker.watchers import Watchers
 from relay.core.dispatch import MAIN_SESSION
@@ -38,6 +39,7 @@ class TurnOps:
         engine: TurnEngine,
         obligations: Obligations,
         watchers: Watchers,
+        spawns: SpawnOps,
     ) -> None:
         self._ledger = ledger
         self._directory = directory
@@ -45,6 +47,7 @@ class TurnOps:
         self._engine = engine
         self._obligations = obligations
         self._watchers = watchers
+        self._spawns = spawns
 
     def turn(self, request: ClientRequest, batch: Batch) -> Json:
         """A turn is over; told again, after a kill, it changes nothing."""
@@ -79,6 +82,7 @@ class TurnOps:
         """An agent has ended: what it was to do and has not done is settled."""
         self._engine.agent_gone(member.name, batch)
         self._obligations.gone(member, batch)
+        self._spawns.gone(member, batch)
 
     def _answered(
         self,

@@ -45,6 +45,7 @@ from relay.broker.ops_messages import MessageOps
 from relay.broker.ops_persons import PersonOps
 from relay.broker.ops_query import QueryOps
 from relay.broker.ops_routes import RouteOps
+from relay.broker.ops_spawn import SpawnOps
 from relay.broker.ops_status import StatusOps
 from relay.broker.ops_turns import TurnOps
 from relay.broker.ops_usage import UsageOps
@@ -116,16 +117,8 @@ class BrokerServer:
         usage = self._usage = UsageOps(ledger, directory, configs)
         items = OpenItems(watchers)
         self._agents = AgentOps(
-            ledger,
-            directory,
-            windows,
-            watchers,
-            items,
-            committer,
-            home,
-            members,
-            usage,
-            grace,
+            *(ledger, directory, windows, watchers, items, committer, home),
+            *(members, usage, grace),
             came=lambda member: self._personas.came(member.name),
             gone=lambda member, batch: self._turns.agent_gone(member, batch),
             wants=lambda member: self._evaluations.wants(member),
@@ -225,7 +218,10 @@ class BrokerServer:
             *(ledger, directory, windows, committer, self._held),
             *(self._deliveries, self._evaluations, stages, watchers),
         )
-        self._turns = TurnOps(ledger, directory, self._deliveries, self._engine, owed, watchers)
+        spawns = self._spawns = SpawnOps(home, directory, self._rights, self._held, windows)
+        self._turns = TurnOps(
+            *(ledger, directory, self._deliveries, self._engine, owed, watchers, spawns)
+        )
         self._hooks = SessionRequests(directory, self._rights)
         self._approvals = ApprovalOps(directory, windows, watchers, items)
         self._items = ItemOps(
@@ -258,6 +254,7 @@ class BrokerServer:
             **self._persons.handlers(),
             **self._deliveries.handlers(),
             "turn": self._turns.turn,
+            **self._spawns.handlers(),
             **self._watchers.handlers(),
             **self._queries.handlers(),
             **self._ledgers.handlers(),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 
-from relay.app.spawning import READY, Spawn, release, resumable, spawn, spawned
-from relay.broker.client import check_person
+from relay.app.spawning import READY, release, resumable, spawn
+from relay.broker.client import check_person, request
 from relay.cli import output
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.config import names
+from relay.config.spawned_agents import Spawn, record_of
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home, working_folder
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 #: Options that are ``relay wrap``'s own.
-_TAKEN = ("task", "config", "type")
+_TAKEN = ("task", "config", "type", "role", "join")
 
 
 def add(verbs: Parser) -> None:
@@ -35,6 +36,8 @@ def add(verbs: Parser) -> None:
     one.add_argument("--task", metavar="TEXT", help="what it works on")
     one.add_argument("--cwd", metavar="FOLDER", help="where it works (here)")
     one.add_argument("--config", metavar="FILE", help="use this configuration")
+    one.add_argument("--role", metavar="R[,R]", help="what it is for: others reach it by that")
+    one.add_argument("--join", metavar="C[,C]", help="channels that it is in from its start")
     one.add_argument("--type", metavar="HOW", help="how messages are typed: line or paste")
     one.add_argument("--no-wait", action="store_true", help="do not wait until it is ready")
     one.add_argument("--json", action="store_true", help="print JSON")
@@ -67,7 +70,6 @@ def add(verbs: Parser) -> None:
 def spawn_verb(options: Any) -> int:
     """``relay spawn``."""
     home = Home.from_env()
-    check_person(home, "spawn agents")
     if not options.command:
         raise UsageError("no COMMAND to run", hint=f"relay spawn {options.name} -- claude")
     words = []
@@ -75,7 +77,9 @@ def spawn_verb(options: Any) -> int:
         if (value := getattr(options, option)) is not None:
             words += [f"--{option}", os.path.abspath(value) if option == "config" else value]
     cwd = os.path.abspath(options.cwd or working_folder())
-    wanted = Spawn(options.name, options.command, cwd, tuple(words))
+    # Inside an agent the broker says whether it may, and whose helper it is.
+    parent = request("spawn", name=options.name, **output.speaker())["parent"]
+    wanted = Spawn(options.name, options.command, cwd, tuple(words), parent=parent)
     made = spawn(home, wanted, wait=None if options.no_wait else READY)
     if options.json:
         output.as_json({"name": made.name, "host": made.pid, "state": made.state})
@@ -125,11 +129,14 @@ def resume_verb(options: Any) -> int:
 def release_verb(options: Any) -> int:
     """``relay release``."""
     home = Home.from_env()
-    check_person(home, "release agents")
+    record = record_of(home, options.name)
+    me = request("whoami", **output.speaker())["name"]
+    if record is None or record["parent"] != me:  # an agent ends its own helpers
+        check_person(home, "release agents")
     runs = names.holder(home, options.name) is not None  # else release() says so
-    is_spawned = any(one["name"].lower() == options.name.lower() for one in spawned(home))
     question = f"{options.name} was not spawned: end it in the terminal where it runs?"
-    if runs and not is_spawned and not output.agreed(question, yes=options.yes):
+    was_spawned = record is not None and not record.get("ended")
+    if runs and not was_spawned and not output.agreed(question, yes=options.yes):
         return 1
     how = release(home, options.name, now=options.now)
     if options.json:

@@ -7,7 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
-from relay.app.spawning import READY, Spawn, release, spawn, spawned
+from relay.app.spawning import READY, release, spawn
 from relay.broker.client import check_person, connect
 from relay.cli import output, table
 from relay.cli.config_verbs import trust_file
@@ -15,6 +15,7 @@ from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.cli.worktrees import WorktreeContent, Worktrees
 from relay.config.names import holder
+from relay.config.spawned_agents import Spawn, spawned
 from relay.config.team import (
     BRANCH_PREFIX,
     TEAM_FILE,

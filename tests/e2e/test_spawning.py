@@ -7,15 +7,25 @@ import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from relay.app.driven_program import DrivenProgram
-from relay.app.spawning import spawned
 from relay.config import names
+from relay.config.spawned_agents import spawned
 from relay.core.paths import Home
 from relay.core.processes import MARKS
-from tests.e2e.wrapped import ECHO, RELAY, Wrapped, python, relay, relay_json, wrapped
+from tests.e2e.wrapped import (
+    ECHO,
+    RELAY,
+    Wrapped,
+    python,
+    relay,
+    relay_json,
+    wait_registered,
+    wrapped,
+)
 from tests.support import wait_until
 
 #: A full-screen program: its size in red, and what was typed into it.
@@ -130,3 +140,26 @@ def test_no_agent_sits_down_at_anothers_terminal() -> None:
         shell.wait_for("only the person may attach to agents")
         shell.type(f"clear; env -u RELAY_RUN setsid {plain} {path}\n")
         shell.wait_for('"ok": ?false.*only the person may attach')
+
+
+@pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only")
+def test_an_agent_with_the_right_has_helpers_and_hears_of_their_end(isolated_home: Path) -> None:
+    config = isolated_home.parent / ".config" / "relay" / "relay.config.py"
+    config.parent.mkdir(parents=True)
+    config.write_text('may = {"Lead": ["spawn"]}\n')
+    relay("trust", str(config))
+    with wrapped(["sh"], name="Lead") as lead:
+        wait_registered("Lead")
+        lead.type(shlex.join([*RELAY, "spawn", "Bob", "--", *python(ECHO)]) + "\n")
+        lead.wait_for("Bob is idle")
+        assert spawned(Home.from_env())[0]["parent"] == "Lead"
+        lead.type(shlex.join([*RELAY, "release", "Bob"]) + "\n")
+        lead.wait_for("Bob has ended")
+        [told] = wait_until(
+            lambda: [
+                row
+                for row in relay_json("history", "--agent", "Lead", "--json")
+                if "Your helper Bob has ended" in row["body"]
+            ]
+        )
+        assert told["from"] == "relay"
