@@ -29,10 +29,12 @@ from relay.config.team import (
 from relay.config.trust import ConfigFile, found_at, is_trusted
 from relay.core.errors import EXIT_FAILED, ConfigError, NotFound, RelayError, Timeout
 from relay.core.paths import Home, working_folder
+from relay.core.processes import ancestry
 from relay.pump.agent_process import find_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
     from typing import Any
 
     from relay.cli.output import Json
@@ -73,7 +75,7 @@ def up_verb(options: Any) -> int:
     chosen = _team(file).chosen(options.names)
     _check_trust(home, file)
     here = os.path.dirname(file.path)
-    ours = {one["name"]: one for one in spawned(home) if one.get("team") == file.path}
+    ours = _ours(home, file.path)
     rows: dict[str, Json] = {}
     starts: list[tuple[TeamAgent, Spawn]] = []
     for agent in chosen:
@@ -183,7 +185,7 @@ def down_verb(options: Any) -> int:
     check_person(home, "end a team")
     file = find_team(working_folder(), options.file)
     team = _team(file)
-    running = {one["name"] for one in spawned(home) if one.get("team") == file.path}
+    running = _ours(home, file.path).keys()
     known = {one.name: one for one in team.agents}
     names = options.names and [one.name for one in _with(team, running).chosen(options.names)]
     wanted = names or [*known, *sorted(running - known.keys())]
@@ -213,7 +215,19 @@ def down_verb(options: Any) -> int:
     return EXIT_FAILED if any(name in running for name in alive) else 0
 
 
-def _with(team: Team, names: set[str]) -> Team:
+def _ours(home: Home, path: str) -> dict[str, Json]:
+    """What ``relay up`` has started for this file, by name; not where somebody else, perhaps the
+    person in a terminal, has the name now."""
+    found: dict[str, Json] = {}
+    for one in spawned(home):
+        pump = holder(home, one["name"])
+        above = {process.pid for process in ancestry(pump)} if pump else {one["host"]}
+        if one.get("team") == path and one["host"] in above:
+            found[one["name"]] = one
+    return found
+
+
+def _with(team: Team, names: AbstractSet[str]) -> Team:
     """The team with those that its file names no more, and that run still."""
     known = {one.name for one in team.agents}
     return Team((*team.agents, *(TeamAgent(name, ()) for name in sorted(names - known))))

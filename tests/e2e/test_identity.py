@@ -122,6 +122,7 @@ def test_an_agent_cannot_do_what_only_the_person_may(tmp_path: Path) -> None:
     asked += [("stripped", event), ("stripped", "person add Bob2 --type owner")]
     asked += [("stripped", "approve"), ("stripped", "approve 4QXK7Z2M")]
     asked += [("stripped", verb) for verb in ("govern off --reason x", "govern on", "web")]
+    asked += [("stripped", verb) for verb in ("up", "down", "cost")]
     asked += [(name, trust) for name in ways()]
     lines = []
     for number, (name, verb) in enumerate(asked):

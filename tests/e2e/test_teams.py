@@ -43,6 +43,7 @@ def test_a_team_is_started_once_works_and_is_merged_at_its_end(repo: Path) -> No
     team = json.dumps({"agents": {**agents, "Bob": command}})  # which is YAML as well
     (repo / "relay.yaml").write_text(team)
     assert "relay trust" in relay("up", status=1)
+    relay("send", "--offline", "Alice", "Please build it.")  # of an earlier try that was killed
     with Wrapped.directly([*RELAY, "up"]) as up:
         up.wait_for(r"Alice: .*start them\?")
         up.type("y\n")
