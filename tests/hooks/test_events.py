@@ -110,6 +110,7 @@ VALID: dict[HookEventName, dict[str, Any]] = {
     HookEventName.BEFORE_TOOL_SELECTION: {"llm_request": {}},
     HookEventName.NOTIFICATION: {"notification_type": "idle", "message": ""},
     HookEventName.PRE_COMPRESS: {"trigger": "auto"},
+    HookEventName.WEDGED: {"why": "wedged"},
     **{event: example(event) for event in HookEventName if EVENTS[event].of_broker},
 }
 REQUIRED = [
