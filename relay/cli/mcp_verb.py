@@ -10,7 +10,7 @@ from relay.broker.client import check_person
 from relay.cli import output
 from relay.cli.memory_client import applying
 from relay.cli.output import Json
-from relay.cli.parser import Options, Parser, count
+from relay.cli.parser import Options, Parser, port
 from relay.cli.verbs import verb
 from relay.config.memory_spec import StoreSpec
 from relay.core.errors import UsageError
@@ -32,7 +32,7 @@ def add(verbs: Parser) -> None:
         "  relay mcp --http --port 8931   (serves all of your clients, until Ctrl-C)",
     )
     parser.add_argument("--http", action="store_true", help="serve by HTTP, at 127.0.0.1 only")
-    parser.add_argument("--port", type=count, metavar="N", help="the port (default: a free one)")
+    parser.add_argument("--port", type=port, metavar="N", help="the port (default: a free one)")
     parser.set_defaults(run=mcp_verb)
 
 

@@ -323,6 +323,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def port(text: str) -> int:
+    """The number of a TCP port."""
+    if not text.isdecimal() or not 0 < int(text) <= 65_535:
+        raise BadValue(f"{text!r} is no port: 1 to 65535")
+    return int(text)
+
+
 def moment(text: str) -> int:
     """Milliseconds since the epoch of a time, or of a time ago (``10m``)."""
     import time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relay.broker.client import check_person
 from relay.cli import output
-from relay.cli.parser import Parser, count
+from relay.cli.parser import Parser, port
 from relay.cli.verbs import verb
 from relay.core.loopback_guard import loopback_listener
 from relay.core.paths import Home
@@ -20,7 +20,7 @@ def add(verbs: Parser) -> None:
     web = verb(
         verbs, "web", "relay web\n  relay web --port 8765   (for ssh -L 8765:localhost:8765)"
     )
-    web.add_argument("--port", type=count, metavar="N", help="the port (default: a free one)")
+    web.add_argument("--port", type=port, metavar="N", help="the port (default: a free one)")
     web.add_argument("--json", action="store_true", help="print each link as a line of JSON")
     web.set_defaults(run=web_verb)
 

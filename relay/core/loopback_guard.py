@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from relay.core.descriptors import loopback_client
-from relay.core.errors import RelayError, UsageError
+from relay.core.errors import RelayError
 from relay.core.http_server import Refused
 from relay.core.processes import MARKS, ancestry
 
@@ -42,13 +42,11 @@ def loopback_listener(port: int) -> socket.socket:
     """A socket that listens on 127.0.0.1, at ``port`` or (0) a free one. Raises RelayError."""
     import socket
 
-    if port > 65535:
-        raise UsageError(f"{port} is no port", hint="--port takes 1 to 65535")
     try:
         return socket.create_server(("127.0.0.1", port), backlog=64)
     except OSError as error:
         raise RelayError(
-            f"port {port} of 127.0.0.1 cannot be used: {error.strerror}",
+            f"port {port} of 127.0.0.1 cannot be used: {os.strerror(error.errno or 0)}",
             hint="leave out --port: any free one does",
         ) from error
 

@@ -286,7 +286,7 @@ _WHO = {ClientKind.AGENT: "An agent", ClientKind.STRANGER: "Another user of this
 _WHY_NOT = {
     ClientKind.AGENT: "this browser was started by an agent: open the link in one of your own",
     ClientKind.STRANGER: "this page is for the user who has started relay web",
-    ClientKind.UNKNOWN: "nobody can tell who asks: an agent runs that hides what it has open",
+    ClientKind.UNKNOWN: "nobody can tell who asks: an agent runs something that hides",
 }
 
 

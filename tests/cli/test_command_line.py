@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -110,3 +111,12 @@ def test_common_verbs_import_nothing_slow(broker_home: Home) -> None:
                 [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60
             )
             assert done.stdout.endswith("[]\n"), done.stdout + done.stderr
+
+
+def test_a_port_is_any_port_and_one_in_use_is_told(relay: Run) -> None:
+    assert "'65536' is no port: 1 to 65535" in relay("web", "--port", "65536").stderr
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = relay("web", "--port", port)
+    assert done.returncode == 1
+    assert f"port {port} of 127.0.0.1 cannot be used: Address already in use" in done.stderr
