@@ -24,7 +24,7 @@ from relay.core.message import AgentState
 from relay.core.paths import Home
 from relay.core.processes import ancestry
 from relay.core.visible import is_visible
-from relay.ledger import persons, queries
+from relay.ledger import membership_rows, persons, queries
 from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
@@ -168,6 +168,8 @@ class AgentOps:
             now_ms=batch.now_ms,
         )
         released = self._ledger.release_waiting(name, batch.now_ms)
+        for role in filter(None, record.roles.split(",")):
+            released += membership_rows.readdress(self._ledger, role, name, batch.now_ms)
         batch.cut = True
         memory = fields.get("memory")
         memory = memory if isinstance(memory, dict) else {}

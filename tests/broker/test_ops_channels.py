@@ -91,6 +91,20 @@ def test_a_role_reaches_who_has_it_and_runs_and_a_name_wins(home: Home) -> None:
         assert sent(al, "reviewer") == [("Bob", "queued")]  # who had it last
 
 
+def test_what_was_sent_to_a_role_waits_for_the_first_who_has_it(home: Home) -> None:
+    with start(home, "Al") as al:
+        first = [al.request("send", to=to, body="x")["id"] for to in ("tester", ["tester", "Bob"])]
+        assert sent(al, "tester", "later") == [("tester", "waiting")]
+        with start(home, "Bob", roles=["Tester"]) as bob:
+            assert {next_delivery(bob)["delivery"] for _ in range(3)} == {1, 2, 3}
+            # What went to him by his name, too, is his once.
+            shown = al.request("show", id=first[1])["message"]["deliveries"]
+            assert [(row["to"], row["state"]) for row in shown] == [
+                *(("Bob", "queued"), ("tester", "waiting"))
+            ]
+            assert al.request("wait", id=first[0], timeout=0)["deliveries"][0]["to"] == "Bob"
+
+
 def test_only_the_person_moves_somebody_else(home: Home) -> None:
     with start(home, "Al") as al, start(home, "Bob"), connect(home) as me:
         for op, more in (("channel_join", {"channel": "x"}), ("presence", {"who": ["*"]})):
