@@ -323,6 +323,13 @@ class SessionParts:
             new_id=lambda: new_ulid(now_ms()),
             now_ms=now_ms,
         )
+        requests = ScreenRequests(
+            *(self._screen, self._questions, self._guards, self._link, self._terminal),
+            *(self._stopper, self._clock),
+            digits=self._profile.digits,
+            records=lambda: (self._kind, self._sources.transcript_path),
+            output=session.output,
+        )
         identity = Identity(run.name, run.name, run.run_id, run.cwd, run.env, run.task)
         context = Context(identity, actions, session.output, session.messages)
         runner = FunctionRunner(self._registry, timeout=run.handler_timeout)
@@ -334,7 +341,7 @@ class SessionParts:
             queue,
             tasks,
             env=run.env,
-            add_ons={"governance": governance.ask, **self._requests.answers()},
+            add_ons={"governance": governance.ask, **requests.answers()},
         )
         steering = None
         if self._adapter is not None and (injection := self._adapter.injection) is not None:
@@ -375,12 +382,8 @@ class SessionParts:
         )
         channels = ChannelSelector(typing, adapter, records, self._guards, self._clock)
         watched = (self._guards, adapter, self._profile)
-        stopper = TurnStopper(self._link, self._screen, *watched, self._queue, self._clock)
-        self._requests = ScreenRequests(
-            *(self._screen, self._questions, self._guards, self._link, self._terminal),
-            *(stopper, self._clock),
-            digits=self._profile.digits,
-        )
+        more = (*watched, self._queue, self._clock)
+        self._stopper = TurnStopper(self._link, self._screen, *more)
         steers = adapter is not None and (adapter.steers or adapter.injection is not None)
         gate = gate_of_run(self._kind, self._launch, self._checkpoint.state)
         told = (channels.at_prompt, self._guards.quiet_for, gate)
@@ -391,7 +394,7 @@ class SessionParts:
             reports,
             self._guards,
             self._clock,
-            stopper,
+            self._stopper,
             steers=steers,
             settling=turns.settling,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relay.broker.client import connect, request
 from relay.cli import output
-from relay.cli.parser import Options, Parser
+from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_FOUND, NotFound, UsageError
 from relay.core.paths import Home
@@ -28,6 +28,14 @@ def add(verbs: Parser) -> None:
     peek.add_argument("--color", action="store_true", help="with the colours that the agent uses")
     peek.add_argument("--json", action="store_true", help="print JSON")
     peek.set_defaults(run=peek_verb)
+
+    transcript = verb(verbs, "transcript", "relay transcript Bob\n  relay transcript Bob -n 1")
+    transcript.add_argument("name", metavar="NAME", help="the agent")
+    transcript.add_argument(
+        "-n", dest="turns", type=count, default=5, metavar="N", help="how many turns (5)"
+    )
+    transcript.add_argument("--json", action="store_true", help="print JSON")
+    transcript.set_defaults(run=transcript_verb)
 
     items = verb(verbs, "items", "relay items\n  relay items Bob --json")
     items.add_argument("name", nargs="?", metavar="NAME", help="only of this agent")
@@ -62,6 +70,24 @@ def peek_verb(options: Options) -> int:
         output.styled(_without_end(shown["spans"]))
     else:
         output.lines("\n".join(_without_end(shown["lines"])))
+    return 0
+
+
+def transcript_verb(options: Options) -> int:
+    """``relay transcript``: the oldest first."""
+    turns: list[Json] = ask(options.name, "transcript", {"count": options.turns})["turns"]
+    if options.json:
+        output.as_json(turns)
+        return 0
+    for turn in turns:
+        if started := turn.get("started_ms"):
+            state = turn.get("state") or "?"
+            output.data(f"{output.iso(started)}  {state}  {turn.get('model') or ''}".rstrip())
+        if turn["prompt"]:
+            output.lines("\n".join(f"> {line}" for line in turn["prompt"].split("\n")))
+        output.lines(turn["text"] + "\n")
+    if not turns:
+        output.note(f"{options.name} has not said anything yet")
     return 0
 
 

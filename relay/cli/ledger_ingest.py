@@ -17,10 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from relay.agents.claude.transcript_turns import ClaudeTurns
-from relay.agents.codex.rollout_turns import CodexTurns
 from relay.agents.json_lines import object_in
-from relay.agents.past_reader import MakeReader, PastReader
+from relay.agents.last_turns import READERS
+from relay.agents.past_reader import PastReader
 from relay.broker.client import BrokerClient, connect
 from relay.cli import output, progress
 from relay.core.errors import (
@@ -53,7 +52,6 @@ _FORBIDDEN = "forbidden"
 TOLD_MAX = 20
 _OF_CLAUDE = re.compile(rb'"sessionId"\s*:\s*"')
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_READERS: dict[str, MakeReader] = {CLAUDE: ClaudeTurns, CODEX: CodexTurns}
 
 
 @dataclass(slots=True)
@@ -214,7 +212,7 @@ def _ingest(
             counts.not_transcripts += status.st_size > 0
             return
         left = time.time() - status.st_mtime > LEFT_AFTER
-        reader = _READERS[kind](state.get("reader") or {})
+        reader = READERS[kind](state.get("reader") or {})
         if status.st_size == at.offset and (reader.settled or not left):
             return
         counts.read += 1

@@ -35,6 +35,7 @@ VERBS = {
     "approve": ("govern_verbs", "calls of agents that wait for your yes or no"),
     "govern": ("govern_verbs", "whether agents need an intent to write here; off and on"),
     "peek": ("answer_verbs", "the screen of an agent, as it is now"),
+    "transcript": ("answer_verbs", "what an agent was asked and said in its last turns"),
     "items": ("answer_verbs", "what waits for you: questions of agents, approvals, held messages"),
     "answer": ("answer_verbs", "answer what an agent asks, from where you are"),
     "interrupt": ("answer_verbs", "stop the turn that an agent is in"),

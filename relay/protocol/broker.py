@@ -113,8 +113,10 @@ Ops (``?`` marks what may be left out):
               each may ask its own session (``agent`` is left out then) for the kind
               ``governance``, whose requests relay.governance.governance_addon describes.
               ``screen``: {styled?} -> lines, cols, rows, cursor ([x, y]; null: hidden), title,
-              spans? (see relay.screen.styled_rows). Agents need the right ``peek``, but for
-              their own. ``choose`` {id, choice (from 0)} -> chosen, gone; ``interrupt`` {} ->
+              spans? (see relay.screen.styled_rows); ``transcript``: {count?} -> turns [{prompt,
+              text, tools?, state?, model?, started_ms?, ended_ms?}], the oldest first. Agents need
+              the rights ``peek`` and ``transcript``, but for their own.
+              ``choose`` {id, choice (from 0)} -> chosen, gone; ``interrupt`` {} ->
               stopped: for the person alone.
 ``answer``    id, response or error (the fields of one) -> taken. Only from the session that was
               asked.

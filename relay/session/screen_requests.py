@@ -1,8 +1,8 @@
 """What others may see of an agent, and what the person does there from elsewhere.
 
-The session's answers to requests of the kinds ``screen``, ``choose`` and ``interrupt`` (see
-docs/answering.md). A file of its own, as whoever is not at the terminal comes in here; the broker
-has checked who asks.
+The session's answers to requests of the kinds ``screen``, ``transcript``, ``choose`` and
+``interrupt`` (see docs/answering.md). A file of its own, as whoever is not at the terminal comes in
+here; the broker has checked who asks.
 
 A key is pressed only while the very question stands for which it is meant: looked at in the same
 moment, and the pump writes it only if the agent has drawn nothing and the person has pressed
@@ -12,15 +12,18 @@ nothing since. A choice is confirmed once; whatever stands there then is another
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from relay.agents.last_turns import READERS, last_turns
 from relay.core.errors import NotDelivered, Timeout, UsageError, only_the_person
 from relay.core.ids import new_ulid
 from relay.core.message import Message
 from relay.core.source_events import Terminal
+from relay.hooks.context import Recent
 from relay.screen.dialogs import Dialog, Takes
 from relay.screen.styled_rows import styled_rows
 from relay.session.delivery_channel import WriteLink
@@ -31,6 +34,8 @@ from relay.session.typing_policy import DIALOG_WAITS, Guards
 
 #: Between two looks at what a key has done, and how long that is waited for. Seconds.
 LOOK, TAKES = 0.05, 2.0
+#: Turns that are told, unless somebody asks for more, and lines where no turns are known.
+TURNS, TURNS_MAX, LINES = 5, 100, 200
 #: Tries to press a key in a moment in which nothing is drawn.
 PRESSES = 60
 #: Seconds that a turn may take to stop.
@@ -64,7 +69,10 @@ class ScreenRequests:
         clock: Callable[[], float],
         *,
         digits: bool,
+        records: Callable[[], tuple[str, str | None]],
+        output: Recent[str],
     ) -> None:
+        """``records``: the kind of agent and its own transcript; ``output``: what it said last."""
         self._screen = screen
         self._questions = questions
         self._guards = guards
@@ -73,11 +81,18 @@ class ScreenRequests:
         self._stopper = stopper
         self._clock = clock
         self._digits = digits
+        self._records = records
+        self._output = output
         self._one = asyncio.Lock()  # one answer at a time
 
     def answers(self) -> dict[str, AddOnAnswer]:
         """What answers requests, by their kinds."""
-        return {"screen": self.screen, "choose": self.choose, "interrupt": self.interrupt}
+        return {
+            "screen": self.screen,
+            "transcript": self.transcript,
+            "choose": self.choose,
+            "interrupt": self.interrupt,
+        }
 
     async def screen(self, request: Mapping[str, Any], by_person: bool) -> Json:
         """The screen as it is now."""
@@ -93,6 +108,18 @@ class ScreenRequests:
         if request.get("styled"):
             shown["spans"] = styled_rows(screen.visible(styled=True))
         return shown
+
+    async def transcript(self, request: Mapping[str, Any], by_person: bool) -> Json:
+        """The last turns, by the agent's own transcript, or else what was heard of it."""
+        count = request.get("count", TURNS)
+        if type(count) is not int or not 0 < count <= TURNS_MAX:
+            raise UsageError(f"the number of turns is 1 to {TURNS_MAX}")
+        kind, path = self._records()
+        if kind in READERS and path:
+            with contextlib.suppress(OSError):
+                return {"turns": await asyncio.to_thread(last_turns, kind, path, count)}
+        text = "\n".join(self._output.snapshot()[-LINES:])
+        return {"turns": [{"prompt": "", "text": text}] if text else []}
 
     # -- answering
 

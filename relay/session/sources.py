@@ -136,6 +136,11 @@ class SourceSelector:
         return tuple((model, tuple(counts)) for model, counts in used.items())
 
     @property
+    def transcript_path(self) -> str | None:
+        """The agent's own transcript, where it is known."""
+        return None if self._structured is None else self._structured.transcript_path
+
+    @property
     def agent_state(self) -> AgentState:
         """What the structured source knows of the agent; idle where there is none."""
         return self._structured.agent_state if self._structured else AgentState.IDLE
