@@ -132,11 +132,10 @@ class QuestionWatch:
         if not blocked and self.question is None and now < self._key_at + OWN:
             self._look_at = self._key_at + OWN
             return None
-        cursor = self._screen.cursor if self._screen.cursor_shown else None
-        spans = styled_rows(self._screen.visible(styled=True))
-        dialog = read_dialog(rows, spans, cursor)
-        if dialog is not None or asks:
-            return dialog or as_text(rows)
+        if asks:
+            cursor = self._screen.cursor if self._screen.cursor_shown else None
+            spans = styled_rows(self._screen.visible(styled=True))
+            return read_dialog(rows, spans, cursor) or as_text(rows)
         if now < self._changed_at + SHOWS:
             self._look_at = now + REST
             return None
