@@ -290,8 +290,7 @@ class SessionParts:
         """Whether these rows of the agent's screen ask its person something."""
         screen, profile = self._screen, self._profile
         if self._adapter is not None:
-            dialog = self._adapter.composer(rows) == "dialog"
-            return dialog or profile.asks(rows, screen.title)
+            return self._adapter.composer(rows) == "dialog" or profile.asks(rows, screen.title)
         if (state := profile.watch(screen)) is not None:
             return state(rows) == "dialog"
         return not self._pager.there(self._clock()) and bool(self._prompt.asks())
@@ -325,10 +324,9 @@ class SessionParts:
         )
         requests = ScreenRequests(
             *(self._screen, self._questions, self._guards, self._link, self._terminal),
-            *(self._stopper, self._clock),
-            digits=self._profile.digits,
-            records=lambda: (self._kind, self._sources.transcript_path),
-            output=session.output,
+            *(self._stopper, self._clock, self._profile.digits),
+            lambda: (self._kind, self._sources.transcript_path),
+            session.output,
         )
         identity = Identity(run.name, run.name, run.run_id, run.cwd, run.env, run.task)
         context = Context(identity, actions, session.output, session.messages)
@@ -381,9 +379,8 @@ class SessionParts:
             seen=records.seen,
         )
         channels = ChannelSelector(typing, adapter, records, self._guards, self._clock)
-        watched = (self._guards, adapter, self._profile)
-        more = (*watched, self._queue, self._clock)
-        self._stopper = TurnStopper(self._link, self._screen, *more)
+        watched = (self._guards, adapter, self._profile, self._queue, self._clock)
+        self._stopper = TurnStopper(self._link, self._screen, *watched)
         steers = adapter is not None and (adapter.steers or adapter.injection is not None)
         gate = gate_of_run(self._kind, self._launch, self._checkpoint.state)
         told = (channels.at_prompt, self._guards.quiet_for, gate)

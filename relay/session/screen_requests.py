@@ -67,7 +67,6 @@ class ScreenRequests:
         terminal: Terminal,
         stopper: TurnStopper,
         clock: Callable[[], float],
-        *,
         digits: bool,
         records: Callable[[], tuple[str, str | None]],
         output: Recent[str],
