@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from prompt_toolkit.application import Application, in_terminal
 from prompt_toolkit.buffer import Buffer
@@ -126,6 +127,7 @@ class FullScreen:
         self._link = ConsoleLink(watching, state, self._changed)
         self._panes = _Panes(state)
         self._news = asyncio.Event()
+        self._fault: BaseException | None = None
         self._began = self._took = 0.0  # CPU seconds: of the last painting
         self._buffer = Buffer(
             completer=_Words(state, verbs),
@@ -157,6 +159,7 @@ class FullScreen:
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._leave)
         loop.add_signal_handler(signal.SIGINT, lambda: None)  # it is for a verb that runs
+        loop.set_exception_handler(self._failed)
         await self._link.start()
         side = [
             loop.create_task(one) for one in (self._link.follow(), self._link.look(), self._paint())
@@ -165,15 +168,20 @@ class FullScreen:
             task.add_done_callback(self._ended)
         try:
             with contextlib.suppress(EOFError):  # the terminal has gone
-                await self._app.run_async(handle_sigint=False)
+                await self._app.run_async(handle_sigint=False, set_exception_handler=False)
         finally:
             for task in side:
                 task.cancel()
             await self._link.close()
             done = await asyncio.gather(*side, return_exceptions=True)
-        for error in done:
+        for error in (self._fault, *done):
             if isinstance(error, Exception):
                 raise error
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A fault of ours ends the console; prompt-toolkit would print it over the screen."""
+        self._fault = self._fault or context.get("exception") or RuntimeError(context["message"])
+        self._leave()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """What goes on beside the keys has failed: the console ends, and ``run`` says why."""

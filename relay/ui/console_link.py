@@ -168,7 +168,13 @@ class ConsoleLink:
             return
         task = asyncio.get_running_loop().create_task(self._told(work))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            said = "a request of the console's failed"
+            asyncio.get_running_loop().call_exception_handler({"message": said, "exception": error})
 
     async def _told(self, work: Coroutine[Any, Any, None]) -> None:
         try:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import deque
 from itertools import islice
+from typing import Any
 
 from relay.core.errors import RelayError
 from relay.core.visible import visible, visible_lines
@@ -77,6 +78,7 @@ class PlainConsole:
         self._asked: set[str] = set()  # items that were told
         self._mine: deque[TrafficLine] = deque(maxlen=100)  # whose fate is not told yet
         self._end = asyncio.Event()
+        self._fault: BaseException | None = None
 
     async def run(self) -> None:
         """Until the person leaves, or there is no more input. Raises RelayError when the broker
@@ -84,6 +86,7 @@ class PlainConsole:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             loop.add_signal_handler(number, self._end.set)
+        loop.set_exception_handler(self._failed)
         await self._link.start()
         state = self._state
         _say(f"relay console on {state.host}. You are {state.me}. /help says what you can type.")
@@ -98,9 +101,13 @@ class PlainConsole:
             task.cancel()
         await self._link.close()
         done = await asyncio.gather(*side, return_exceptions=True)
-        for error in done:
+        for error in (self._fault, *done):
             if isinstance(error, Exception):
                 raise error
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._fault = self._fault or context.get("exception") or RuntimeError(context["message"])
+        self._end.set()
 
     async def _read(self) -> None:
         """Do what is typed, one line after the other."""

@@ -22,7 +22,7 @@ from tests.broker.support import kill_broker, stop_broker
 from tests.real_agents.terminal import Terminal
 
 RELAY = [sys.executable, "-m", "relay"]
-DOWN, ESC, CTRL_C, CTRL_F, CTRL_R = "\x1b[B", "\x1b", "\x03", "\x06", "\x12"
+DOWN, F1, ESC, CTRL_C, CTRL_F, CTRL_R = "\x1b[B", "\x1bOP", "\x1b", "\x03", "\x06", "\x12"
 
 
 @pytest.fixture
@@ -166,3 +166,20 @@ def test_an_agent_opens_no_console(
     monkeypatch.setattr("relay.broker.client.wrapped", lambda: True)
     assert main(["console", "--plain"]) == 1
     assert "only the person may open the console" in capsys.readouterr().err
+
+
+def test_a_fault_of_its_own_ends_it_without_a_traceback(
+    home: Home, bob: BrokerClient, tmp_path: Path
+) -> None:
+    faulty = (
+        "import sys; from relay.__main__ import main; from relay.ui import console_view as view;"
+        "view._View._help = lambda self, room: 1 / 0;"
+        "sys.exit(main(['console']))"
+    )
+    env = {**os.environ, "LANG": "C.UTF-8"}
+    with Terminal(argv=[sys.executable, "-c", faulty], env=env, cwd=tmp_path) as console:
+        console.wait_for("asks to use Bash")
+        console.type(F1)
+        console.wait_for("relay met a fault of its own", 20)
+        console.wait_end()
+        assert "Traceback" not in console.text() and b"\x1b[?1049l" in console.raw
