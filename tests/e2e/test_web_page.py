@@ -118,8 +118,17 @@ def test_the_page_shows_what_agents_do_and_answers_them(browser: Browser, tmp_pa
             web.terminate()
 
 
-#: Whether a choice can not yet be clicked on in the moment in which its card appears.
-JUST_COME = "() => { draw_items(); return document.querySelector('.choices button').disabled; }"
+#: Whether a choice cannot be clicked on in the moment in which its card appears.
+JUST_COME = (
+    "() => { placed.clear(); draw_items();"
+    " return document.querySelector('.choices button').disabled; }"
+)
+#: Whether it still can when another card has come below it.
+ANOTHER_BELOW = (
+    "() => { items.set('I9', {...items.get('I1'), id: 'I9', since_ms: 9e12}); draw_items();"
+    " const free = !document.querySelector('.choices button').disabled;"
+    " items.delete('I9'); draw_items(); return free; }"
+)
 
 
 def hostile_rows(now_ms: int) -> dict[str, Any]:
@@ -167,6 +176,9 @@ def test_hostile_text_stays_text_and_the_person_answers(browser: Browser) -> Non
         # What has just appeared takes no click; then one answers this very item.
         assert page.evaluate(JUST_COME)
         page.fill(".item input", "because")
+        page.wait_for_selector("[data-item=I1] .choices button:enabled")
+        assert page.evaluate(ANOTHER_BELOW)
+        page.focus(".item input")
         # What one is writing stays, and stays in focus, when something else is drawn.
         assert page.evaluate("() => { in_place(draw_items); return document.activeElement.value }")
         page.click("[data-item=I1] .choices button >> nth=1")
