@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from relay.agents.profile import find_profile, profile_names
 from relay.cli.verbs import VERBS
 from relay.core import sqlite
 from relay.ledger.schema import SCHEMA
+from tests.picture import AGENTS as RECORDED
 from tests.real_agents.install import PINS, PROFILED
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,6 +56,12 @@ def test_commands_in_examples_exist(page: Path) -> None:
     for block in shell_examples(page.read_text()):
         for verb in _COMMAND.findall(block):
             assert verb in verbs(), f"relay {verb}"
+
+
+def test_the_picture_shows_what_the_recorded_agents_say() -> None:
+    shown = unescape((ROOT / "docs" / "console.svg").read_text())
+    said = [text.split(" ", 1)[1] for says in RECORDED.values() for text in says.values()]
+    assert [text for text in said if text[:30] not in shown] == []
 
 
 def test_every_verb_is_documented() -> None:
