@@ -164,7 +164,7 @@ class ChannelOps:
             self._ledger.begin()
             membership_rows.set_presence(self._ledger, member.name, wanted)
             batch.after.append(partial(self._hear_of, member, wanted))
-        words = ", ".join(wanted)
+        words = ", ".join("everybody" if one == EVERYONE else one for one in wanted)
         note = (
             f"{member.name} hears of the coming and going of {words}, with the next message"
             if wanted

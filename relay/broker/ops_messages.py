@@ -109,7 +109,7 @@ class MessageOps:
             body,
             mode,
             thread,
-            _meta(fields, self._audience(to), cause, "" if member else _terminal(request)),
+            _meta(fields, self._audience(to, sender), cause, "" if member else _terminal(request)),
         )
         repeated = self._is_repeated(message)
         try:
@@ -143,9 +143,9 @@ class MessageOps:
         cause = "" if member is None else member.cause
         if cause and thread is None:
             sender, of_cause, channel = queries.origin(self._ledger, cause)
-            [only] = to if isinstance(to, list) and len(to) == 1 else [to]
-            if of_cause and isinstance(only, str) and only.lower() in (sender.lower(), channel):
-                thread = of_cause
+            for one in to if isinstance(to, list) else [to]:
+                if isinstance(one, str) and one.lower() in (sender.lower(), channel):
+                    thread = of_cause
         return cause, thread
 
     def _who_owes(self, routing: Routing) -> tuple[str, ...]:
@@ -260,15 +260,18 @@ class MessageOps:
         batch.cut = True  # the next message may be to this person
         return name
 
-    def _audience(self, to: Any) -> dict[str, str]:
-        """What tells each receiver of a message to several that it is not the only one."""
+    def _audience(self, to: Any, sender: str) -> dict[str, str]:
+        """What tells each receiver of a message to several that it is not the only one; and that
+        who sent it to a channel is not in it, and would not get an answer there."""
         if type(to) is str and to.lower() in self._directory.members:
             return {}
         for one in [to] if isinstance(to, str) else to if isinstance(to, list) else ():
             if one == EVERYONE:
                 return {"audience": "everyone"}
             if isinstance(one, str) and one.startswith("#"):
-                return {"channel": channel_of(one) or one}
+                channel, member = channel_of(one) or one, self._directory.get(sender)
+                inside = member is not None and channel in member.channels
+                return {"channel": channel} | ({} if inside else {"sender": "outside"})
             if isinstance(one, str) and with_role(one, self._directory.members):
                 return {"role": one.lower()}
         return {}
@@ -342,7 +345,7 @@ def _terminal(request: ClientRequest) -> str:
 
 
 #: The attributes that say to whom else a message went. The broker alone sets them.
-_AUDIENCE = ("audience", "channel", "role")
+_AUDIENCE = ("audience", "channel", "role", "sender")
 
 
 def _meta(fields: Json, audience: dict[str, str], cause: str, terminal: str) -> str | None:

@@ -26,8 +26,9 @@ _NAMED = {
     **dict.fromkeys(("TO", "NAME", "AGENT", "ID|NAME"), "names"),
     **dict.fromkeys(("AUTOMATION", "AUTOMATION|FILE"), "automations"),
     "INTENT": "intents",
+    "CHANNEL": "channels",
 }
-_ASKED = ("names", "automations", "intents")
+_ASKED = ("names", "automations", "intents", "channels")
 
 
 def add(verbs: Parser) -> None:
@@ -100,6 +101,8 @@ def _names(asked: str) -> list[str]:
     op, rows = ("agents", "agents") if asked == "names" else ("automations", "rows")
     try:
         with connect(Home.from_env(), start=False) as client:
+            if asked == "channels":
+                return [one["channel"][1:] for one in client.request(asked)["rows"]]
             return [one["name"] for one in client.request(op)[rows]]
     except (RelayError, OSError):
         return []  # at a tab nobody wants to read why

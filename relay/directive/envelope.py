@@ -190,9 +190,11 @@ def _how_to_answer(message: Message) -> list[str]:
 
 
 def _answer_pattern(message: Message) -> str:
-    """How the receiver addresses the sender, or the channel that it wrote to; empty when that is no
-    target."""
+    """How the receiver addresses the sender, or the channel that it wrote to, and it beside that
+    where it is not in there; empty when that is no target."""
     to = message.attributes.get("channel") or message.sender
+    if to != message.sender and message.attributes.get("sender") == "outside":
+        to += f",{message.sender}"
     pattern = f"@relay:{_label(to)}"
     head = LineParser(("relay",)).head(pattern)
     if head is None or head.target != to:

@@ -64,6 +64,9 @@ def test_a_channel_reaches_its_members_and_survives_a_kill_of_the_broker(home: H
         found = me.request("history", channel="#build", grep=grep)["rows"]
         assert {one["body"] for one in found} == {"to all" if grep == "to al" else "hello"}
     al.request("channel_leave", channel="build")
+    sent(al, "#build", "from outside")
+    [*_, last] = me.request("inbox")["rows"]
+    assert last["attributes"] == {"channel": "#build", "sender": "outside"}
     assert sent(me, "#build") == [("Bob", "queued")]
     with pytest.raises(NotFound, match="nobody is in #biuld") as failed:
         sent(me, "#biuld")

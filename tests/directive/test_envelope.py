@@ -76,6 +76,8 @@ def test_the_header_names_thread_channel_and_repetition() -> None:
         f"Relay message {MARKER} from agent Alice to #eng, thread t1, sent again: hi "
     )
     assert '"@relay:#eng [thread:t1] …"' in line  # the answer goes where the question went
+    outside = message("hi", attributes={"channel": "#eng", "sender": "outside"})
+    assert '"@relay:#eng,Alice …"' in envelope(outside, style="paste").text
     (line,) = envelope(message("hi", attributes={"role": "reviewer"}), style="paste").lines
     assert " from agent Alice to the role reviewer: hi " in line and '"@relay:Alice …"' in line
     assert "to everyone" in envelope(message("hi", to="*"), style="paste").text

@@ -70,7 +70,7 @@ def test_a_channel_a_role_and_who_came_meanwhile() -> None:
         options = ["--role", "reviewer,tester", "--join", "build"]
         with wrapped(python(ECHO), name="Bob", options=options) as bob:
             wait_registered("Bob")
-            alice.type(say("@relay:#build [await:1h] is it green?\n"))
+            alice.type(say("@relay:#build is it green?\n"))
             bob.wait_for(
                 "GOT Relay message .* from agent Alice to #build: is it green.*@relay:#build"
             )
