@@ -17,7 +17,7 @@ from typing import Any
 from relay.core.errors import RelayError
 from relay.core.visible import visible, visible_lines
 from relay.ui.console_link import ConsoleLink
-from relay.ui.console_state import FINAL, ConsoleState, choices_of
+from relay.ui.console_state import FINAL, ConsoleState, choices_of, who_asks
 from relay.ui.console_traffic import TrafficLine, age
 from relay.ui.console_words import OWN, BrokerRequest, OwnVerb, RelayVerb, Verbs, read
 from relay.ui.watching import AsyncWatching
@@ -183,7 +183,7 @@ class PlainConsole:
         for id_, item in state.items.items():
             if id_ not in self._asked:
                 who = visible(item["agent"])
-                _say(f"{who} waits for you: {visible_lines(item['what'])}")
+                _say(f"{who_asks(item)}: {visible_lines(item['what'])}")
                 _say(f"  choices: {choices_of(item)}; answer with /answer {who} CHOICE")
         self._asked = set(state.items)
         if state.notice:

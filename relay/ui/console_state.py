@@ -374,7 +374,14 @@ def _told_of(name: str, state: str, reason: str, before: str | None) -> str:
     return ""
 
 
+def who_asks(item: Json) -> str:
+    """The agent of an item, and what it does."""
+    does = {"question": "asks", "approval": "wants", "held": "is held"}
+    return visible(f"{item['agent']} {does.get(item['kind'], item['kind'])}")
+
+
 def choices_of(item: Json) -> str:
     """The choices of an item on one line, as they are answered."""
-    shown = " · ".join(f"{one['key']} {one['label']}" for one in item.get("choices") or [])
-    return visible(shown or "yes · no")
+    choices = [(str(one["key"]), str(one["label"])) for one in item.get("choices") or ()]
+    shown = (key if key == label.lower() else f"{key} {label}" for key, label in choices)
+    return visible(" · ".join(shown) or "yes · no")

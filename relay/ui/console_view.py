@@ -21,7 +21,7 @@ from relay.ui.console_pages import (
     row_cut,
     wrapped,
 )
-from relay.ui.console_state import NEEDY, ConsoleState, choices_of
+from relay.ui.console_state import NEEDY, ConsoleState, choices_of, who_asks
 from relay.ui.console_traffic import TrafficLine, age
 
 Json = dict[str, Any]
@@ -136,10 +136,8 @@ class _View:
         rows: list[Row] = []
         for item in items[: most if len(items) <= most else max(1, most - 1)]:
             what = visible(" ".join(item["what"][: self.width * 4].split()))
-            who = visible(item["agent"])
-            asks = {"question": "asks", "approval": "wants", "held": "is held"}.get(item["kind"])
             tail = f" [{choices_of(item)}]"
-            head = f"? {who} {asks or item['kind']}: "
+            head = f"? {who_asks(item)}: "
             room = self.width - columns_of(head) - columns_of(tail)
             if room < 12:
                 tail, room = "", self.width - columns_of(head)
@@ -324,7 +322,7 @@ class _View:
         if item is not None:
             asked, texts = item_texts(item, self.now_ms, width)
             rows: list[Row] = [[("", text)] for text in asked + texts]
-            return f"{visible(item['agent'])} asks", rows, len(texts)
+            return who_asks(item), rows, len(texts)
         if state.beside == "screen" and state.chosen:
             shown = [row_cut(row, width) for row in state.screen]
             if state.screen_of != state.chosen:

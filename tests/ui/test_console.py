@@ -96,7 +96,7 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         asks.start()
         console.wait_match(r"^\? Bob wants: .*rm -rf build")
         console.type(CTRL_R)
-        console.wait_match(r"── Bob asks ─+\n(.*\n)*answer Bob>")
+        console.wait_match(r"── Bob wants ─+\n(.*\n)*answer Bob>")
         console.type("no not on a Friday\r")
         asks.join(20)
         assert (decided[0]["granted"], decided[0]["note"]) == (False, "not on a Friday")
