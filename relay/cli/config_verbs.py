@@ -141,7 +141,7 @@ def run_trust(args: Options) -> int:
     output.data(f"sha256        {file.sha256}")
     if not runs:
         output.data(f"patterns      {_names(patterns)}")
-    for title, given in (("hooks", found.hooks), *found.more.items()):
+    for title, given in (("hooks", found.hooks), *({} if runs else found.more).items()):
         output.data(f"{title:<14}{_names(given)}")
     if found.memory is not None:
         output.data(f"memory        {clean(_table(found.memory))}")

@@ -88,7 +88,7 @@ def up_verb(options: Any) -> int:
                 reason = f"another agent is called {agent.name}"
                 rows[agent.name] |= {"state": "failed", "reason": reason}
         else:
-            find_program(_program(agent, here), os.environ.get("PATH"))
+            _check_program(agent, here)
             starts.append((agent, _spawn_of(agent, file.path)))
     # All that can go wrong with a folder does so before anything is started.
     if any(agent.worktree for agent, _ in starts):
@@ -126,6 +126,14 @@ def _program(agent: TeamAgent, here: str) -> str:
     """The program; one with a path is found beside the file, also for who works elsewhere."""
     name = os.path.expanduser(agent.command[0])
     return os.path.join(here, name) if "/" in name else name
+
+
+def _check_program(agent: TeamAgent, here: str) -> None:
+    try:
+        find_program(_program(agent, here), os.environ.get("PATH"))
+    except RelayError as error:
+        hint = f"install it, or change the command of {agent.name} in {TEAM_FILE}"
+        raise RelayError(f"{agent.name}: {error.message}", hint=hint, code=error.code) from None
 
 
 def _start(home: Home, agent: TeamAgent, wanted: Spawn) -> Json:

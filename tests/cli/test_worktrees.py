@@ -171,6 +171,28 @@ def test_what_conflicts_is_named_and_changes_nothing(repo: Path) -> None:
     assert git(repo, "status", "--porcelain") == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("commit.gpgsign", "true"), ("user.useConfigOnly", "true"), ("merge.ff", "only")],
+    ids=["no signature", "no name", "no merge commits"],
+)
+def test_a_merge_that_cannot_be_committed_is_taken_back(
+    repo: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    trees, path = alices(repo)
+    commit(path, "b.txt", "Alice's\n")
+    commit(repo, "c.txt", "Ann's\n")
+    before = state(repo)
+    git(repo, "config", "gpg.program", "/bin/false")
+    git(repo, "config", name, value)
+    for variable in ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL"):
+        monkeypatch.delenv(f"GIT_{variable}")
+    with pytest.raises(GitError, match="is not merged into main"):
+        trees.merge(looked(trees))
+    assert state(repo) == before
+    assert git(repo, "status", "--porcelain") == ""
+
+
 def test_an_untracked_file_of_the_person_is_not_merged_over(repo: Path) -> None:
     trees, path = alices(repo)
     commit(path, "b.txt", "Alice's\n")
