@@ -178,7 +178,7 @@ def test_a_repetition_after_a_lost_answer_is_one_message(home: Home) -> None:
 
 def test_a_full_disk_is_an_error_and_nothing_is_acknowledged(home: Home) -> None:
     home.create()
-    limit = 400_000
+    limit = 700_000  # the tables alone take more than half of it
 
     def bounded() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
