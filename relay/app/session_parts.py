@@ -53,7 +53,7 @@ from relay.session.permission_gate import gate_of_run
 from relay.session.prompt_watch import PromptWatch
 from relay.session.pump_link import PumpLink
 from relay.session.question_watch import QuestionWatch
-from relay.session.run_info import RunInfo, texts_max
+from relay.session.run_info import RunInfo, account_of, texts_max
 from relay.session.screen_requests import ScreenRequests
 from relay.session.session import Session
 from relay.session.session_commands import PersonNote
@@ -298,10 +298,10 @@ class SessionParts:
     def _make_driver(self, config: LoadedConfig, broker: Broker) -> SessionDriver:
         run, queue, tasks = self._run, self._queue, self._tasks
         run_facts = {"started_ms": run.started_ms, "restarts": run.restarts}
-        reports = BrokerReports(broker, queue, tasks, run_id=run.run_id, **run_facts)
+        who = account_of(self._kind, run.env)
+        reports = BrokerReports(broker, queue, tasks, run_id=run.run_id, account=who, **run_facts)
         deliveries = self._make_deliveries(reports)
-        loop = asyncio.get_running_loop()
-        actions = SessionActions(loop, queue, broker, run, now_ms)
+        actions = SessionActions(asyncio.get_running_loop(), queue, broker, run, now_ms)
         maker = AddOnMaker(run, broker, actions, tasks, queue, self._launch, self._checkpoint.state)
         memories = maker.memory(config)
         governance = maker.governance(

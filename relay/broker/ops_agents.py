@@ -15,6 +15,7 @@ from relay.broker.directory import Directory, Member, token_hash
 from relay.broker.open_items import OpenItems
 from relay.broker.ops_channels import ChannelOps
 from relay.broker.ops_usage import UsageOps
+from relay.broker.usage_limits import UsageLimits
 from relay.broker.watchers import Watchers
 from relay.config import names
 from relay.core.agent_names import valid_name
@@ -69,6 +70,7 @@ class AgentOps:
         self._committer = committer
         self._channels = channels
         self._usage = usage
+        self._limits = UsageLimits(directory, windows)
         self._grace = grace
         self._came = came
         self._has_gone = gone
@@ -236,6 +238,7 @@ class AgentOps:
             if state is AgentState.GONE:
                 self._has_gone(member, batch)
         self._usage.report(member, fields.get("usage"), batch)
+        self._limits.reported(member, new, fields, batch)
         batch.after.append(partial(self._reported, request.client, member, new, fields))
         return {"state": state.value, "wants": self._wants(member)}
 

@@ -51,7 +51,9 @@ class BrokerReports:
         run_id: str,
         started_ms: int,
         restarts: int,  # sessions of this run before this one
+        account: str = "",  # whose usage limits hold for this agent
     ) -> None:
+        self._account = account
         self._broker = broker
         self._events = events
         self._tasks = tasks
@@ -185,6 +187,8 @@ class BrokerReports:
                     conversation=report.conversation,
                     **({"usage": report.usage} if report.usage else {}),
                     question=None if report.question is None else report.question.fields(),
+                    **({"retry": report.retry} if report.retry else {}),
+                    account=self._account,
                 )
                 self._wants(answer.get("wants"))
                 if self._newest is report:

@@ -17,11 +17,14 @@ from relay.core.message import AgentState
 from relay.core.source_events import StateChange
 from relay.screen.dialogs import Dialog, as_text, read_dialog
 from relay.screen.styled_rows import styled_rows
+from relay.screen.usage_limit import seconds_to_reset
 
 #: Seconds without output after which the screen is looked at, and at the latest after its change.
 REST, LATEST = 0.15, 1.0
 #: What stands there within so many seconds of a key may be a menu that the person has opened.
 OWN = 10.0
+#: Rows at the end of the screen that may say when a usage limit ends.
+LIMIT_ROWS = 20
 #: An agent that is known to ask may take so many seconds to show it.
 SHOWS = 2.0
 
@@ -101,6 +104,12 @@ class QuestionWatch:
         """It was answered: what stands there now is another one."""
         self._turn += 1
         self.look(now)
+
+    def reset(self, said: str) -> float | None:
+        """Seconds until a usage limit ends, as the agent has ``said`` or its screen shows."""
+        shown = " ".join(self._screen.visible()[-LIMIT_ROWS:])
+        now_ms = self._now_ms()
+        return seconds_to_reset(said, now_ms) or seconds_to_reset(shown, now_ms)
 
     def tick(self, now: float) -> None:
         """Look, if that is due."""

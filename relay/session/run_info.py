@@ -6,6 +6,7 @@ more of each other.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,8 @@ from relay.core.json_text import named
 
 #: Texts that handlers may give the agent within a minute in which the person says nothing.
 TEXTS_MAX = 60
+#: How the variables end that say whose account an agent uses.
+_ACCOUNT = ("_API_KEY", "_AUTH_TOKEN", "_OAUTH_TOKEN", "_CONFIG_DIR", "_BASE_URL", "CODEX_HOME")
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,14 @@ class RunInfo:
         A project whose name is no Unicode cannot be named there: the user's and the agent's remain.
         """
         return {"project": named(self.project) or None, "secrets": self.secrets, **self.store}
+
+
+def account_of(kind: str, env: Mapping[str, str]) -> str:
+    """Stands for the account whose usage limits hold for an agent of this kind: those that have it
+    in common have the same settings folder and the same key. No key can be read from it."""
+    names = sorted(name for name in env if name.endswith(_ACCOUNT) or name == "HOME")
+    told = "\n".join([kind, *(f"{name}={env[name]}" for name in names)])
+    return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
 
 def texts_max(env: Mapping[str, str]) -> int:

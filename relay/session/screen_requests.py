@@ -91,6 +91,7 @@ class ScreenRequests:
             "transcript": self.transcript,
             "choose": self.choose,
             "interrupt": self.interrupt,
+            "limited": self.limited,
         }
 
     async def screen(self, request: Mapping[str, Any], by_person: bool) -> Json:
@@ -225,6 +226,14 @@ class ScreenRequests:
                 return True
             await asyncio.sleep(LOOK)
         return check()
+
+    async def limited(self, request: Mapping[str, Any], by_person: bool) -> Json:
+        """The broker tells of a usage limit of this agent's account; 0 s: it is over."""
+        seconds, why = request.get("seconds"), request.get("reason")
+        if not by_person or type(seconds) not in (int, float) or not isinstance(why, str):
+            raise UsageError("a limit has its seconds and its reason")
+        self._guards.account_limited(why[:500], self._clock() + float(seconds or 0))
+        return {}
 
     # -- stopping a turn
 

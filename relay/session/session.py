@@ -308,9 +308,8 @@ class Session:
         yield from self.handlers.take(heard)
 
     def _state_changed(self, change: StateChange, now: float) -> Iterator[DriverCommand]:
-        self._state = change
+        self._state = change = self._sources.state_changed(change, now)
         self._guards.changed(change, now)
-        self._sources.state_changed(change, now)
         self.hangup.agent_state(change.state, now, tells=not self._sources.screen_only)
         self.turns.state_changed(change, now)
         yield commands.LookAgain()
@@ -394,7 +393,7 @@ class Session:
         heard, shown = self._sources, self._sources.shown(self._state)
         shown = self.hangup.shown(self._guards.shown(shown))
         how = heard.source, tuple(heard.notes), heard.conversation, heard.usage, heard.question
-        report = commands.ReportAgent(shown.state.value, shown.reason, *how)
+        report = commands.ReportAgent(shown.state.value, shown.reason, *how, shown.retry)
         if report != self._reported:
             self._reported = report
             yield report

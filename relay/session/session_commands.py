@@ -68,6 +68,7 @@ class ReportAgent(DriverCommand):
     #: The tokens that the run has used so far, by the model.
     usage: tuple[tuple[str, tuple[int, ...]], ...] = ()
     question: ScreenQuestion | None = None  # what it asks its person on its screen
+    retry: float | None = None  # seconds from the state's begin until a limit ends
 
 
 @dataclass(frozen=True, slots=True)

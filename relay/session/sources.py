@@ -8,11 +8,13 @@ works; should it fail, the screen takes over from there, and the reason is kept 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Protocol
 
-from relay.agents.base import StructuredSource
+from relay.agents.base import LIMIT_RETRY, StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import (
     Degraded,
@@ -44,6 +46,10 @@ SETTLED = 1.0
 #: Seconds that the output of an inner wrap may go on after that has lost the terminal: its last
 #: words are still read. Then it was killed or stopped, and what comes is the agent's own again.
 LAST_WORDS = 1.0
+
+
+#: Why a model does not answer that will again at a time that is known to somebody.
+_LIMIT = re.compile(r"\blimit|quota", re.IGNORECASE)
 
 
 class ScreenLike(Protocol):
@@ -157,10 +163,17 @@ class SourceSelector:
         asked = self.question.dialog.text.rpartition("\n")[2]
         return StateChange(AgentState.BLOCKED, f"asks: {asked[:100]}")
 
-    def state_changed(self, change: StateChange, now: float) -> None:
-        """The agent does something else now: it may ask something, or no more."""
-        if self._questions is not None:
-            self._questions.changed(change, now)
+    def state_changed(self, change: StateChange, now: float) -> StateChange:
+        """The agent does something else now: it may ask something, or no more. Returns the change
+        with what its screen says of it: when a usage limit ends."""
+        if self._questions is None:
+            return change
+        self._questions.changed(change, now)
+        known = change.retry not in (None, LIMIT_RETRY)  # the agent's own records say it
+        if change.state is not AgentState.LIMITED or known or not _LIMIT.search(change.reason):
+            return change
+        reset = self._questions.reset(change.reason)
+        return change if reset is None else replace(change, retry=reset)
 
     def output(self, data: bytes, now: float) -> list[Heard]:
         """Read what the agent wrote."""

@@ -31,6 +31,8 @@ PAGER = "a pager or an editor is in front of the agent"
 RETRY = 60.0
 #: Seconds for which a try after that is waited for: what becomes of it decides on what else waits.
 TRIAL = 300.0
+#: So often it is looked whether another agent with the same account goes on again.
+SHARED_LOOK = 5.0
 #: A program that works draws. One that has drawn nothing for this many seconds rests, whatever
 #: it was heard to do.
 STALE = 30.0
@@ -59,6 +61,7 @@ class Guards:
         self._stopped = False
         self._stall = ""  # what is told of a busy agent that stands still
         self._limit: tuple[str, float] | None = None  # why, and when to try again
+        self._shared = "", float("-inf")  # the same, of another agent with the same account
         self._runs_since: float | None = None  # when the turn began that runs
         self._answer = False  # what seems to be a draft is one key, pressed at such a question
 
@@ -79,9 +82,15 @@ class Guards:
 
     def limited(self, now: float) -> Blocked | None:
         """Whether a message would reach a model that does not answer."""
-        if self._limit is None or now >= self._limit[1]:
-            return None
-        return Blocked(self._limit[0], self._limit[1] - now)
+        if self._limit is not None and now < self._limit[1]:
+            return Blocked(self._limit[0], self._limit[1] - now)
+        if now < self._shared[1]:  # which may end at any moment
+            return Blocked(self._shared[0], min(self._shared[1] - now, SHARED_LOOK))
+        return None
+
+    def account_limited(self, why: str, until: float) -> None:
+        """Another agent with the same account meets a usage limit ``until`` then."""
+        self._shared = why, until
 
     def tried(self, now: float) -> None:
         """A message has gone through. After a limit it is a trial: no other may follow it yet."""

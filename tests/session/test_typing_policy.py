@@ -141,3 +141,15 @@ def test_a_trial_of_which_nothing_is_heard_holds_nothing_for_ever() -> None:
     assert guards.limited(RETRY) is None
     guards.changed(StateChange(AgentState.BUSY), RETRY)
     assert guards.limited(RETRY + TRIAL) is None
+
+
+def test_a_limit_of_the_account_holds_until_it_is_over() -> None:
+    guards = Guards()
+    guards.account_limited("a usage limit is reached", 100.0)
+    held = guards.limited(90.0)
+    assert held is not None and held.reason == "a usage limit is reached"
+    assert held.again is not None and held.again <= 5.0  # it may end at any moment
+    assert guards.limited(100.0) is None
+    guards.account_limited("a usage limit is reached", 200.0)
+    guards.account_limited("", 0.0)
+    assert guards.limited(150.0) is None

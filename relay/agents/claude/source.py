@@ -202,11 +202,15 @@ class ClaudeSource(StructuredSource):
 
     def _stop_failure(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
         events = self._messages.interrupted("")
+        self.saved.last_words = str(event.get("last_assistant_message") or "")
         events += self._turn_over(str(event.get("prompt_id") or ""))
         error = str(event.get("error") or "")
         if self.saved.state is not AgentState.IDLE or error in _THIS_TURN_ONLY:
             return events
-        return [*events, *self._limited(_LIMITS.get(error), error or "unknown")]
+        reason = _LIMITS.get(error)
+        if error == "rate_limit" and self.saved.last_words:
+            reason = f"{reason}: {' '.join(self.saved.last_words.split())[:160]}"
+        return [*events, *self._limited(reason, error or "unknown")]
 
     def _session_end(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
         return self._messages.end_of_turn()
