@@ -223,6 +223,8 @@ class FullScreen:
         item = state.items.get(state.answering)
         if item is not None:
             return f"answer {visible(item['agent'])}> "
+        if state.answering:
+            return "it is over, Esc> "
         return f"to {state.chosen}> " if state.chosen else "> "
 
     def _names_something(self) -> bool:
@@ -301,7 +303,9 @@ class FullScreen:
             asked = read(buffer.text, state, self._verbs)
         except RelayError as error:
             state.tell(error)
-            return True
+            if state.answering not in state.items:
+                state.answering = ""
+            return bool(state.answering) or not answers
         match asked:
             case BrokerRequest():
                 state.beside = "" if state.beside == "help" else state.beside

@@ -13,7 +13,7 @@ from typing import Any
 
 from relay.core.errors import RelayError, Timeout
 from relay.core.visible import visible
-from relay.ui.console_pages import Row, styled_row
+from relay.ui.console_pages import Row, styled_rows_shown
 from relay.ui.console_state import ConsoleState
 from relay.ui.console_words import BrokerRequest
 from relay.ui.watching import AsyncWatching
@@ -98,12 +98,11 @@ class ConsoleLink:
             answer = await self._client.request(
                 "ask", agent=name, kind="screen", request={"styled": True}, timeout=5, deadline=8.0
             )
+            return styled_rows_shown(answer["response"]["spans"]), ""
         except RelayError as error:
             return [], f"its screen cannot be seen now: {visible(error.message)}"
-        shown = [styled_row(spans) for spans in answer["response"]["spans"]]
-        while shown and not any(text.strip() for _, text in shown[-1]):
-            shown.pop()
-        return shown, ""
+        except (LookupError, TypeError, ValueError, AttributeError):
+            return [], "its screen cannot be seen: what its session answers is no screen"
 
     # -- what the person asks for
 
@@ -128,6 +127,8 @@ class ConsoleLink:
             state.say(said, failed=bool(failed))
             return
         if request.op == "item_answer":
+            if self.state.answering == request.fields["id"]:
+                self.state.answering = ""
             choice = answer["choice"]
             said = f"{answer['item']['agent']}: {choice['key']} {choice['label']}"
         if request.op == "cancel":

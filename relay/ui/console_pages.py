@@ -15,6 +15,8 @@ from relay.ui.console_words import OWN
 Json = dict[str, Any]
 #: Characters of one item that are shown.
 ITEM_SHOWN = 50_000
+#: Rows and columns of a screen beyond these are left out.
+ROWS_MAX = COLUMNS_MAX = 1000
 #: Pieces of one row of the screen: (style, text).
 Row = list[tuple[str, str]]
 
@@ -108,24 +110,32 @@ def item_texts(item: Json, now_ms: int, width: int) -> tuple[list[str], list[str
     return wrapped(visible_lines(what), width), texts
 
 
-def styled_row(spans: list[tuple[str, Json]]) -> Row:
-    """A row of an agent's screen (relay.screen.styled_rows) in the styles of prompt-toolkit."""
-    return [(_style(style), visible(text)) for text, style in spans]
+def styled_rows_shown(spans: object) -> list[Row]:
+    """An agent's screen (relay.screen.styled_rows) in the styles of prompt-toolkit, without what is
+    blank at its end. Raises ValueError for anything else: who answers for an agent may be one."""
+    if not isinstance(spans, list):
+        raise ValueError("no rows")
+    rows = [[_piece(*one) for one in row[:COLUMNS_MAX]] for row in spans[:ROWS_MAX]]
+    while rows and not any(text.strip() for _, text in rows[-1]):
+        rows.pop()
+    return rows
 
 
-def _style(style: Json) -> str:
+def _piece(text: str, style: Json) -> tuple[str, str]:
     marks = ("bold", "italic", "underline", "reverse", "strike")
     words = [mark for mark in marks if style.get(mark)] + (["dim"] if style.get("faint") else [])
     for place in ("fg", "bg"):
         if (colour := style.get(place)) is not None:
             words.append(f"{place}:{_colour(colour)}")
-    return " ".join(words)
+    return " ".join(words), visible(text[:COLUMNS_MAX])
 
 
 def _colour(colour: int | str) -> str:
     """One of the terminal's own sixteen, or #rrggbb; of 256 also the cube and the greys."""
     if isinstance(colour, str):
-        return colour
+        return f"#{int(colour.removeprefix('#'), 16) & 0xFFFFFF:06x}"
+    if not 0 <= colour < 256:
+        raise ValueError("no colour")
     if colour < 16:
         return f"ansi{(_COLOURS + _BRIGHT)[colour]}"
     if colour >= 232:

@@ -83,10 +83,10 @@ class ConsoleState:
             self._agent({**row, "agent": True}, told=False)
         for row in items:
             self._item({"item": row, "open": True})
-        old = [row for row in history if row["id"] not in self._messages]
-        if old:
-            for row in old:
-                self._past(row)
+        new = any(row["id"] not in self._messages for row in history)
+        for row in history:
+            self._past(row)
+        if new:
             # What came meanwhile, or in a gap, stands where it belongs.
             self.lines = deque(sorted(self.lines, key=lambda line: line.at_ms), LINES_MAX)
             first = self.count - len(self.lines) + 1
@@ -104,6 +104,8 @@ class ConsoleState:
             line.states[name] = str(row["state"]), visible(row.get("reason") or "")
             if name == self.me and row["state"] not in FINAL:
                 self.unread[line.id] = line
+            elif name == self.me:
+                self.unread.pop(line.id, None)
 
     def _message(self, row: Json) -> None:
         if row["id"] in self._messages:
@@ -177,9 +179,8 @@ class ConsoleState:
             while len(self.items) > ITEMS_MAX:
                 self.items.popitem(last=False)
             return
+        # What is being typed for it stays an answer to it: a message it must not become.
         known = self.items.pop(item["id"], None)
-        if self.answering == item["id"]:
-            self.answering = ""
         if known is not None and row.get("answer"):
             text = f"{row.get('by') or self.me} answered {item['agent']}: {row['answer']}"
             self._add(TrafficLine(row.get("at_ms") or 0, "note", text, sender=item["agent"]))

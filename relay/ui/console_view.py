@@ -75,7 +75,7 @@ class _View:
         self.at_end = (False, True)
 
     def painted(self) -> Painted:
-        items = [] if self.state.answering else self._items()
+        items = [] if self.state.answering in self.state.items else self._items()
         bottom = self._bottom()
         room = max(1, self.height - 1 - len(items) - len(bottom))
         if self.state.beside == "help":

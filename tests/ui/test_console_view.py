@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from relay.core.errors import RelayError
+from relay.core.errors import NotFound, RelayError
 from relay.core.visible import columns_of
-from relay.ui.console_pages import ASCII, UNICODE, Signs, styled_row
+from relay.ui.console_pages import ASCII, UNICODE, Signs, styled_rows_shown
 from relay.ui.console_state import LINES_MAX, ConsoleState
 from relay.ui.console_view import paint
 from relay.ui.console_words import BrokerRequest, OwnVerb, RelayVerb, completions, read
@@ -107,11 +107,18 @@ def test_a_screen_is_shown_in_its_colours_and_without_its_bytes(state: ConsoleSt
     ]
     spans = [("a\x1b]0;x\x07", styles[0]), *(("漢" * 30, style) for style in styles[1:])]
     state.choose(1, NOW)
-    state.beside, state.screen, state.screen_of = "screen", [styled_row(spans)], state.chosen
+    state.beside, state.screen, state.screen_of = (
+        "screen",
+        styled_rows_shown([spans, [("  ", {})]]),
+        state.chosen,
+    )
     rows = paint(state, 80, 24, NOW, lambda _: "18:50").rows
     shown = next(row for row in rows if "a^[]0;x^G" in row[0][1])
     assert [style for style, _ in shown] == ["bold fg:ansired", "bg:#0087ff", "dim fg:#010203"]
     assert sum(columns_of(text) for _, text in shown) <= 80
+    for wrong in ("x", [7], [[["x"]]], [[[1, {}]]], [[["x", {"fg": "red class:x"}]]], [[["x", 1]]]):
+        with pytest.raises((ValueError, TypeError, AttributeError)):
+            styled_rows_shown(wrong)
 
 
 def test_without_utf8_and_colour_all_of_it_is_said_in_ascii(state: ConsoleState) -> None:
@@ -142,7 +149,9 @@ def test_an_item_is_shown_whole_and_what_is_typed_answers_just_that_one(
     asked = read("2", state, VERBS)
     assert asked == BrokerRequest("item_answer", {"id": "q-1", "choice": "2"})
     state.apply([{"what": "item", "item": QUESTION, "open": False, "answer": "No", "by": "kim"}])
-    assert state.answering == ""
+    with pytest.raises(NotFound, match="is over"):
+        read("2", state, VERBS)
+    state.back()
     assert read("2", state, VERBS) == BrokerRequest("send", {"to": "Alice", "body": "2"})
     assert "kim answered Bob: No" in "\n".join(shown(state, 80, 24))
 
