@@ -119,7 +119,7 @@ def cast_of_console() -> list[str]:
             running.append(console)
             console.wait(lambda: console.shows("Alice") and console.shows("Bob"))
             time.sleep(1.0)
-            for key in "please begin":
+            for key in "@Alice please begin":
                 console.type(key)
                 time.sleep(0.07)
             console.type("\r")
