@@ -1,4 +1,7 @@
-"""relay's MCP server in real agents: given for one run, and its calls are the agent's own."""
+"""relay's MCP server in real agents: given for one run, and its calls are the agent's own.
+
+opencode has its call in test_opencode.py: it is slow to start.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,13 @@ def test_an_agent_selects_its_intent_and_sends_by_tools_without_a_question(
     folder = tmp_path / "Alice" / "project" / ".orchestration"
     folder.mkdir(parents=True)
     (folder / "active_intents.yaml").write_text(_GOVERNED)
-    tool = NAMES[agent].format
-    model.when("tell Bob$", Tool(tool("select_active_intent"), {"id": "INT-1"}), times=1)
-    said = {"to": "Bob", "text": "from a tool"}
-    model.when_tool(Tool(tool("send"), said), pattern="<intent_context>", times=1)
+
+    def call(name: str, **given: str) -> Tool:
+        return Tool(NAMES[agent].format(name), given)
+
+    model.when("tell Bob", call("select_active_intent", id="INT-1"), times=1)
+    sent = call("send", to="Bob", text="from a tool")
+    model.when_tool(sent, pattern="<intent_context>", times=1)
     with room(tmp_path, model) as people:
         # The person is asked about other tools.
         made, options = Options(asks=True), ["--mcp"]

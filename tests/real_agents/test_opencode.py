@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from relay.core.agent_names import owner_name
 from tests.e2e.wrapped import kill_session, relay_json
 from tests.real_agents.conversation import AT
 from tests.real_agents.model import Gate, Say, ScriptedModel, Tool
@@ -42,10 +43,13 @@ def test_what_only_opencode_has(opencode: Path, tmp_path: Path, model: ScriptedM
     model.when("never ends", Say("I begin."), Gate("never"))
     model.when("be the helper", Say(f"{AT} no: from a subagent"))
     model.when("delegate", Say("I delegate."), Tool("task", task), times=1)
+    sent = {"to": owner_name(), "text": "by the tool"}
+    model.when("use the tool", Tool("relay_send", sent), times=1)
+    model.when_tool(Say("I have sent it."), pattern='"deliveries"', times=1)
     model.when_tool(Say(f"{AT} the helper is done"))
     model.when("MARK-", Say("I have read it."))
     with room(tmp_path, model) as people:
-        ann = people.start("Ann", "opencode", opencode, Options(asks=False))
+        ann = people.start("Ann", "opencode", opencode, Options(asks=False), options=["--mcp"])
         before = ann.recipe.settings_file.read_bytes()
 
         # Nobody else on the machine can use the server.
@@ -68,6 +72,11 @@ def test_what_only_opencode_has(opencode: Path, tmp_path: Path, model: ScriptedM
         wait_bodies("Ann", ["one", "two", "the helper is done"])
         wait_state("Ann", "idle")
         ann.ready()
+
+        # What it calls of relay's own server, where that is given, is its own.
+        ann.ask("use the tool")
+        wait_bodies("Ann", ["one", "two", "the helper is done", "by the tool"])
+        answered(ann, model, "use the tool")
 
         # opencode begins no turn for what is queued when the person stops one; and a draft stays.
         ann.ask("say what never ends")
@@ -96,4 +105,4 @@ def test_what_only_opencode_has(opencode: Path, tmp_path: Path, model: ScriptedM
         assert "Plan" in model.seen("MARK-PLAN")[0].last_text  # opencode reminds it of its rights
         assert ann.recipe.settings_file.read_bytes() == before
         ann.quit()
-    assert bodies_from("Ann") == ["one", "two", "the helper is done"]
+    assert bodies_from("Ann") == ["one", "two", "the helper is done", "by the tool"]
