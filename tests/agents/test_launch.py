@@ -353,3 +353,25 @@ def test_a_profile_that_others_can_write_to_is_not_asked_at_the_start(tmp_path: 
     (folder / "chatty.yaml").chmod(0o666)
     run = Run(name="Al", run_id="r", token="t", port=None, profiles=str(folder))
     assert plan(["chatty"], {}, run).argv == ["chatty"]
+
+
+def test_relays_server_stands_beside_what_is_the_persons(claude: str) -> None:
+    def started(*words: str) -> Launch:
+        run = Run(name="Alice", run_id="R", token=TOKEN, port=4321, primer=False, mcp=True)
+        return plan([claude, *words], {}, run)
+
+    theirs = {"permissions": {"allow": ["Read"], "deny": ["mcp__relay__send"]}}
+    words = ["--settings", json.dumps(theirs), "--mcp-config", "mine.json", "hello"]
+    launch = started(*words)
+    assert settings(launch)["permissions"] == {
+        "allow": ["Read", "mcp__relay"],
+        "deny": ["mcp__relay__send"],
+    }
+    # In one word, for the option would take their prompt for a file, too.
+    [server] = [one for one in launch.argv if one.startswith("--mcp-config=")]
+    assert list(json.loads(server.partition("=")[2])["mcpServers"]) == ["relay"]
+    assert launch.argv[-3:] == ["--mcp-config", "mine.json", "hello"]
+    assert launch.data["mcp"] is True and TOKEN not in str(launch.argv)
+    # Where nobody converses, an agent costs what it would without relay.
+    for headless in (started("-p", "hello"), started("mcp", "list"), make([claude])):
+        assert "mcp" not in headless.data and "mcpServers" not in str(headless.argv)

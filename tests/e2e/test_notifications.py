@@ -40,12 +40,14 @@ class Hook:
 
     def __init__(self) -> None:
         self.posted: list[dict[str, Any]] = []
-        posted = self.posted
+        self.paths: set[str] = set()
+        posted, paths = self.posted, self.paths
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 size = int(self.headers["Content-Length"])
                 posted.append(json.loads(self.rfile.read(size)))
+                paths.add(self.path)
                 self.send_response(204)
                 self.end_headers()
 
@@ -82,13 +84,17 @@ def test_each_thing_is_told_once_through_a_kill_of_the_broker(
     own.parent.mkdir(parents=True)
     own.write_text(f'config = {{"notify": {{"webhook": {hook.url!r}}}}}\n')
     relay("trust", str(own))
+    project = tmp_path / "project" / "relay.config.py"
+    project.parent.mkdir()
+    project.write_text(f'config = {{"notify": {{"webhook": "{hook.url}/project"}}}}\n')
+    relay("trust", str(project))
     owner = owner_name()
 
     def told(count: int) -> list[str]:
         wait_until(lambda: len(hook.posted) >= count, 30, f"{count} notices")
         return [one["text"] for one in hook.posted]
 
-    with wrapped(python(SAY), name="Bob") as bob:
+    with wrapped(python(SAY), name="Bob", cwd=project.parent) as bob:
         wait_registered("Bob")
         bob.type(say(f"@relay:{owner} <b>done</b>"))
         assert told(1) == ["Bob writes: <b>done</b>"]
@@ -109,7 +115,7 @@ def test_each_thing_is_told_once_through_a_kill_of_the_broker(
             terminal.close()
         told(3)
     assert told(4)[3].startswith("Bob has ended")
-    assert len(hook.posted) == 4
+    assert len(hook.posted) == 4 and hook.paths == {"/hook"}
     # What the terminal told, notify-send was not asked for.
     assert "a;b" not in desktop.read_text() and "Bob has ended" in desktop.read_text()
     relay("broker", "stop")
