@@ -133,6 +133,10 @@ def test_two_claudes_talk(
             if "Relay message" in request.last_text:
                 assert "inside a fence" not in request.last_text
                 assert "escaped" not in request.last_text
+        # What each has taken of the model is counted: 20 tokens for each answer.
+        said = 20 * len(model.requests)
+        wait_until(lambda: sum(one["output"] for one in relay_json("cost")) == said)
+        assert {one["agent"] for one in relay_json("cost")} == {"Alice", "Bob"}
 
 
 def test_a_message_answers_no_permission_dialog(
