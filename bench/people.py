@@ -11,6 +11,8 @@ median, and nine in ten, while that goes on).
 as above. The aims: its first paint within 300 ms, its messages within a second, its server below
 15 % of a core.
 
+``peek``: ``relay peek`` of an agent that draws twenty coloured lines a second. The aim: 150 ms.
+
 ``line``: ``relay status-line`` while the agents talk, as tmux or a prompt calls it. The aim: 60 ms.
 """
 
@@ -29,7 +31,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from harness import RELAY, Terminal, cpu, deadline, home, relay
+from harness import RELAY, Terminal, cpu, deadline, home, relay, wait_listed
 
 from relay.broker.async_client import AsyncClient
 from relay.core.ids import new_ulid
@@ -260,7 +262,43 @@ def line() -> list[Row]:
     return [row("status-line, ms, p50", statistics.median(times), 60)]
 
 
-CASES: dict[str, Callable[[], list[Row]]] = {"console": console, "web": web, "line": line}
+def peek() -> list[Row]:
+    """How long ``relay peek`` takes for a screen full of colours that is drawn all the time."""
+    program = (
+        "import time\nprint('READY')\nfor n in range(10000):\n"
+        "    row = (f'\\x1b[38;5;{(n + x) % 256}mword {x:4} ' for x in range(7))\n"
+        "    print(''.join(row), flush=True)\n    time.sleep(0.05)\n"
+    )
+    found = []
+    with home() as (_, env), deadline(120, "peek"):
+        wrap = [*RELAY, "wrap", "--name", "Bob", "--", sys.executable, "-c", program]
+        terminal = Terminal(wrap, env)
+        done = threading.Event()
+        try:
+            terminal.read_until(b"READY")
+            reader = threading.Thread(target=_drain, args=(terminal, done))
+            reader.start()
+            wait_listed(["Bob"], env)
+            for words in (("peek", "Bob"), ("peek", "Bob", "--color")):
+                times = []
+                for _ in range(20):
+                    began = time.perf_counter()
+                    relay(env, *words)
+                    times.append((time.perf_counter() - began) * 1000)
+                found.append(row(f"{' '.join(words)}, ms, p50", statistics.median(times), 150))
+        finally:
+            done.set()
+            reader.join()
+            terminal.close()
+    return found
+
+
+CASES: dict[str, Callable[[], list[Row]]] = {
+    "console": console,
+    "web": web,
+    "line": line,
+    "peek": peek,
+}
 
 
 def main() -> int:

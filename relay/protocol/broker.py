@@ -40,8 +40,10 @@ Ops (``?`` marks what may be left out):
               presence? (true: with what it wants to hear of others) -> id, state, presence? (who
               has come and gone since it was told last). Only from the connection of the recipient.
 ``agent_state`` state, reason?, source?, notes?, conversation?, question? (id, what, choices,
-              chosen, since_ms: what the agent asks on its screen) -> state, wants (the kinds of
-              events that its session tells of only when asked to). Of the registered agent.
+              chosen, since_ms: what the agent asks on its screen), retry? (seconds until its usage
+              limit ends, from when it was limited), account? (who has the same has the same limits)
+              -> state, wants (the kinds of events that its session tells of only when asked to).
+              Of the registered agent.
 ``event``     kind, body?, meta?, thread?, id?, auth? -> id, duplicate
               With ``outside`` instead it is of another channel, and from the person: {channel,
               source_id?, kind? (message), sender?, sender_name?, content?, content_type?,

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from relay.agents.last_turns import READERS, last_turns
 from relay.core.errors import NotDelivered, Timeout, UsageError, only_the_person
 from relay.core.ids import new_ulid
-from relay.core.message import Message
+from relay.core.message import AgentState, Message
 from relay.core.source_events import Terminal
 from relay.hooks.context import Recent
 from relay.screen.dialogs import Dialog, Takes
@@ -30,7 +30,7 @@ from relay.session.delivery_channel import WriteLink
 from relay.session.question_watch import AskingScreen, QuestionWatch
 from relay.session.remote_hooks import AddOnAnswer
 from relay.session.turn_stopper import BY_PERSON, UNSTOPPED, TurnStopper
-from relay.session.typing_policy import DIALOG_WAITS, Guards
+from relay.session.typing_policy import DIALOG_WAITS, DRAFT, Guards
 
 #: Between two looks at what a key has done, and how long that is waited for. Seconds.
 LOOK, TAKES = 0.05, 2.0
@@ -130,6 +130,9 @@ class ScreenRequests:
         id_, index = str(request.get("id")), request.get("choice")
         async with self._one:
             dialog = self._standing(id_)
+            if self._guards.draft and self._guards.state is not AgentState.BLOCKED:
+                # It may only look like a question, and Enter would submit what was typed.
+                raise NotDelivered(DRAFT, hint=ATTACH)
             if type(index) is not int or not 0 <= index < len(dialog.choices):
                 raise UsageError("the question has no such choice")
             await self._choose(id_, dialog, index)
