@@ -78,7 +78,9 @@ def test_no_question_is_answered(aider: Path, tmp_path: Path, model: ScriptedMod
         relay("send", "Ada", "MARK-ASKED words")
         dialog = "a dialog waits for the person"
         wait_held_up("MARK-ASKED", dialog)
-        ada.terminal.type("n\r")
+        [item] = relay_json("items")
+        assert [one["label"] for one in item["choices"]] == ["Yes", "No"]
+        assert relay("answer", "Ada", "no") == "Ada: No\n"
         wait_seen(model, "MARK-ASKED")
         answered(ada, model, "MARK-ASKED")
 

@@ -12,6 +12,7 @@ import pytest
 from tests.e2e.wrapped import (
     kill_session,
     relay,
+    relay_json,
     session_pid,
 )
 from tests.real_agents.conversation import MANY
@@ -92,14 +93,15 @@ def test_what_it_is_sent_arrives_once(qwen: Path, tmp_path: Path, model: Scripte
         relay("send", "Qwen", "MARK-ASKED words")
         wait_held_up("MARK-ASKED", "a dialog waits for the person")
         assert not (one.recipe.cwd / "made").exists()
-        one.refuse()
+        assert relay("answer", "Qwen", "no") == "Qwen: No, suggest changes (esc)\n"
         wait_seen(model, "MARK-ASKED")
         assert not (one.recipe.cwd / "made").exists()
         answered(one, model, "MARK-ASKED")
 
         one.ask("MARK-TOOL")
         one.dialog()
-        one.terminal.type("\r")
+        wait_until(lambda: relay_json("items"))
+        relay("answer", "Qwen", "1")
         # Opening it for writing succeeds once the tool reads it.
         with open(one.recipe.cwd / "fifo", "w") as writer:
             relay("send", "Qwen", "MARK-BESIDE words")
