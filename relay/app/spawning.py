@@ -36,9 +36,9 @@ _LOOK = 0.1
 #: What a host writes of an agent that has ended at once is no longer. Bytes.
 _WORDS_MAX = 16 * 1024
 #: Seconds that an agent may take to end after its terminal has gone, once its hooks have run, and
-#: after SIGTERM. While it is ``ending`` its session bounds the time (see relay.session.hangup).
+#: after SIGTERM. While it is ``ending``, by its last hooks, it has more (see relay.session.hangup).
 _HANGUP, _TERM, _KILL = 5.0, 5.0, 5.0
-_ENDING_MAX = 120.0
+_ENDING_MAX = 65.0
 #: What can be an id of a conversation, and no option of a program.
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
 #: The variables that say which terminal a program has: those of the shell are not its.
@@ -201,7 +201,7 @@ def release(home: Home, name: str, *, now: bool = False) -> str:
     if pump is None:
         ended(home, name, "released")
         raise NotFound(f"no agent called {name} is running", hint="relay agents lists them")
-    if not pump:
+    if not pump or names.has_other_numbers(home, name):
         raise RelayError(f"nobody knows which process {name} is", hint="end it in its terminal")
     ended(home, name, "released")
     steps: list[tuple[str, int, float]] = [
@@ -209,7 +209,8 @@ def release(home: Home, name: str, *, now: bool = False) -> str:
         ("terminated", signal.SIGTERM, _TERM),
     ]
     for how, number, seconds in () if now else steps:
-        if _send(pump, number) and _wait_for_end(home, name, pump, seconds):
+        _send(pump, number)
+        if _wait_for_end(home, name, pump, seconds, told=number != signal.SIGHUP):
             return how
     kill_below(pump, _KILL)
     _send(pump, signal.SIGKILL)
@@ -218,18 +219,18 @@ def release(home: Home, name: str, *, now: bool = False) -> str:
     return "killed"
 
 
-def _send(pid: int, number: int) -> bool:
+def _send(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        return True  # then its name is free in a moment
+        return  # then its name is free in a moment
     except PermissionError as error:
         raise RelayError(f"process {pid} is another user's") from error
-    return True
 
 
-def _wait_for_end(home: Home, name: str, pump: int, seconds: float) -> bool:
-    """Whether the name is free within so many seconds, while its last hooks run not counted."""
+def _wait_for_end(home: Home, name: str, pump: int, seconds: float, *, told: bool = True) -> bool:
+    """Whether the name is free within so many seconds, and those of its last hooks where it was not
+    ``told`` to end whatever they do."""
     most = time.monotonic() + _ENDING_MAX
     end = time.monotonic() + seconds
     while time.monotonic() < min(end, most):
@@ -238,7 +239,7 @@ def _wait_for_end(home: Home, name: str, pump: int, seconds: float) -> bool:
         time.sleep(_LOOK / 4)
         if time.monotonic() + _LOOK > end:
             row = _row(home, name)
-            if row is not None and row["state"] == AgentState.ENDING.value:
+            if not told and row is not None and row["state"] == AgentState.ENDING.value:
                 end = time.monotonic() + 1.0
     return names.holder(home, name) != pump
 

@@ -109,7 +109,12 @@ def is_elsewhere(home: Home) -> bool:
     except OSError:
         return False
     held = (name[:-5] for name in names if holder(home, name[:-5]) is not None)
-    return any(_told(home, name).get("pids", _pids()) != _pids() for name in held)
+    return any(has_other_numbers(home, name) for name in held)
+
+
+def has_other_numbers(home: Home, name: str) -> bool:
+    """Whether the pid that ``holder`` tells is of another namespace, and of nobody's here."""
+    return bool(_told(home, name).get("pids", _pids()) != _pids())
 
 
 def _told(home: Home, name: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from relay.app import spawning
 from relay.app.driven_program import DrivenProgram
 from relay.config import names
 from relay.config.spawned_agents import spawned
@@ -101,6 +102,15 @@ def test_viewers_of_any_size_see_the_same_and_who_only_reads_types_nothing() -> 
         sees(one, "Bob has ended")
 
 
+def test_who_does_not_end_when_it_is_told_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ignored = "import signal\nfor n in (1, 15): signal.signal(n, signal.SIG_IGN)\n"
+    relay("spawn", "Bob", "--", *python(ignored + ECHO))
+    for name in ("_HANGUP", "_TERM", "_ENDING_MAX"):
+        monkeypatch.setattr(spawning, name, 0.5)
+    assert spawning.release(Home.from_env(), "Bob") == "killed"
+    assert spawned(Home.from_env()) == []
+
+
 def test_what_ends_at_once_is_said_with_what_it_showed() -> None:
     said = relay("spawn", "Bob", "--", "sh", "-c", "echo no key for the model; exit 3", status=1)
     assert "Bob has ended with status 3" in said
@@ -110,8 +120,6 @@ def test_what_ends_at_once_is_said_with_what_it_showed() -> None:
 
 def test_who_has_lost_its_terminal_is_brought_back_and_who_was_released_is_not() -> None:
     relay("spawn", "Bob", "--task", "echo", "--", *python(ECHO))
-    relay("spawn", "Eve", "--", *python(ECHO))
-    relay("release", "Eve")
     hosts = {row["name"]: row["host"] for row in spawned(Home.from_env())}
     assert list(hosts) == ["Bob"]
     os.kill(hosts["Bob"], signal.SIGKILL)  # as when the machine goes down
