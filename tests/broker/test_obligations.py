@@ -9,6 +9,7 @@ import pytest
 
 from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
+from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.protocol.broker import OBLIGATION
 from relay.ui.watching import Watching
@@ -76,6 +77,9 @@ def test_the_person_is_told_of_what_nobody_waits_for(home: Home, client: BrokerC
                 bob.request("turn", ids=[id_], **{**TURN, "text": words})
         unread = client.request("send", to="Bob", body="four", answer=True)["id"]
         client.request("cancel", id=unread)  # nobody owes that any more
+        for agent in (bob, client):
+            with pytest.raises(RelayError, match="only the broker"):
+                agent.request("event", kind="unanswered")
         bob.request("agent_state", state="gone")
     assert told(home, owner) == [
         "Bob ended its turn without an answer to “two”",
