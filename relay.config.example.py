@@ -94,6 +94,11 @@ def on_idle(ctx):
     return None
 
 
+def on_wedged(ctx, why):
+    """It works, and for minutes nothing has come of it: no output, no hook, no processor time."""
+    ctx.send("*", f"{ctx.agent_name} seems to be stuck: {why}")
+
+
 def on_tool_call(phase, tool, input, response, ctx):
     """Before and after each tool of the agent's: block it, or change what it is given."""
     if phase == "before" and tool == "Bash" and "rm -rf" in str(input.get("command")):
@@ -125,6 +130,7 @@ hooks = {
     "on_output": on_output,
     "onMessageReceived": on_message_received,
     "on_idle": {"handler": on_idle, "priority": 5, "timeout": 5},
+    "on_wedged": on_wedged,
     "sessionEnd": [on_session_end],
     "on_tool_call": {"handler": on_tool_call, "matcher": "Bash|Edit|Write", "on_failure": "block"},
     "on_before_agent": on_before_agent,

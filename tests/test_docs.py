@@ -12,6 +12,7 @@ import pytest
 from relay.agents.known_agents import ADAPTERS
 from relay.agents.launch import PLANNERS
 from relay.agents.profile import find_profile, profile_names
+from relay.cli.man_pages import reference
 from relay.cli.verbs import VERBS
 from relay.core import sqlite
 from relay.ledger.schema import SCHEMA
@@ -62,6 +63,10 @@ def test_the_picture_shows_what_the_recorded_agents_say() -> None:
     shown = unescape((ROOT / "docs" / "console.svg").read_text())
     said = [text.split(" ", 1)[1] for says in RECORDED.values() for text in says.values()]
     assert [text for text in said if text[:30] not in shown] == []
+
+
+def test_the_reference_is_made_from_the_verbs() -> None:
+    assert (ROOT / "docs" / "reference.md").read_text() == reference(), "relay help --all"
 
 
 def test_every_verb_is_documented() -> None:

@@ -51,6 +51,10 @@ FIRES: dict[HookEventName, tuple[Fire, dict[str, Any]]] = {
         lambda h: h.fire_idle(30.0, correlation_id="C1"),
         {"idle_seconds": 30.0},
     ),
+    HookEventName.WEDGED: (
+        lambda h: h.fire_wedged("it stands still", correlation_id="C1"),
+        {"why": "it stands still"},
+    ),
     HookEventName.MESSAGE_RECEIVED: (
         lambda h: h.fire_message_received("Bob", "hello", correlation_id="C1"),
         {"sender": "Bob", "body": "hello"},

@@ -70,7 +70,8 @@ def test_the_events_of_claude_code(name: str, event: HookEventName) -> None:
     assert (spec.event, spec.dialect) == (event, Dialect.CLAUDE)
 
 
-OURS_ONLY = {HookEventName.OUTPUT, HookEventName.IDLE, HookEventName.MESSAGE_RECEIVED}
+OURS_ONLY = {HookEventName.OUTPUT, HookEventName.IDLE, HookEventName.WEDGED}
+OURS_ONLY |= {HookEventName.MESSAGE_RECEIVED}
 OURS_ONLY |= {event for event, spec in EVENTS.items() if spec.of_broker}
 
 
