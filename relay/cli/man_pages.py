@@ -19,7 +19,8 @@ _HEAD = """\
 # Reference: the verbs
 
 Every verb of `relay` with what it takes. `relay help VERB` prints the same in a terminal, and
-`relay help --man FOLDER` writes it as manual pages. This page is made by `relay help --all`.
+`relay help --man FOLDER` writes it as manual pages. This page is made from the verbs themselves:
+`relay help --all` prints it.
 """
 
 
