@@ -282,7 +282,7 @@ class SessionParts:
         lines = CommandLines(self._prompt, ignore=shell_output == "ignore")
         gate = lines if rules.is_shell and shell_output != "fire" else None
         self._pager = pager = PagerWatch(pager_in_front, self._hello["pid"])
-        self._questions = QuestionWatch(self._screen, self._asks, now_ms)
+        self._questions = QuestionWatch(self._screen, self._asks, now_ms, self._profile.inset)
         read = (detector, self._screen, own, notes, inner, has_terminal, gate, pager)
         return SourceSelector(*read, self._questions)
 

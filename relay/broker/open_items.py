@@ -21,7 +21,7 @@ from relay.protocol.broker import Json
 #: The kind of the event that stores what the person has answered.
 ANSWER = "answer"
 #: Choices of one question, characters of what it asks and of one choice.
-CHOICES_MAX, WHAT_MAX, LABEL_MAX = 30, 4000, 300
+CHOICES_MAX, WHAT_MAX, LABEL_MAX = 30, 16_100, 400
 _YES_NO = [{"key": "yes", "label": "Yes"}, {"key": "no", "label": "No"}]
 _MEANS = {
     "yes": ("yes", "allow", "approve", "accept", "ok", "trust", "proceed", "continue"),

@@ -14,18 +14,21 @@ from enum import Enum
 
 from relay.screen.styled_rows import Span
 
-#: Rows above the choices that may belong to the question, and choices of one dialog.
-ABOVE_MAX, CHOICES_MAX = 40, 30
+#: Choices of one dialog.
+CHOICES_MAX = 30
 #: Characters of the question, and of one choice.
-TEXT_MAX, LABEL_MAX = 4000, 300
+TEXT_MAX, LABEL_MAX = 16_000, 300
+
+#: Stands before what a question may have more of.
+ABOVE = "(more may have stood above)"
 
 _FRAME = "│┃║▌▐█▎▏"
-_BORDER = re.compile(r"\s*[╭┌┏╔├╰└┗╚]?[─━═▀▄▔▁]{8,}.*")
+_FRAMES = frozenset(_FRAME)
+#: A border, or how words begin that are not of the question, in the first column.
+_SAID = re.compile(r"[─━═▀▄▔▁]{8}|[•›■◦✗⚠●❯] ")
 _MARKS = "❯›▸▶►→➜➤◉●»>"
 _NUMBERED = re.compile(rf"(\s*)([{_MARKS}]\s*)?(\d{{1,2}})[.)]\s+(\S.*)")
 _MARKED = re.compile(rf"(\s*)([{_MARKS}])(\s+)(\S.*)")
-#: How the row begins that says which tool is meant: the question goes no higher.
-_HEAD = re.compile(r"\s*[?△⚠]\s+\S")
 _BUTTON = re.compile(
     r"[<\[‹❮▐▌]?\s*((?:yes|no|ok(?:ay)?|allow|deny|approve|reject|accept|decline|agree|trust|cancel"
     r"|exit|quit|close|dismiss|continue|proceed|skip|abort|retry|always|never|once|confirm|back"
@@ -71,19 +74,29 @@ class Dialog:
 
 
 def read_dialog(
-    rows: Sequence[str], spans: Sequence[list[Span]] = (), cursor: tuple[int, int] | None = None
+    rows: Sequence[str],
+    spans: Sequence[list[Span]] = (),
+    cursor: tuple[int, int] | None = None,
+    *,
+    inset: bool = False,
 ) -> Dialog | None:
     """The dialog on a screen of which it is known that it asks something; None where its choices
-    are not found. ``spans``: the rows with their styles; ``cursor``: where it is to be seen."""
+    are not found. ``spans``: the rows with their styles; ``cursor``: where it is to be seen.
+
+    What is asked about may be a command that an enemy has worded: nothing of it is left out, so the
+    question is all that stands above the choices. ``inset``: the program keeps it off the first
+    column and within its frame, so that what begins there is not of the question.
+    """
     inner = [_inner(row) for row in rows]
-    text = _end_of(inner, cursor)
-    if choices := _choices_in(text):
-        return Dialog(text, choices, None, Takes.WORDS)
-    if found := _buttons(rows, inner, spans) or _listed(rows, inner, spans):
+    last = _last(inner, cursor)
+    end = _joined(inner[max(0, last - 3) : last + 1])
+    if choices := _choices_in(end):
+        return Dialog(_said(inner, last + 1), choices, None, Takes.WORDS)
+    if found := _buttons(rows, inner, spans, inset) or _listed(rows, inner, spans, inset):
         return found
-    return (
-        Dialog(text, (Choice("enter", "go on"),), 0, Takes.ENTER) if _ENTER.search(text) else None
-    )
+    if not _ENTER.search(end):
+        return None
+    return Dialog(_said(inner, last + 1), (Choice("enter", "go on"),), 0, Takes.ENTER)
 
 
 def as_text(rows: Sequence[str]) -> Dialog:
@@ -95,7 +108,9 @@ def as_text(rows: Sequence[str]) -> Dialog:
 # -- lists
 
 
-def _listed(rows: Sequence[str], inner: list[str], spans: Sequence[list[Span]]) -> Dialog | None:
+def _listed(
+    rows: Sequence[str], inner: list[str], spans: Sequence[list[Span]], inset: bool
+) -> Dialog | None:
     places = _numbered(inner) or _marked(inner)
     if places is None:
         return None
@@ -103,10 +118,10 @@ def _listed(rows: Sequence[str], inner: list[str], spans: Sequence[list[Span]]) 
     at = [place for place, _ in labels]
     chosen = marked if marked is not None else _focused(at, inner, spans)
     choices = tuple(
-        Choice(numbers[n] if numbers else str(n + 1), text[:LABEL_MAX])
+        Choice(numbers[n] if numbers else str(n + 1), _cut(text, LABEL_MAX))
         for n, (_, text) in enumerate(labels)
     )
-    text = _above(rows, inner, first)
+    text = _above(rows, inner, first, inset)
     return Dialog(text, choices, chosen, Takes.LIST, numbered=bool(numbers))
 
 
@@ -123,7 +138,11 @@ def _numbered(inner: list[str]) -> _Places | None:
         column = run[0][1].start(3)
         if int(one[3]) != int(run[0][1][3]) - 1 or abs(one.start(3) - column) > 1:
             break
+        if run[0][1][3] == "1" or not _goes_on(inner[at + 1 : run[0][0]], one.start(4)):
+            break  # what stands between them is of no choice
         run.insert(0, (at, one))
+    if run[0][1][3] != "1":
+        return None  # the others are not on the screen
     marked = [n for n, (_, one) in enumerate(run) if one[2]]
     if len(run) < 2 and not marked:
         return None
@@ -141,12 +160,19 @@ def _numbered(inner: list[str]) -> _Places | None:
     return run[0][0], labels, chosen, [one[3] for _, one in run]
 
 
+def _goes_on(rows: list[str], column: int) -> bool:
+    """Whether these rows, as far as they are not blank, go on with a label in ``column``."""
+    return all(not row.strip() or len(row) - len(row.lstrip()) >= column for row in rows)
+
+
 def _marked(inner: list[str]) -> _Places | None:
     """The lowest row with a mark, and those that are aligned with it."""
     for at in range(len(inner) - 1, -1, -1):
         one = _MARKED.fullmatch(inner[at].rstrip())
         if one is None:
             continue
+        if _NUMBERED.fullmatch(inner[at]):
+            return None  # one of a list whose beginning is not known
         columns = {one.start(2), one.start(4)}
         labels = [(at, one[4].strip())]
         chosen = 0
@@ -196,7 +222,9 @@ def _odd_one(drawn: list[tuple[object, ...]]) -> int | None:
 # -- buttons
 
 
-def _buttons(rows: Sequence[str], inner: list[str], spans: Sequence[list[Span]]) -> Dialog | None:
+def _buttons(
+    rows: Sequence[str], inner: list[str], spans: Sequence[list[Span]], inset: bool
+) -> Dialog | None:
     for at in range(len(inner) - 1, -1, -1):
         found: list[re.Match[str]] = []
         for part in re.finditer(r"\S+(?: \S+)*", inner[at]):
@@ -213,22 +241,19 @@ def _buttons(rows: Sequence[str], inner: list[str], spans: Sequence[list[Span]])
             chosen = _odd_one([_style_at(spans[at], part.start() + 1) for part in found])
         labels = (re.sub(r"^[<\[‹❮▐▌]\s*|\s*[>\]›❯▌▐]$", "", text) for text in texts)
         choices = tuple(Choice(str(n), text) for n, text in enumerate(labels, 1))
-        return Dialog(_above(rows, inner, at), choices, chosen, Takes.BUTTONS)
+        return Dialog(_above(rows, inner, at, inset), choices, chosen, Takes.BUTTONS)
     return None
 
 
 # -- questions in words
 
 
-def _end_of(inner: list[str], cursor: tuple[int, int] | None) -> str:
-    """The last words on the screen, or those before the cursor: at most four rows."""
+def _last(inner: list[str], cursor: tuple[int, int] | None) -> int:
+    """The last row that says something, or that of the cursor; -1 on a blank screen."""
     last = max((n for n, row in enumerate(inner) if row.strip()), default=-1)
     if cursor is not None and cursor[1] <= last and inner[cursor[1]][: cursor[0]].strip():
-        last = cursor[1]
-    first = last
-    while first > 0 and inner[first - 1].strip() and last - first < 3:
-        first -= 1
-    return _joined(inner[max(0, first) : last + 1])
+        return cursor[1]
+    return last
 
 
 def _choices_in(text: str) -> tuple[Choice, ...]:
@@ -253,34 +278,32 @@ def _choices_in(text: str) -> tuple[Choice, ...]:
 # -- the question above the choices
 
 
-def _above(rows: Sequence[str], inner: list[str], first: int) -> str:
-    """What is asked: the rows above the choices, up to a border or to what is said before it."""
-    framed = rows[first].lstrip()[:1] in _FRAME
-    column = len(inner[first]) - len(inner[first].lstrip())
-    found: list[str] = []
-    blank = 0
-    for at in range(first - 1, max(-1, first - 1 - ABOVE_MAX), -1):
-        row = inner[at]
-        if _BORDER.fullmatch(rows[at]) or (framed and rows[at].lstrip()[:1] not in (*_FRAME,)):
-            break
-        if not row.strip():
-            blank += 1
-            if blank > 2 and found:
-                break
-            continue
-        if not column and found and found[-1][:1].isspace() and not row[:1].isspace():
-            break  # what is said begins further left than what is asked
-        blank = 0
-        found.append(row)
-        if _HEAD.match(row):
-            break
-    return _joined(reversed(found))
+def _above(rows: Sequence[str], inner: list[str], first: int, inset: bool) -> str:
+    """All rows above the choices, up to where the question is sure to begin."""
+    column = len(rows[first]) - len(rows[first].lstrip())
+    framed = rows[first][column : column + 1] in _FRAMES
+    for at in range(first - 1, -1, -1) if inset else ():
+        outside = rows[at][column : column + 1] not in _FRAMES if framed else _SAID.match(rows[at])
+        if outside:
+            return _joined(inner[at + 1 : first])
+    return _said(inner, first)
+
+
+def _said(inner: list[str], end: int) -> str:
+    """These rows from the top of the screen on; what a full one no longer shows is named."""
+    full = any(row.strip() for row in inner[-2:])
+    return _joined([*([ABOVE] if full else []), *inner[:end]])
 
 
 def _joined(rows: Iterable[str]) -> str:
     texts = [" ".join(row.split()) for row in rows]
     kept = [one for one in texts if one and not re.fullmatch(r"[╌─━═╭╮╰╯│ ]+", one)]
-    return "\n".join(kept)[:TEXT_MAX]
+    return _cut("\n".join(kept), TEXT_MAX)
+
+
+def _cut(text: str, most: int) -> str:
+    """``text``, of which more is never left out without a word: the end is what is asked."""
+    return text if len(text) <= most else f"(cut: look at its screen) … {text[40 - most :]}"
 
 
 def _inner(row: str) -> str:

@@ -64,11 +64,17 @@ class QuestionWatch:
     """Watches one agent's screen. ``asks`` says of its rows whether they ask something."""
 
     def __init__(
-        self, screen: AskingScreen, asks: Callable[[list[str]], bool], now_ms: Callable[[], int]
+        self,
+        screen: AskingScreen,
+        asks: Callable[[list[str]], bool],
+        now_ms: Callable[[], int],
+        inset: bool = False,
     ) -> None:
+        """``inset``: see read_dialog."""
         self._screen = screen
         self._asks = asks
         self._now_ms = now_ms
+        self._inset = inset
         self._turn = now_ms()  # grows: a session after this one begins with another
         self._state = StateChange(AgentState.STARTING)
         self._changed_at = 0.0  # when the state changed
@@ -144,7 +150,7 @@ class QuestionWatch:
         if asks:
             cursor = self._screen.cursor if self._screen.cursor_shown else None
             spans = styled_rows(self._screen.visible(styled=True))
-            return read_dialog(rows, spans, cursor) or as_text(rows)
+            return read_dialog(rows, spans, cursor, inset=self._inset) or as_text(rows)
         if now < self._changed_at + SHOWS:
             self._look_at = now + REST
             return None

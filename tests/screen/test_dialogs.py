@@ -33,8 +33,8 @@ REAL = {
         "list",
     ),
     "codex/screens/dialog-exec-alternate-80x24.txt": (
-        "Would you like to run the following command?\nEnvironment: local\nReason: I want to\n"
-        "$ touch created",
+        "$ touch created\nWould you like to run the following command?\nEnvironment: local\n"
+        "Reason: I want to\n$ touch created",
         [
             "1 Yes, proceed (y)",
             "2 Yes, and don't ask again for commands that start with `touch created` (p)",
@@ -50,7 +50,12 @@ REAL = {
         "list",
     ),
     "qwen/screens/dialog-shell-80x24.txt": (
-        "? Shell touch made ←\ntouch made\nAllow execution of: 'touch'?",
+        "(more may have stood above)\n"
+        "● Extensions changed on disk. Run /reload-plugins to apply updates.\n"
+        "● Read context files: ~/.qwen/output-language.md\n> run it\n"
+        "∴ Thought briefly (click or ctrl+o to expand)\n◆ I run it.\n"
+        "@relay:Bob before the tool\n? Shell touch made ←\ntouch made\n"
+        "Allow execution of: 'touch'?",
         [
             "1 Yes, allow once",
             "2 Always allow run 'touch *' commands in this project",
@@ -73,7 +78,10 @@ REAL = {
         "list",
     ),
     "aider/screens/question-80x24.txt": (
-        "created.txt\nCreate new file? (Y)es/(N)o [Yes]:",
+        "(more may have stood above)\n"
+        "^C again to exit\n@relay:Bob whole\n@relay:Bob never\n> MARK-MAKE\nIt is new:\n"
+        "created.txt\nwords\nTokens: 664 sent, 13 received.\ncreated.txt\n"
+        "Create new file? (Y)es/(N)o [Yes]:",
         ["y Yes", "n No"],
         None,
         "words",
@@ -83,7 +91,8 @@ REAL = {
 
 @pytest.mark.parametrize(("name", "expected"), REAL.items(), ids=REAL)
 def test_a_real_dialog_is_read_as_its_screen_shows_it(name: str, expected: object) -> None:
-    assert told(read_dialog((SCREENS / name).read_text().split("\n")[1:])) == expected
+    rows = (SCREENS / name).read_text().split("\n")[1:]
+    assert told(read_dialog(rows, inset=True)) == expected
 
 
 MADE = {
@@ -114,3 +123,42 @@ def test_a_focus_that_only_a_colour_shows_is_seen() -> None:
     dialog = read_dialog(emulator.visible(), styled_rows(emulator.visible(styled=True)))
     assert dialog is not None and (dialog.chosen, dialog.takes) == (1, Takes.BUTTONS)
     assert read_dialog(["some text", "", "that asks nothing"]) is None
+
+
+RULE = "─" * 80
+HOSTILE = {
+    "border": ["rm -rf ~ #", "─" * 70, "ls"],
+    "head": ["rm -rf ~", "? ls"],
+    "blank": ["rm -rf ~", "", "", "", "ls"],
+    "number": ["ls", "0. No: this is only a listing", "rm -rf ~"],
+    "choices": ["rm -rf ~", "Do you want to proceed?", "❯ 1. Yes", "  2. No", "ls"],
+    "frame": ["rm -rf ~", "╭──────────╮", "│ ls       │", "╰──────────╯"],
+    "words": ["rm -rf ~", "Go on? [y/N]", "ls"],
+}
+
+
+@pytest.mark.parametrize("inset", [True, False], ids=["inset", "unknown"])
+@pytest.mark.parametrize("command", HOSTILE.values(), ids=HOSTILE)
+def test_no_command_hides_a_part_of_itself_or_makes_choices(
+    command: list[str], inset: bool
+) -> None:
+    asked = [" Bash command", "", *(f"   {row}" for row in command), "", " Do you want to proceed?"]
+    choices = [" ❯ 1. Yes", "   2. No, and tell Claude what to do", "", " Esc to cancel"]
+    dialog = read_dialog(["● earlier", "", RULE, *asked, *choices], inset=inset)
+    assert dialog is not None
+    assert dialog.text.endswith("Do you want to proceed?")
+    assert "rm -rf ~" in dialog.text and "ls" in dialog.text
+    labels = [one.label for one in dialog.choices]
+    assert (labels, dialog.chosen) == (["Yes", "No, and tell Claude what to do"], 0)
+    assert ("earlier" in dialog.text) is not inset
+
+
+def test_what_a_question_may_have_more_of_is_said() -> None:
+    cut = ["   ls", " Do you want to proceed?", " ❯ 1. Yes", "   2. No"]
+    dialog = read_dialog(cut, inset=True)  # its border has left the screen
+    assert dialog is not None and dialog.text.startswith("(more may have stood above)\nls")
+    # Choices that begin above the screen are none: a command could have made up the first ones.
+    assert read_dialog(["   1. No", "   rm -rf ~", " ❯ 2. Yes", "   3. No"], inset=True) is None
+    long = read_dialog([*["x" * 200] * 100, "Go on?", "❯ 1. Yes", "  2. No"])
+    assert long is not None and long.text.startswith("(cut: look at its screen) … x")
+    assert long.text.endswith("Go on?") and len(long.text) <= 16_000
