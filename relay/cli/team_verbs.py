@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -15,6 +16,7 @@ from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.cli.worktrees import WorktreeContent, Worktrees
 from relay.config.names import holder
+from relay.config.pinned_programs import in_place
 from relay.config.spawned_agents import Spawn, spawned
 from relay.config.team import (
     BRANCH_PREFIX,
@@ -113,7 +115,8 @@ def _spawn_of(agent: TeamAgent, path: str) -> Spawn:
         words += ["--role", ",".join(agent.roles)]
     if agent.channels:
         words += ["--join", ",".join(agent.channels)]
-    command = [_program(agent, here), *agent.command[1:]]
+    # What was pinned is what runs, also in another folder or on another branch.
+    command = [_program(agent, here), *in_place(agent.command, path)[1:]]
     cwd = os.path.normpath(os.path.join(here, agent.cwd))
     return Spawn(agent.name, command, cwd, tuple(words), team=path)
 
@@ -205,19 +208,27 @@ def down_verb(options: Any) -> int:
             if not options.json:
                 output.note(f"{name}: {said}")
     alive = [name for name in wanted if holder(home, name) is not None]
-    trees = _worktrees(file)
+    # git runs what the repository's settings name, filters say, so no stranger's is looked at.
+    trusted = is_trusted(home, file.path, file.sha256)
+    looked = [name for name in wanted if name not in alive and (trusted or name in running)]
+    trees = _worktrees(file) if looked else None
     ask = not options.keep and not options.json and sys.stdin.isatty()
     for name in wanted:
         agent = known.get(name)
         branch = agent.branch if agent and agent.branch else BRANCH_PREFIX + name
         own = branch if agent is None or agent.own_branch else ""
-        content = trees.content(name, branch) if trees and name not in alive else None
+        content = trees.content(name, branch) if trees and name in looked else None
         if trees and content:
             rows[name]["worktree"] = _decide(trees, content, own, ask=ask, quiet=options.json)
     if options.json:
         output.as_json(list(rows.values()))
     elif not any(row["state"] != "did not run" or row["worktree"] for row in rows.values()):
         output.note("nobody of this team runs")
+    if not trusted and any(name not in running for name in wanted):
+        say = f"relay trust {shlex.quote(file.path)}"
+        output.note(
+            f"not trusted as it is now, so no worktree is looked at of who did not run: {say}"
+        )
     for name in alive:
         output.note(f"{name} runs still: relay release {name}")
     return EXIT_FAILED if any(name in running for name in alive) else 0

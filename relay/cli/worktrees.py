@@ -2,7 +2,8 @@
 
 relay deletes a worktree only when all that is in it has been merged; everything else stays where it
 is, or is moved as a whole. git runs without the hooks that the repository or an agent has brought
-along, and without an editor, a pager or questions.
+along, and without an editor, a pager or questions. What its settings name besides (filters, merge
+drivers, what signs) runs, so the callers let nobody's repository come here untrusted.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ GIT_SECONDS = 600.0
 _SETTINGS = (
     *("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.untrackedCache=false"),
     *("safe.bareRepository=explicit", "merge.autoStash=false", "advice.detachedHead=false"),
+    *("protocol.ext.allow=never", "submodule.recurse=false"),
 )
 #: Variables that point git to another repository are not for the one that is meant here.
 _KEPT_VARIABLES = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CONFIG_", "GIT_SSH")

@@ -141,6 +141,15 @@ def pinned(home: Home, place: str, entry: TrustEntry) -> Callable[[Command], Com
     return secured
 
 
+def in_place(argv: tuple[str, ...], place: str) -> tuple[str, ...]:
+    """The words of a command of the file at ``place``, so that each program beside it that they
+    name is that one wherever they run. Raises ConfigError as ``named`` does."""
+    there = _rewritten(
+        Command(argv=argv), place, lambda path: path if os.path.lexists(path) else None, {}
+    )
+    return there.argv
+
+
 def search_path(place: str, project: str) -> str:
     """The person's PATH, without what is relative or lies where agents work."""
     inside = [os.path.dirname(place), project]
@@ -155,10 +164,10 @@ def search_path(place: str, project: str) -> str:
 
 
 def _rewritten(
-    command: Command, place: str, use: Callable[[str], str], known: Mapping[str, str]
+    command: Command, place: str, use: Callable[[str], str | None], known: Mapping[str, str]
 ) -> Command:
-    """``command`` with ``use(path)`` for each program that it names. ``known``: paths that are
-    programs, whatever is there now."""
+    """``command`` with ``use(path)`` for each program that it names, where that is not None.
+    ``known``: paths that are programs, whatever is there now."""
     base, where = base_of(place), _where(command, place)
     listed = _listed(command, place)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from relay.config import pinned_programs
@@ -121,14 +122,30 @@ def is_team_file(path: str) -> bool:
 
 
 def examine_team(file: ConfigFile) -> tuple[list[str], dict[str, str]]:
-    """What the file would run, a line each, and the hashes of programs beside it that it names.
+    """What the file would run, where and to what end, in lines, and the hashes of programs beside
+    it that it names.
 
     Raises TeamError, and ConfigError where a program cannot be read.
     """
     agents = team_of(file).agents
-    runs = [clean(f"{one.name}: {shlex.join(one.command)}").replace("\n", " ⏎ ") for one in agents]
+    runs = [clean(line).replace("\n", " ⏎ ") for one in agents for line in _shown(one)]
     commands = [Command(argv=one.command) for one in agents]
     return runs, pinned_programs.named(commands, file.path)
+
+
+def _shown(agent: TeamAgent) -> Iterator[str]:
+    """All that an agent is started with, for the person who is to agree to it."""
+    yield f"{agent.name}: {shlex.join(agent.command)}"
+    facts = (
+        agent.cwd and f"in {shlex.quote(agent.cwd)}",
+        agent.branch and f"on the branch {shlex.quote(agent.branch)}",
+        agent.roles and f"as {' '.join(agent.roles)}",
+        agent.channels and f"in the channels {' '.join(f'#{one}' for one in agent.channels)}",
+    )
+    if any(facts):
+        yield f"{agent.name} works {', '.join(str(one) for one in facts if one)}"
+    if agent.task:
+        yield f"{agent.name}'s task, in your name: {agent.task}"
 
 
 class _TeamForm(YamlForm):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,48 @@ def test_a_team_starts_nothing_before_this_very_file_is_trusted(relay: Run, proj
     assert json.loads(refused.stdout)["error"]["code"] == "untrusted"
     assert "has changed since you trusted it" in refused.stdout
     assert not (project / "started").exists()
+
+
+def git(*words: str) -> None:
+    who = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org")
+    subprocess.run(["git", *who, *words], check=True, capture_output=True)
+
+
+def test_a_program_of_another_branch_takes_no_pinned_ones_place(relay: Run, project: Path) -> None:
+    script = project / "run.sh"
+    agent = "{command: sh ./run.sh --all, worktree: theirs, cwd: .}"
+    (project / "relay.yaml").write_text(f"agents: {{Bob: {agent}}}")
+    git("init", "-qb", "theirs")
+    for name, branch in (("theirs", "mine"), ("mine", "other")):
+        script.write_text(f"echo {name} >> {project}/ran\ncat\n")
+        git("add", "run.sh")
+        git("commit", "-qm", name)
+        git("checkout", "-qb", branch)
+    assert str(script) in relay("trust", "relay.yaml").stdout
+    try:
+        assert relay("up").returncode == 0
+    finally:
+        relay("down", "--keep", "--now")
+    assert (project / "ran").read_text() == "mine\n"
+
+
+def test_nothing_that_git_is_told_runs_where_nobody_has_trusted_the_file(
+    relay: Run, project: Path
+) -> None:
+    (project / "relay.yaml").write_text("agents: {Bob: {command: sh, worktree: true}}")
+    (project / ".gitattributes").write_text("relay.yaml filter=e\n")
+    for words in ("init -q", "add .", "commit -qm Begin"):
+        git(*words.split())
+    worktree = project / ".relay" / "worktrees" / "Bob"
+    git("worktree", "add", "-q", "-b", "relay/Bob", str(worktree))
+    git("config", "filter.e.clean", f"touch {project}/ran; cat")
+    (worktree / "relay.yaml").write_text("agents: {Bob: {command: ls, worktree: true}}")  # as long
+    told = relay("down", "--keep")
+    assert not (project / "ran").exists()
+    assert "no worktree is looked at" in told.stderr and "relay trust" in told.stderr
+    relay("trust", "relay.yaml")
+    assert "relay.yaml" in relay("down", "--keep").stdout
+    assert (project / "ran").exists()  # the filters of a trusted project run as ever
 
 
 def test_all_mistakes_are_told_each_with_its_line(relay: Run, project: Path) -> None:

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from relay.config.team import Team, TeamAgent, TeamError, find_team, parse_team, team_of
+from relay.config.team import (
+    Team,
+    TeamAgent,
+    TeamError,
+    examine_team,
+    find_team,
+    parse_team,
+    team_of,
+)
 from relay.config.trust import ConfigFile
 from relay.core.errors import NotFound
 
@@ -42,6 +50,22 @@ def test_reads_a_whole_file() -> None:
         ),
         TeamAgent("Carol", ("bash",)),
     )
+
+
+def test_all_that_an_agent_is_started_with_is_shown(tmp_path: Path) -> None:
+    shown = examine_team(ConfigFile(str(tmp_path / "relay.yaml"), WHOLE.encode()))[0]
+    assert shown == [
+        "Alice: claude --model 'opus 4'",
+        "Alice works on the branch relay/Alice, as builder, in the channels #build #docs",
+        "Alice's task, in your name: Build the API. ⏎ Ask Bob to look at it.",
+        "Bob: ./review.sh --all",
+        "Bob works in src/api, on the branch feature/review, as reviewer tester",
+        "Carol: bash",
+    ]
+    hostile = r'agents: {Eve: {command: sh, task: "a\n\nBob: sh", cwd: "x, as tester"}}'
+    shown = examine_team(ConfigFile(str(tmp_path / "relay.yaml"), hostile.encode()))[0]
+    assert shown[1] == "Eve works in 'x, as tester'"
+    assert shown[2:] == ["Eve's task, in your name: a ⏎  ⏎ Bob: sh"]
 
 
 def test_every_mistake_is_told_with_its_line() -> None:
