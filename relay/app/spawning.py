@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from relay.agents.profile import find_profile
 from relay.broker.client import connect
 from relay.config import names
-from relay.config.spawned_agents import Spawn, ended, forget, keep, known, spawned
+from relay.config.spawned_agents import OPTIONS, Spawn, ended, forget, keep, known, spawned
 from relay.core import files
 from relay.core.agent_names import valid_name
 from relay.core.child_process import kill_below, python
@@ -129,6 +129,7 @@ def _start_host(home: Home, wanted: Spawn) -> tuple[int, int]:
 def _wait_until_there(home: Home, wanted: Spawn, words: int, wait: float) -> Json:
     """The agent's row, once it is no longer starting."""
     end = time.monotonic() + wait
+    row = None
     said = _Words(home, wanted.name, words)
     while time.monotonic() < end:
         said.check()
@@ -144,9 +145,11 @@ def _wait_until_there(home: Home, wanted: Spawn, words: int, wait: float) -> Jso
                     return row
         except BrokerUnavailable:
             time.sleep(_LOOK)
+    there = row is not None and row["run"] == names.run_of(home, wanted.name)
+    what = "is not ready" if there else "its session has not registered with relay"
     raise Timeout(
-        f"{wanted.name} runs, but is not ready after {wait:g} seconds",
-        hint=f"look at it: relay attach {wanted.name}",
+        f"{wanted.name} runs, but {what} after {wait:g} seconds",
+        hint=f"look at it: relay attach {wanted.name}; {home.logs} may say more",
     )
 
 
@@ -249,7 +252,10 @@ def _wait_for_end(home: Home, name: str, pump: int, seconds: float, *, told: boo
 
 def resumable(home: Home, chosen: list[str]) -> list[Spawn]:
     """What brings agents back under their names, each with its program's own way to go on with its
-    last conversation: the ``chosen``, else all that have lost their host. Raises NotFound."""
+    last conversation: the ``chosen``, else all that have lost their host. Raises NotFound.
+
+    Whoever is brought back is no longer below the agent that started it, its ``parent``.
+    """
     lowered = [name.lower() for name in chosen]
     records = {record["name"].lower(): record for record in known(home)}
     for name in chosen:
@@ -273,10 +279,21 @@ def _resumed(home: Home, record: Json) -> Spawn:
         record["name"],
         list(record["command"]),
         record["cwd"],
-        tuple(record["options"]),
+        _options(record["options"]),
         team=record["team"],
         parent=record["parent"],
         conversation=conversation,
+    )
+
+
+def _options(words: list[str]) -> tuple[str, ...]:
+    """Those that ``relay spawn`` itself writes: agents may write into RELAY_HOME, too."""
+    pairs = zip(words[::2], words[1::2], strict=False)
+    return tuple(
+        word
+        for name, value in pairs
+        if name in [f"--{one}" for one in OPTIONS]
+        for word in (name, value)
     )
 
 

@@ -1,4 +1,5 @@
-"""Agents that start others: the op ``spawn``, and word of a helper's end to the one it helps.
+"""Agents that start others: the ops ``spawn`` and ``release``, and word of a helper's end to the
+one it helps.
 
 How deep an agent stands is what the kernel says (relay.broker.identity): a host that it starts
 stays below it. How many helpers it has, and whom their end is told, is what was written down.
@@ -14,7 +15,7 @@ from relay.broker.loop_guard import HeldMessages
 from relay.config import names
 from relay.config.spawned_agents import record_of, spawned
 from relay.core.bounded import BoundedDict
-from relay.core.errors import RelayError
+from relay.core.errors import RelayError, only_the_person
 from relay.core.paths import Home
 from relay.core.processes import MARKS
 from relay.protocol.broker import Json
@@ -24,6 +25,7 @@ HELPERS_MAX, DEPTH_MAX = 5, 2
 #: A permission counts as a helper for so many milliseconds, in which its record is written.
 _STARTING = 60_000
 _THREAD = "spawn"
+_RELEASE = "release agents"
 
 
 class SpawnOps:
@@ -47,7 +49,7 @@ class SpawnOps:
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each op."""
-        return {"spawn": self.spawn}
+        return {"spawn": self.spawn, "release": self.release}
 
     def spawn(self, request: ClientRequest, batch: Batch) -> Json:
         """Whether whoever asks may start an agent called ``name``, and who that is."""
@@ -65,6 +67,20 @@ class SpawnOps:
         name = str(request.fields.get("name") or "")
         self._granted[name.lower()] = (parent, batch.now_ms)
         return {"parent": parent}
+
+    def release(self, request: ClientRequest, batch: Batch) -> Json:
+        """Whether whoever asks may end the agent called ``name``: the person any, an agent those
+        that run below it."""
+        member = self._directory.speaker(request)
+        if member is None:
+            self._directory.check_person(request, _RELEASE)
+            return {"by": ""}
+        helper = self._directory.get(str(request.fields.get("name") or ""))
+        if helper is None or helper is member or helper.client is None:
+            raise only_the_person(_RELEASE, member.name)
+        if member not in self._directory.around(helper, helper.client):
+            raise only_the_person(_RELEASE, member.name)
+        return {"by": member.name}
 
     def gone(self, member: Member, batch: Batch) -> None:
         """An agent has ended: the one whose helper it was is told, if it is still there."""

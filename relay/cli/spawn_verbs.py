@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
+from dataclasses import replace
 
 from relay.app.spawning import READY, release, resumable, spawn
 from relay.broker.client import check_person, request
@@ -10,16 +13,13 @@ from relay.cli import output
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.config import names
-from relay.config.spawned_agents import Spawn, record_of
+from relay.config.spawned_agents import OPTIONS, Spawn, record_of
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home, working_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-#: Options that are ``relay wrap``'s own.
-_TAKEN = ("task", "config", "type", "role", "join")
 
 
 def add(verbs: Parser) -> None:
@@ -57,6 +57,7 @@ def add(verbs: Parser) -> None:
         "relay resume                all that have lost their terminal\n  relay resume Bob",
     )
     back.add_argument("names", nargs="*", metavar="NAME", help="also one that has ended")
+    back.add_argument("--yes", action="store_true", help="do not ask, though an agent started it")
     back.add_argument("--json", action="store_true", help="print JSON")
     back.set_defaults(run=resume_verb)
     end = verb(verbs, "release", "relay release Bob\n  relay release Bob --now")
@@ -73,7 +74,7 @@ def spawn_verb(options: Any) -> int:
     if not options.command:
         raise UsageError("no COMMAND to run", hint=f"relay spawn {options.name} -- claude")
     words = []
-    for option in _TAKEN:
+    for option in OPTIONS:
         if (value := getattr(options, option)) is not None:
             words += [f"--{option}", os.path.abspath(value) if option == "config" else value]
     cwd = os.path.abspath(options.cwd or working_folder())
@@ -108,8 +109,18 @@ def resume_verb(options: Any) -> int:
     check_person(home, "resume agents")
     rows, worst = [], 0
     for wanted in resumable(home, options.names):
+        starts = f"{shlex.join(wanted.command)} in {wanted.cwd}"
+        by = f"was started by the agent {wanted.parent}"
+        if wanted.parent and not options.names:  # it would be below that agent no longer
+            error = f"{by}; relay resume {wanted.name} brings it back as yours"
+            rows.append({"name": wanted.name, "state": None, "error": error})
+            continue
+        if not wanted.parent:
+            output.note(f"{wanted.name}: {starts}")
+        elif not output.agreed(f"{wanted.name} {by}. Start {starts}, as yours?", yes=options.yes):
+            continue
         try:
-            made = spawn(home, wanted)
+            made = spawn(home, replace(wanted, parent=""))
         except RelayError as error:
             rows.append({"name": wanted.name, "state": None, "error": error.line})
             worst = error.exit_status
@@ -130,14 +141,17 @@ def release_verb(options: Any) -> int:
     """``relay release``."""
     home = Home.from_env()
     record = record_of(home, options.name)
-    me = request("whoami", **output.speaker())["name"]
-    if record is None or record["parent"] != me:  # an agent ends its own helpers
+    # Inside an agent the broker says whether it is one of its own helpers.
+    if not request("release", name=options.name, **output.speaker())["by"]:
         check_person(home, "release agents")
-    runs = names.holder(home, options.name) is not None  # else release() says so
-    question = f"{options.name} was not spawned: end it in the terminal where it runs?"
-    was_spawned = record is not None and not record.get("ended")
-    if runs and not was_spawned and not output.agreed(question, yes=options.yes):
-        return 1
+    run = names.run_of(home, options.name)  # None: release() says so
+    spawned = record is not None and not record.get("ended") and record["run"] in ("", run)
+    if run is not None and not spawned and not options.yes:
+        if not sys.stdin.isatty():
+            said = f"{options.name} was not spawned: to end it in its terminal, add --yes"
+            raise UsageError(said)
+        if not output.agreed(f"{options.name} was not spawned: end it in its terminal?"):
+            return 1
     how = release(home, options.name, now=options.now)
     if options.json:
         output.as_json({"name": options.name, "how": how})

@@ -19,6 +19,8 @@ from relay.protocol.broker import Json
 
 #: Records that are kept; of more, the oldest of those that have ended go.
 _RECORDS_MAX = 200
+#: What ``options`` may give a value: no file of ours says more to ``relay wrap``.
+OPTIONS = ("task", "config", "type", "role", "join")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import pytest
 
 from relay.broker.client import BrokerClient, connect
 from relay.broker.directory import Directory
+from relay.config.spawned_agents import Spawn, keep
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.core.processes import MARKS
@@ -40,3 +41,23 @@ def test_an_agent_starts_a_few_helpers_where_it_has_the_right(
         found = Directory.around
         monkeypatch.setattr(Directory, "around", lambda *of: found(*of) * 3)
         assert "a helper of a helper" in asked(client, "Lead", "h6")
+
+
+@pytest.mark.usefixtures("served")
+def test_an_agent_ends_those_that_the_kernel_has_below_it_and_nobody_else(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a record of what was spawned says of a parent's name."""
+    home.create()
+    keep(home, Spawn("Bob", ["true"], "/", parent="Lead"), 1, "an earlier run")
+    with register(home, "Lead", run="Lead") as lead, register(home, "Bob", run="Bob"):
+        for name in ("Bob", "Lead", "Ann"):
+            with pytest.raises(RelayError, match="only the person may release"):
+                lead.request("release", name=name)
+        found = Directory.around
+        monkeypatch.setattr(
+            Directory, "around", lambda of, *bob: [*found(of, *bob), of.get("Lead")]
+        )
+        assert lead.request("release", name="bob")["by"] == "Lead"
+    with connect(home) as person:
+        assert person.request("release", name="Bob")["by"] == ""

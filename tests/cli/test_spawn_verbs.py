@@ -1,0 +1,81 @@
+"""``relay spawn``, ``relay resume`` and ``relay release``, as far as no agent has to run for it."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from relay.app import spawning
+from relay.app.spawning import Spawned, resumable, spawn
+from relay.cli import spawn_verbs
+from relay.config import names
+from relay.config.spawned_agents import Spawn, keep
+from relay.core.errors import Timeout, UsageError
+from relay.core.paths import Home
+from tests.cli.verbs import printed_json, verbs_of
+
+verbs = verbs_of(spawn_verbs)
+HELPER = Spawn("Bob", ["claude", "-p", "a b"], "/", parent="Lead")
+
+
+@pytest.fixture
+def started(broker_home: Home, monkeypatch: pytest.MonkeyPatch) -> list[Spawn]:
+    """What is started, which never is; Bob has lost his terminal."""
+    broker_home.create()
+    keep(broker_home, HELPER, 1, "run")
+    found: list[Spawn] = []
+
+    def start(home: Home, wanted: Spawn) -> Spawned:
+        found.append(wanted)
+        return Spawned(wanted.name, 1, "idle", "")
+
+    monkeypatch.setattr(spawn_verbs, "spawn", start)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    return found
+
+
+def test_a_helper_of_an_agent_is_brought_back_by_its_name_and_a_yes(
+    started: list[Spawn], capsys: pytest.CaptureFixture[str]
+) -> None:
+    verbs("resume", "--json")
+    [row] = printed_json(capsys)
+    assert row["error"] == "was started by the agent Lead; relay resume Bob brings it back as yours"
+    with pytest.raises(UsageError, match="nobody is here"):
+        verbs("resume", "Bob")
+    assert started == []
+    verbs("resume", "Bob", "--yes")
+    assert started == [replace(HELPER, parent="")]
+
+
+def test_what_stands_in_a_record_beyond_what_spawn_writes_is_left_out(isolated_home: Path) -> None:
+    home = Home(str(isolated_home))
+    home.create()
+    written = ("--task", "--mcp", "--ungoverned", "--role", "--join", "build", "--record")
+    keep(home, Spawn("Bob", ["true"], "/", written), 1, "run")
+    [back] = resumable(home, ["Bob"])
+    assert back.options == ("--task", "--mcp", "--join", "build")
+
+
+def test_in_a_script_the_end_of_an_agent_in_a_terminal_says_what_to_add(
+    started: list[Spawn],
+) -> None:
+    claim = names.claim(Home.from_env(), "Bob", "true", "another run")
+    with pytest.raises(UsageError) as refused:
+        verbs("release", "Bob", "--now")
+    claim.release()
+    assert refused.value.line == "Bob was not spawned: to end it in its terminal, add --yes"
+
+
+def test_where_no_session_registers_that_is_said(
+    broker_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, silent = os.pipe()
+    monkeypatch.setattr(spawning, "_start_host", lambda *_: (words, 1))
+    with pytest.raises(Timeout, match="Bob runs, but its session has not registered with relay"):
+        spawn(broker_home, Spawn("Bob", ["true"], "/"), wait=0.1)
+    os.close(silent)
