@@ -35,6 +35,7 @@ def started(broker_home: Home, monkeypatch: pytest.MonkeyPatch) -> list[Spawn]:
         return Spawned(wanted.name, 1, "idle", "")
 
     monkeypatch.setattr(spawn_verbs, "spawn", start)
+    monkeypatch.setattr(spawn_verbs, "release", lambda *_, **__: "killed")  # this is its process
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     return found
 
