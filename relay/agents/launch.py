@@ -178,6 +178,23 @@ def mcp_command() -> list[str]:
     return [sys.executable, "-P", "-m", "relay", "mcp"]
 
 
+def has_settings(names: tuple[str, ...]) -> bool:
+    """Whether one of ``names`` is in this folder or one above it, below the person's home.
+
+    Some agents merge such settings into what they are given for one run: a project's server that is
+    called as relay's is would change what runs by that name, by its environment for instance. So
+    relay's tools are not known by their names there.
+    """
+    folder, home = os.path.realpath(os.getcwd()), os.path.realpath(os.path.expanduser("~"))
+    while folder != home:
+        if any(os.path.lexists(os.path.join(folder, name)) for name in names):
+            return True
+        if folder == os.path.dirname(folder):
+            return False
+        folder = os.path.dirname(folder)
+    return False
+
+
 def takes_primer(argv: list[str], profiles: str) -> bool:
     """Whether this agent may be told at its start how to talk; ``profiles`` as in Run."""
     if _planner(argv) is not None:

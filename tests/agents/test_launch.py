@@ -375,3 +375,42 @@ def test_relays_server_stands_beside_what_is_the_persons(claude: str) -> None:
     # Where nobody converses, an agent costs what it would without relay.
     for headless in (started("-p", "hello"), started("mcp", "list"), make([claude])):
         assert "mcp" not in headless.data and "mcpServers" not in str(headless.argv)
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings", "words"),
+    [
+        ("codex", ".codex", ["-C", "below"]),
+        ("opencode", "opencode.json", ["below"]),
+        ("opencode", ".opencode", ["below"]),
+    ],
+    ids=["codex", "opencode", "opencode's tools"],
+)
+def test_where_a_project_can_change_relays_server_its_tools_have_no_name(
+    agent: str,
+    settings: str,
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both merge a project's server of that name into ours: its environment, say, PYTHONPATH."""
+    package = {"codex": "@openai/codex", "opencode": "opencode-ai"}[agent]
+    program = tmp_path / "home" / "installed" / agent
+    program.parent.mkdir(parents=True)
+    program.write_text("")
+    told = {"name": package, "version": "9.0.0"}
+    (program.parent / "package.json").write_text(json.dumps(told))
+    below = tmp_path / "home" / "project" / "below"
+    below.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(below)
+
+    def known(*more: str) -> object:
+        run = Run(name="Al", run_id="R", token=TOKEN, port=4321, primer=False, mcp=True)
+        return plan([str(program), *more], {}, run).data["mcp"]
+
+    (tmp_path / "home" / settings).mkdir()  # the person's own
+    assert known() is True
+    assert known(*words) is False  # it works in another folder
+    (below.parent / settings).mkdir()
+    assert known() is False

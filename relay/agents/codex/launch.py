@@ -29,6 +29,7 @@ from relay.agents.launch import (
     Launch,
     Run,
     context_file,
+    has_settings,
     mcp_command,
     planned_hooks,
 )
@@ -112,7 +113,8 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         return Launch([argv[0], *chosen, *argv[1:]], {}, "codex", data)
     if run.mcp:
         added = [*added, *_server()]
-        data["mcp"] = True
+        moved = any(name in ("-C", "--cd") for name, _ in options)
+        data["mcp"] = not (moved or has_settings((".codex",)))
     data["context"] = {"file": context_file(run), "event": PROMPTED}
     if run.port is None:
         data["degraded"] = "no loopback port could be bound for hooks; the session file is read"

@@ -16,6 +16,7 @@ from relay.agents.launch import (
     MCP_START,
     Launch,
     Run,
+    has_settings,
     mcp_command,
     planned_hooks,
     yargs_options,
@@ -56,6 +57,10 @@ _GO_MARK, _GO_WITHIN = b"\x00Go\x00\x00", 8192
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
 
 
+#: Where a project has settings, servers, tools and plugins for opencode.
+_SETTINGS = ("opencode.json", "opencode.jsonc", ".opencode")
+
+
 def converses(argv: list[str]) -> bool:
     """Whether ``argv`` starts a conversation (``opencode run`` and ``opencode mcp`` do not)."""
     first, options = _read(argv)
@@ -71,7 +76,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     data: dict[str, Any] = {}
     if run.gate_only:
         data |= planned_hooks(run, why := _why_no_gate(first, options, argv[0], env, run), why)
-        _configure(env, run, added, data)
+        _configure(first, env, run, added, data)
         return Launch(list(argv), added, "opencode", data)
     reason = _why_no_server(first, options, argv[0], env)
     if reason is None:
@@ -88,7 +93,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         data["session"], data["continues"] = "", False  # it is told when it is made
     ungated = _why_no_gate(first, options, argv[0], env, run)
     data |= planned_hooks(run, ungated, ungated)
-    _configure(env, run, added, data)
+    _configure(first, env, run, added, data)
     return Launch(started, added, "opencode", data)
 
 
@@ -185,7 +190,9 @@ def _why_no_gate(
     return ""
 
 
-def _configure(env: dict[str, str], run: Run, added: dict[str, str], data: dict[str, Any]) -> None:
+def _configure(
+    first: str, env: dict[str, str], run: Run, added: dict[str, str], data: dict[str, Any]
+) -> None:
     """Name our plugin and a file with the primer in opencode's configuration of this run."""
     gates: list[str] = [*data.get("gates", []), *data.get("tells", [])]
     serves = run.mcp and not run.gate_only
@@ -203,7 +210,7 @@ def _configure(env: dict[str, str], run: Run, added: dict[str, str], data: dict[
         if serves:
             server = {"type": "local", "command": mcp_command(), "timeout": MCP_START * 1000}
             config = {**config, "mcp": {**(config.get("mcp") or {}), MCP: server}}
-            data["mcp"] = True
+            data["mcp"] = not (first or has_settings(_SETTINGS))
     except (OSError, ValueError, TypeError, AttributeError) as error:
         if run.primer:
             data["untaught"] = f"opencode could not be told how to talk: {error}"
