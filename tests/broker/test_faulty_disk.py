@@ -73,11 +73,15 @@ def test_a_power_failure_loses_messages_where_nothing_is_synced(
     home: Home, power_cut: PowerCut
 ) -> None:
     power_cut(1, "FULL")
-    lost = power_cut(2, "OFF")
-    found = set()
+    # Not each time: a checkpoint may have come just before.
+    assert any(not power_cut(round_, "OFF").keys() <= stored(home) for round_ in range(2, 6))
+
+
+def stored(home: Home) -> set[str]:
+    """The events that can be read."""
     with closing(sqlite3.connect(home.ledger)) as db, suppress(sqlite3.DatabaseError):
-        found = {row[0] for row in db.execute("SELECT id FROM events")}
-    assert not lost.keys() <= found
+        return {row[0] for row in db.execute("SELECT id FROM events")}
+    return set()
 
 
 def test_before_each_answer_the_disk_is_asked_to_keep_it(

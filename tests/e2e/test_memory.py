@@ -107,7 +107,7 @@ def test_nobody_answers_the_question_that_a_program_asks_its_person(
     with wrapped(python(source), name="Ada", cwd=folder) as ada:
         wait_registered("Ada")
         # Until the run has begun for the session, its hooks and what memory may do then included.
-        wait_until(lambda: relay_json("agents")[0]["state"] == "idle", what="the session")
+        wait_until(lambda: relay_json("agents")[0]["state"] == "blocked", what="the session")
         relay("memory", "list")
         ada.type("no\n")
         ada.wait_for("GOT 'no'")
