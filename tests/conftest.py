@@ -15,7 +15,7 @@ for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
     signal.signal(number, signal.SIG_DFL)
 # How long an example takes says what else the machine does, so there is no deadline. ``test --all``
 # runs with ``--hypothesis-profile=thorough``.
-for profile, examples in (("quick", 25), ("thorough", 100)):
+for profile, examples in (("quick", 25), ("thorough", 60)):
     settings.register_profile(
         profile,
         max_examples=examples,
