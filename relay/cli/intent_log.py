@@ -39,7 +39,7 @@ def add_log(own: Parser) -> None:
     log.add_argument("--intent", metavar="ID", help="only what belongs to this intent")
     log.add_argument("--agent", metavar="NAME", help="only what this agent did")
     log.add_argument("--kind", choices=_KINDS, metavar="KIND", help=f"only {', '.join(_KINDS)}")
-    log.add_argument("--last", type=_count, metavar="N", help=f"so many ({_LAST})")
+    log.add_argument("--last", type=_count, metavar="N", help=f"only the last N ({_LAST})")
     log.add_argument("--html", metavar="FILE", help=f"write a page (of the last {_LAST_MAX})")
     log.add_argument("--json", action="store_true", help="print the records as JSON")
     log.set_defaults(run=_log)

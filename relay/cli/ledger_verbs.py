@@ -37,7 +37,7 @@ def add(verbs: Parser) -> None:
     own = group.add_subparsers(dest="ledger_verb", metavar="query|export|ingest|reindex|compact")
     asked = _sub(own, "query", "what a SELECT finds; nothing can be written", query_verb)
     asked.add_argument("sql", metavar="SQL", help="one SELECT; docs/broker.md has the tables")
-    asked.add_argument("--limit", type=count, metavar="N", help=f"at most so many rows ({_ROWS})")
+    asked.add_argument("--limit", type=count, metavar="N", help=f"at most N rows ({_ROWS})")
     asked.add_argument(
         "--timeout", type=wait_seconds, metavar="S", help="seconds that it may take (10)"
     )

@@ -26,8 +26,8 @@ Usage: relay wrap [OPTIONS] [--] COMMAND [ARGS…]
 
 Options:
   --name NAME     what others call it (default: made from COMMAND, and unique)
-  --role ROLE     what it is for: @relay:ROLE reaches whoever has it; several
-                  with commas
+  --role ROLE     what it is for: @relay:ROLE reaches all who have it;
+                  several with commas
   --join CHANNEL  the channels that it is in (#build, or build), with commas
   --task TEXT     what it works on; handlers see it as ctx.task
   --config FILE   use this configuration (default: the project's, see
