@@ -44,7 +44,7 @@ hooks = {
 
 #: ``relay.yaml``, for ``relay init --team``.
 TEAM_TEMPLATE = """\
-# The team of this project. `relay up` starts all of it, `relay down` ends it; both may name some.
+# The team of this project. `relay up` starts all agents, `relay down` ends them; both take names.
 # It names commands, so relay asks you before it uses this file for the first time, and after
 # every change.
 
@@ -53,14 +53,14 @@ agents:
     command: claude
     # What she is for: messages to @relay:builder reach her too.
     role: builder
-    # What she is asked to do, as a message from you, once she has started.
+    # What she should do. She gets this as a message from you when she has started.
     task: |
       Build what README.md asks for. When something can be looked at, tell @relay:Bob.
     # Channels: what is said to @relay:#build reaches all who have joined it. (Leave out the #.)
     channels: [build]
-    # A git worktree of her own, on the branch relay/Alice, so that nobody is in her way. It begins
-    # where you are now. `relay down` asks whether to merge it, keep it or discard it. The name of a
-    # branch may stand here instead of true.
+    # Her own git worktree, on the branch relay/Alice, so that she works undisturbed. It begins at
+    # your current commit. `relay down` asks whether to merge, keep or discard it. You can also
+    # write the name of a branch instead of true.
     worktree: true
 
   Bob:
@@ -75,11 +75,11 @@ agents:
 
 #: ``.orchestration/active_intents.yaml``, for ``relay init --governed``.
 INTENTS_TEMPLATE = """\
-# What is to be done in this project, and in which files. As long as this folder is here, no agent
-# that relay wraps writes in the project before it has selected one of these intents.
+# What is to be done in this project, and in which files. As long as this folder is here, an agent
+# that relay wraps cannot write in the project before it has selected one of these intents.
 #
-# Change it when you like: it holds from the next tool call on. Mistakes block all writes, and
-# `relay intent check` tells them. relay changes nothing in here but a status.
+# Change it when you like: changes count from the next tool call on. Mistakes block all writes;
+# `relay intent check` shows them. relay changes nothing in here except a status.
 
 active_intents:
   - id: INT-001
@@ -99,10 +99,10 @@ active_intents:
     acceptance_criteria:
       - All tests pass
 
-# How strict relay is; what is left out is as it stands here.
+# How strict relay is. The values shown here are the defaults.
 #
 # governance:
-#   unknown: approve           # commands of which nobody can tell what they change: approve (a
+#   unknown: approve           # commands whose effect is not clear: approve (a
 #                              # person is asked), refuse, or allow (an intent is enough)
 #   read_commands: []          # commands that only read, as globs: "terraform plan*"
 #   run_commands: []           # ... that build or test: an intent is enough
@@ -111,6 +111,6 @@ active_intents:
 #   run_tools: []
 #   approve_tools: []
 #   approve_seconds: 300       # how long an agent waits for your yes
-#   lease_seconds: 600         # how long a file is one agent's after its last write there
+#   lease_seconds: 600         # how long a file stays one agent's after its last write there
 #   select_every_turn: false   # true: an agent selects anew in every turn
 """
