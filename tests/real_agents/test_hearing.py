@@ -1,4 +1,4 @@
-"""Each of the six, in each renderer: exactly its own live directives are messages.
+"""Each of the six: exactly its own live directives are messages, however it draws itself.
 
 One start of the program for all of it, because a start costs most.
 """
@@ -33,11 +33,7 @@ pytestmark = pytest.mark.usefixtures("stop_broker")
 #: The other tests are at 80x24. What is heard here does not come from the screen; what does is
 #: heard of recordings in three sizes (tests/screen).
 COLS, ROWS = 120, 40
-EACH = [
-    pytest.param(agent.name, renderer, id="-".join(filter(None, (agent.name, renderer))))
-    for agent in AGENTS.values()
-    for renderer in agent.renderers
-]
+EACH = [pytest.param(agent.name, agent.renderers[0], id=name) for name, agent in AGENTS.items()]
 #: The keys that stop a turn, each once the one before it is seen to be taken; Escape elsewhere.
 INTERRUPT = {"aider": ("\x03",), "opencode": ("\x1b", "\x1b")}
 #: Those that put a stopped turn's question back into the input line, and what takes it out again.
