@@ -192,10 +192,6 @@ def test_a_small_file_has_more_than_one_user_or_says_why_not() -> None:
     assert wrong == []
 
 
-def test_no_file_is_too_long_to_read() -> None:
-    assert [name for name, module in MODULES.items() if module.lines > 400] == []
-
-
 def test_what_is_pure_stays_pure() -> None:
     wrong = [
         f"{name} imports {used}"
