@@ -24,6 +24,8 @@ class ClaudeAdapter(AgentAdapter):
     source: ClaudeSource
     #: The socket is known a moment after the start; typing is for a Claude Code without one.
     patience = 20.0
+    #: "Another Claude session sent a message … not typed by your user".
+    frames_peers = True
     #: What its socket gets while a tool runs goes to the model with the tool's result.
     steers = True
 
