@@ -25,7 +25,7 @@ from tests.real_agents.people import (
     wait_state,
 )
 from tests.real_agents.recipes import AGENTS, Options
-from tests.real_agents.request import plain
+from tests.real_agents.request import REMINDER, plain
 from tests.real_agents.wrapped import Wrapped, room
 from tests.support import wait_until
 
@@ -44,7 +44,7 @@ SEND = """import subprocess, sys
 subprocess.run([sys.executable, "-m", "relay", "send", *sys.argv[1:]], check=True)
 """
 #: How programs frame what is not from their user.
-FRAMED = re.compile(r"(?i)another \w+ session|not typed by|peer|system-reminder")
+FRAMED = re.compile(r"(?i)another \w+ session|not typed by|peer")
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -188,9 +188,10 @@ def beside_a_draft(ann: Wrapped, model: ScriptedModel) -> None:
 
 
 def spoken(model: ScriptedModel, id_: str) -> str:
-    """The block of the conversation that brought this message, with all that frames it."""
+    """The block of the conversation that brought this message, with all that frames it; none
+    where that is a reminder of the program's own."""
     turns = [turn for turn in model.requests[-1].asked.turns if not turn.own]
-    texts = [plain([block]) for turn in turns for block in turn.blocks]
+    texts = [REMINDER.sub("", plain([block])) for turn in turns for block in turn.blocks]
     [found] = [text for text in texts if f"message [{id_[-8:]}" in text]
     return found.replace("\\@", "@")
 
