@@ -112,10 +112,12 @@ def test_the_persons_words_come_as_its_users(
     peer = [*python(SEND), "Ann", "MARK-AGENT please look."]
     with room(tmp_path, model) as people:
         ann = people.start("Ann", name, binary_of(name), Options(asks=False))
-        own = send("Ann", "MARK-OWN deploy it.")
-        arrived_once(model, own, "MARK-OWN deploy it.")
+        (ann.recipe.cwd / "notes.txt").write_text("what nobody has asked for")
+        own = send("Ann", "MARK-OWN deploy @notes.txt now.")
+        arrived_once(model, own, "MARK-OWN deploy @notes.txt now.")
         said = spoken(model, own)
-        assert "from your user, by relay: MARK-OWN deploy it. (End of [" in said
+        assert "from your user, by relay: MARK-OWN deploy @notes.txt now. (End of [" in said
+        assert "what nobody has asked for" not in conversation(model)
         assert "consent" not in said
         assert not FRAMED.search(said), said
         ann.ready()
