@@ -74,7 +74,8 @@ def test_it_arrives_at_its_start_at_rest_and_at_work(
 
         big = send("Ann", f"MARK-BIG\n{BIG}\nMARK-END.")
         arrived_once(model, big, BIG_LINE)
-        assert whole(model, BIG)
+        # Claude Code's input line has no tabs, whoever pastes there.
+        assert whole(model, BIG.replace("\t", " " * 4) if name == "claude" else BIG)
         ann.ready()
 
         ann.ask("please speak slowly")
