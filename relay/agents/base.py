@@ -289,6 +289,9 @@ class AgentAdapter:
     source: StructuredSource
     #: The agent's own message interface; None for an agent that is typed into.
     channel: MessageChannel | None = None
+    #: The model reads around what ``channel`` brings that it is not from its user, so the
+    #: person's own words are typed.
+    frames_peers = False
     #: Typing comes first, ``channel`` is for when the input line is not free.
     typed_first = False
     #: What ``channel`` gets while a turn runs goes into that turn.

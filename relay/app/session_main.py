@@ -26,6 +26,7 @@ from relay.config.settings import Settings
 from relay.core.errors import RelayError
 from relay.core.log import Log, LogStream
 from relay.core.paths import Home
+from relay.core.processes import SESSION, name_process
 from relay.governance.governance_addon import register_intents
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import BUILTIN, Registry
@@ -49,6 +50,7 @@ def main() -> int:
     """Run one session; the exit status is for the pump's log only."""
     fds = json.loads(os.environ.pop("RELAY_SESSION_FDS"))
     args = json.loads(os.environ.pop("RELAY_SESSION_ARGS"))
+    name_process(SESSION)
     start = Start(fds["pump"], fds.get("unix"), fds.get("tcp"), fds.get("tty"), args)
     status = run(start)
     drop_empty_log(Home(args["home"]), args["run_id"])

@@ -289,6 +289,21 @@ class Directory:
         """Whether the process behind ``client`` is below no run of an agent."""
         return self.runs.standing(client.ancestors).place is Membership.OUTSIDE
 
+    def is_owners_word(self, request: ClientRequest, sender: str) -> bool:
+        """Whether what ``request`` says is proven to be the owner's own word, so that agents may
+        take it for their user's.
+
+        The kernel says so: who asks is below no run, and is no program that relay has called,
+        which acts on what others say. A claim only takes away: another name, or ``unproven``.
+        """
+        ancestors = request.client.ancestors
+        return (
+            sender.lower() == self.owner.lower()
+            and not request.fields.get("unproven")
+            and self.is_outside(request.client)
+            and not self.runs.is_called(ancestors)
+        )
+
     def check_person(self, request: ClientRequest, what: str) -> str:
         """Who asks and from which terminal. Raises RelayError unless it is the person, who alone
         may do ``what``."""

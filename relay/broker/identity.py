@@ -15,7 +15,7 @@ from enum import Enum
 
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
-from relay.core.processes import MARKS, Process
+from relay.core.processes import MARKS, SESSION, Process
 
 #: Runs whose monitors are known; the longest known is forgotten first, and then is *unregistered*.
 RUNS_MAX = 4096
@@ -52,9 +52,11 @@ _UNKNOWN = Standing(Membership.UNKNOWN)
 
 
 class WrappedRuns:
-    """The runs whose monitors are known. ``around``: the ancestors of the broker itself."""
+    """The runs whose monitors are known. ``around``: the marked ancestors of the broker itself,
+    which is the process ``broker``."""
 
-    def __init__(self, around: Sequence[Process] = ()) -> None:
+    def __init__(self, around: Sequence[Process] = (), broker: Process | None = None) -> None:
+        self._broker = None if broker is None else broker.key
         # A broker that an agent started for itself, in a RELAY_HOME of its own, is the person's
         # there as far as that agent is the person.
         self._around = frozenset(process.key for process in around)
@@ -97,6 +99,13 @@ class WrappedRuns:
             if run is not None:
                 return run
         return ""
+
+    def is_called(self, ancestors: Sequence[Process]) -> bool:
+        """Whether a session or the broker has started the first of ``ancestors``: a handler, a
+        hook, a worker. It is the person's program, and acts on what others say."""
+        return bool(self.served_by(ancestors)) or any(
+            process.name == SESSION or process.key == self._broker for process in ancestors[1:]
+        )
 
     def is_proven(self, run: str) -> bool:
         """Whether the monitor of ``run`` is known, so that the kernel says who belongs to it."""

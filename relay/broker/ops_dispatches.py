@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from relay.broker.answers import AnswerDeliveries
 from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.directory import Directory
@@ -104,7 +106,9 @@ class DispatchOps:
         self._ledger.begin()
         seq = self._ledger.next_seq()
         head = (seq, id_, "dispatch", sender, "person", dispatch.queue_mode.value, thread)
-        self._ledger.add([(*head, fields["body"], None, now_ms)], [])
+        proven = self._directory.is_owners_word(request, sender)
+        meta = json.dumps({"proven": True}) if proven else None
+        self._ledger.add([(*head, fields["body"], meta, now_ms)], [])
         dispatch_rows.add_dispatches(
             self._ledger, seq, [dispatch], config=USER, hops=hops, now_ms=now_ms
         )

@@ -109,7 +109,13 @@ class MessageOps:
             body,
             mode,
             thread,
-            _meta(fields, self._audience(to, sender), cause, "" if member else _terminal(request)),
+            _meta(
+                fields,
+                self._audience(to, sender),
+                cause,
+                "" if member else _terminal(request),
+                proven=member is None and self._directory.is_owners_word(request, sender),
+            ),
         )
         repeated = self._is_repeated(message)
         try:
@@ -348,9 +354,12 @@ def _terminal(request: ClientRequest) -> str:
 _AUDIENCE = ("audience", "channel", "role", "sender")
 
 
-def _meta(fields: Json, audience: dict[str, str], cause: str, terminal: str) -> str | None:
+def _meta(
+    fields: Json, audience: dict[str, str], cause: str, terminal: str, *, proven: bool
+) -> str | None:
     """The attributes, and where the message comes from, as they are stored: which other one it
-    follows from, and from which terminal the person sends."""
+    follows from, from which terminal the person sends, and whether it is ``proven`` to be the
+    owner's word."""
     attributes = fields.get("attributes") or {}
     if not isinstance(attributes, dict):
         raise UsageError("attributes are names with values")
@@ -361,7 +370,7 @@ def _meta(fields: Json, audience: dict[str, str], cause: str, terminal: str) -> 
     if attributes or audience:
         kept = {name: value for name, value in attributes.items() if name not in _AUDIENCE}
         attributes = {**kept, **audience}
-    more = {"attributes": attributes, "via": terminal, "cause": cause}
+    more = {"attributes": attributes, "via": terminal, "cause": cause, "proven": proven}
     given = {name: value for name, value in more.items() if value}
     return _as_meta(given) if given else None
 

@@ -57,7 +57,7 @@ from relay.broker.workers import ConfigWorkers
 from relay.broker.wrapped_turns import WrappedTurns
 from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
 from relay.core.paths import Home
-from relay.core.processes import marks_above
+from relay.core.processes import marks_above, read_process
 from relay.ledger.search_index import SearchIndex
 from relay.ledger.store import Ledger
 
@@ -104,7 +104,8 @@ class BrokerServer:
         self._stopped = asyncio.Event()
         self._timers: list[asyncio.TimerHandle] = []
         around = tuple(marks_above(os.getpid()))
-        directory = self._directory = Directory(WrappedRuns(around))
+        runs = WrappedRuns(around, read_process(os.getpid()))
+        directory = self._directory = Directory(runs)
         self._connections = OpenConnections(directory, connections_max, log=log)
         committer = self._committer = Committer(
             ledger, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms

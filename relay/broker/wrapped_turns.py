@@ -26,6 +26,7 @@ from relay.ledger.dispatch_rows import DispatchRow
 from relay.ledger.event_rows import OUTSIDE
 from relay.ledger.schema import Delivery
 from relay.ledger.store import Ledger
+from relay.protocol.broker import Json
 
 #: Who has the lease of what a wrapped agent was sent.
 AGENT = "agent"
@@ -69,11 +70,13 @@ class WrappedTurns:
         if sender.lower() == persona.lower():
             # A route function has sent it back to who it is from: these are the person's words.
             origin = sender = "relay"
-        meta = {
+        meta: Json = {
             "attributes": {**REPORTED, **(BY_HOOK if origin == "relay" else {})},
             "dispatches": [one.id for one in rows],
             "permissions": last.permissions,
         }
+        if origin == "person" and all(one.proven for one in rows):
+            meta["proven"] = True
         message = Accepted(
             request=None,
             id=new_ulid(batch.now_ms),  # no derived one: nobody can take it before

@@ -88,6 +88,9 @@ class Message:
     #: What the turn that it begins may use (relay.core.dispatch.PermissionSet, as JSON); None where
     #: it was not dispatched. No sender can set it.
     permissions: dict[str, Any] | None = None
+    #: The kernel has said that the person whose broker it is wrote it: agents may take it for
+    #: their user's word. Nobody can claim it, and what is not known is not proven.
+    proven: bool = False
     #: Who has come and gone since the receiver was told last, in the broker's words.
     presence: str = ""
 

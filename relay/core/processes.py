@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 #: The name of a run's monitor begins so; what follows says of which RELAY_HOME it is.
 MARK = "relay:"
+#: What the kernel calls a run's session, whose programs act for the agent though they are the
+#: person's. A name that is taken on only takes away.
+SESSION = "relay-session"
 #: Whether runs are marked here.
 MARKS = sys.platform == "linux"
 #: Ancestors that are looked at. A process with more is nobody whom relay knows.
@@ -84,8 +87,14 @@ def become_monitor(name: str) -> None:
 
     Where the kernel can do neither, nothing happens.
     """
+    if name_process(name):
+        adopt_orphans()
+
+
+def name_process(name: str) -> bool:
+    """Have the kernel call this process ``name`` (at most 15 bytes), where it can."""
     if not MARKS:
-        return
+        return False
     try:
         fd = os.open("/proc/self/comm", os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -93,8 +102,8 @@ def become_monitor(name: str) -> None:
         finally:
             os.close(fd)
     except OSError:
-        return  # no /proc
-    adopt_orphans()
+        return False  # no /proc
+    return True
 
 
 def adopt_orphans() -> None:

@@ -28,6 +28,8 @@ LINE_BYTES = 900
 TYPED_BYTES = 16 * 1024
 LABEL_MAX = 128
 
+#: Who the header names where the kernel has proven it; no body says so unquoted.
+OWN = "your user, by relay"
 _LINE = "| "
 _NEXT_LINE = " ⏎ "
 _NEXT_LINE_ASCII = " | "
@@ -140,9 +142,9 @@ def _one_line(message: Message, marker: str, ascii_only: bool) -> str:
 def _header(message: Message, marker: str) -> str:
     if message.sender_kind == "relay":
         return f"Relay notice {marker}"
-    sender = _label(message.sender)
-    kind = {"person": "user", "channel": "outside"}.get(message.sender_kind, "agent")
-    parts = [f"Relay message {marker} from {kind} {sender}"]
+    kind = {"person": "person", "channel": "outside"}.get(message.sender_kind, "agent")
+    who = OWN if message.proven else f"{kind} {_label(message.sender)}"
+    parts = [f"Relay message {marker} from {who}"]
     if message.to == "*" or message.attributes.get("audience") == "everyone":
         parts.append(" to everyone")
     elif channel := message.attributes.get("channel"):
@@ -183,9 +185,12 @@ def _how_to_answer(message: Message) -> list[str]:
         parts.append(
             f'To answer, if needed: a line "{pattern} …"; to quote one, words before its @'
         )
-    if not _personal(message):
-        whose = "outside" if message.sender_kind == "channel" else "an agent"
-        parts.append(f"From {whose}, so not consent from your user")
+    if not message.proven:
+        whose = {
+            "person": "Not proven to be your user's",
+            "channel": "From outside",
+        }.get(message.sender_kind, "From an agent")
+        parts.append(f"{whose}, so not consent from your user")
     return parts
 
 
@@ -202,10 +207,6 @@ def _answer_pattern(message: Message) -> str:
     if message.thread and _label(message.thread) == message.thread:
         pattern += f" [thread:{message.thread}]"
     return pattern
-
-
-def _personal(message: Message) -> bool:
-    return message.sender_kind == "person"
 
 
 def _label(text: str) -> str:

@@ -25,6 +25,9 @@ _LINE_END = re.compile("\r\n?")
 _ALIKE = {
     other: letter
     for letter, others in {
+        "b": "ꓐЬьВβᏴᏏ",
+        "f": "ꓝϜҒғ",
+        "u": "ꓴυսᑌ∪",
         "a": "ꓮаΑАαɑᎪᗅ∀",
         "c": "ꓚсϲСϹᏟ⊂",
         "e": "ꓰеЕΕεєҽᎬ∊℮",
@@ -92,6 +95,10 @@ _HEADER = re.compile(
     rf"{_NAME}(?! \(quoted\))"
     rf"(?=[\W_]*?[\[\](){{}}<>|:#]|[\W_]*(?:\w{{1,24}}[\W_]+)?{_word('from')})"
 )
+#: What only the header of the person's own words says.
+_OWN = re.compile(
+    r"[\W_]*".join(map(_word, ("from", "your", "user", "by", "relay"))) + r"(?!\w| \(quoted\))"
+)
 #: Agents put what hooks add into such tags; a text must not end one, nor begin one of its own.
 _TAG = re.compile(
     r"<(?=[/!?\0]*(?:system[-_]\w+|hook[-_]\w+|(?:additional|environment)[-_]context"
@@ -124,7 +131,9 @@ def quote_headers(text: str, *, closings: bool = False) -> str:
     ``closings``: so does what looks like the words behind a message, for where all is one line.
     """
     folded = _folded(text)
-    marks = [(found.end(), " (quoted)") for found in _HEADER.finditer(folded)]
+    marks = [
+        (found.end(), " (quoted)") for own in (_HEADER, _OWN) for found in own.finditer(folded)
+    ]
     if closings:
         marks += [(found.end(), " (quoted) ") for found in _CLOSING.finditer(folded)]
     if "<" in folded:

@@ -67,6 +67,7 @@ class DispatchRow:
     channel: str
     kind: str
     body: str
+    proven: bool  # that its event is the owner's word
 
     @property
     def sender_shown(self) -> str:
@@ -81,7 +82,7 @@ _COLUMNS = (
     "d.seq, d.id, d.hook_id, d.persona, d.session, d.mode, d.priority, d.created_ms, d.hops,"
     " d.config, d.permissions_json, d.context_json, d.delivery_json, d.state, d.reason, d.attempts,"
     " d.fence, d.lease_owner, d.updated_ms, d.turn, d.message, e.seq, e.id, e.agent, e.origin,"
-    " e.channel, e.kind, ifnull(e.body,'')"
+    " e.channel, e.kind, ifnull(e.body,''), e.meta_json"
 )
 _FROM = "FROM dispatches d JOIN events e ON e.seq = d.event"
 
@@ -98,6 +99,7 @@ def _row(found: Sequence[Any]) -> DispatchRow:
     values[5] = QueueMode(values[5])
     values[10:13] = map(json.loads, values[10:13])
     values[13] = DispatchState(values[13])
+    values[-1] = bool(values[-1]) and json.loads(values[-1]).get("proven") is True
     return DispatchRow(*values)
 
 

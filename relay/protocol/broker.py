@@ -11,7 +11,7 @@ A *row* is one delivery of one message::
 
     id, from, from_kind (agent|person|relay|channel), to, body, mode, thread, created_ms,
     updated_ms, state, reason, proof, attempts, delivery (the recipient's own gap-free number,
-    from 1), kind
+    from 1), kind, proven? (true: the kernel says that the owner of this broker has written it)
 
 Ops (``?`` marks what may be left out):
 
@@ -27,7 +27,7 @@ Ops (``?`` marks what may be left out):
               re? (the id of what it answers), attributes?, offline?, answer? (the turn that
               answers it is reported, see ``turn``; the sender is told once if that ends without
               words, or the agent is gone), await? (as ``answer``, but only a message to the sender
-              is one), auth?
+              is one), unproven? (these are not the person's own words, whoever asks), auth?
               -> id, from, duplicate, deliveries [{to, state, reason, parked?}], did_you_mean,
               present.
               Answered once the message is on the disk. The same id again changes nothing. What
@@ -372,4 +372,5 @@ def message_from(row: Json) -> Message:
         nonce=str(row.get("nonce") or ""),
         attributes=row.get("attributes") or {},
         permissions=row.get("permissions"),
+        proven=row.get("from_kind") == "person" and row.get("proven") is True,
     )

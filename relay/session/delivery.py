@@ -110,10 +110,6 @@ class DeliveryQueue:
         """Seconds for which something has been on its way that is not seen; None: nothing is."""
         return now - self._over_at if self._unproven else None
 
-    def _held(self, message: Message, now: float) -> Blocked | None:
-        """Why this message waits though its channel is open; what need not wait overtakes it."""
-        return self._channels.waits(message, now, self.underway(now))
-
     def look_again(self) -> None:
         """Something changed that may let a message through."""
         self._wake.set()
@@ -124,11 +120,11 @@ class DeliveryQueue:
         A message that is among them whole is typed again; of one that was read in part nobody can
         tell what it did, so it has failed.
         """
-        channel = self._channels.current()
-        if channel is None or not channel.proves_reading or not unread:
-            return
         lost = [
-            (m, whole) for m, whole in channel.throw_away(unread) if marker_of(m) in self._unproven
+            (m, whole)
+            for channel in (self._read_by() if unread else ())
+            for m, whole in channel.throw_away(unread)
+            if marker_of(m) in self._unproven
         ]
         for message, whole in lost:
             del self._unproven[marker_of(message)]
@@ -162,13 +158,18 @@ class DeliveryQueue:
             async with asyncio.timeout(CLOSING):
                 await self._handed_over.wait()
         await self._settled()
-        channel = self._channels.current()
-        if channel is None or unread is None or not channel.proves_reading:
+        ways = self._read_by()
+        if unread is None or not ways:
             return
-        left = {message.id for message in channel.left_unread(unread)}
-        read = [m for m in self._unproven.values() if m.id not in left]
+        left = {message.id for channel in ways for message in channel.left_unread(unread)}
+        gone = self._unproven.values()
+        read = [m for m in gone if m.id not in left and self._channels.way(m) in ways]
         self._unproven.clear()
         await asyncio.gather(*(self._reports.delivery(m, State.SEEN, proof="read") for m in read))
+
+    def _read_by(self) -> set[DeliveryChannel]:
+        """The ways in which bytes that were read are a proof."""
+        return {channel for channel in self._channels.ways() if channel.proves_reading}
 
     async def run(self) -> None:
         """Deliver until cancelled."""
@@ -184,27 +185,37 @@ class DeliveryQueue:
         if not self._waiting:
             await self._rest(LOOK_AGAIN if watched else None)
             return
-        channel, now = self._channels.current(), self._clock()
-        if channel is None:
-            await self._wait_out(Blocked("the agent takes no messages"))
-            return
+        now = self._clock()
         if self._settling(now):
             await self._wait_out(Blocked(SETTLING, 0.1))
             return
         since = self._turn_since(now)
         step = self._order.next(self._waiting, now, since, steers=self._steers)
         if isinstance(step, StopTurn):
-            await self._stop(channel, next(m for m in self._waiting if m.id == step.id))
+            await self._stop(next(m for m in self._waiting if m.id == step.id))
             return
-        held = self._guards.limited(now) or channel.hold(now)
+        held = self._guards.limited(now)
         if held is not None:
             await self._wait_out(held)
             return
-        ready, held = ready_now(step, self._waiting, lambda one: self._held(one, now), now)
+        ready, held = ready_now(step, self._waiting, self._held_at(now), now)
         if ready:
-            await self._deliver(channel, ready)
+            channel = self._channels.way(ready[0])
+            await self._deliver(channel, [m for m in ready if self._channels.way(m) is channel])
         elif held is not None:
             await self._wait_out(held)
+
+    def _held_at(self, now: float) -> Callable[[Message], Blocked | None]:
+        """Why a message waits ``now``; what need not wait overtakes it. Each way is asked once."""
+        holds: dict[tuple[DeliveryChannel, QueueMode], Blocked | None] = {}
+
+        def held(message: Message) -> Blocked | None:
+            way = self._channels.way(message), message.mode
+            if way not in holds:
+                holds[way] = self._channels.hold(message, now)
+            return holds[way] or self._channels.waits(message, now, self.underway(now))
+
+        return held
 
     def _turn_since(self, now: float) -> float | None:
         """When the turn began that runs: with the message that went over just before."""
@@ -212,8 +223,9 @@ class DeliveryQueue:
         over = self._over_at
         return over if since is not None and 0 <= since - over < ON_ITS_WAY else since
 
-    async def _stop(self, channel: DeliveryChannel, message: Message) -> None:
+    async def _stop(self, message: Message) -> None:
         """Have the running turn stopped for this message, unless it is the message's own."""
+        channel = self._channels.way(message)
         if message.attempt and await self._landed(channel, message):
             await self._deliver(channel, [message])
             return
@@ -264,7 +276,7 @@ class DeliveryQueue:
         if not batch:
             return [], None
         now = self._clock()
-        held = self._guards.limited(now) or channel.hold(now) or self._held(batch[0], now)
+        held = self._guards.limited(now) or self._held_at(now)(batch[0])
         if held is not None:
             # That took a moment, and a dialog or a question has come up in it.
             return [], held
@@ -341,13 +353,14 @@ class DeliveryQueue:
 
     async def _find_proofs(self) -> bool:
         """Report what the screen shows by now of what went over; whether some is still missing."""
-        channel = self._channels.current()
-        if channel is None or not channel.proves_reading:
-            return False
-        if not self._unproven or self._clock() - self._over_at > PROOF_PATIENCE:
+        ways = self._read_by() if self._unproven else ()
+        if not ways or self._clock() - self._over_at > PROOF_PATIENCE:
             return False
         for marker, message in list(self._unproven.items())[-PROOFS_AT_ONCE:]:
-            if channel.shown(message) and self._unproven.pop(marker, None) is not None:
+            channel = self._channels.way(message)
+            if channel not in ways or not channel.shown(message):
+                continue
+            if self._unproven.pop(marker, None) is not None:
                 await self._reports.delivery(message, State.SEEN, proof="screen")
         return bool(self._unproven)
 

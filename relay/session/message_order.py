@@ -95,7 +95,7 @@ def fitting(group: Sequence[Message]) -> list[Message]:
 
 def _share(message: Message) -> str:
     """Who may share a turn: those whose words count alike."""
-    return f"{message.sender_kind}/{message.permissions}"
+    return f"{message.sender_kind}/{message.proven}/{message.permissions}"
 
 
 def _ms(seconds: float) -> int:

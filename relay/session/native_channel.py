@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from relay.agents.base import AgentAdapter, Blocked, MessageChannel
 from relay.core.errors import RelayError
-from relay.core.message import Message
+from relay.core.message import Message, QueueMode
 from relay.directive.envelope import envelopes, marker_of
 from relay.session.delivery_channel import DeliveryChannel, Submitted
 from relay.session.typing_channel import TypingChannel
@@ -186,6 +186,7 @@ class ChannelSelector:
         self._guards = guards
         self._clock = clock
         self._built = clock()
+        self._frames_peers = adapter is not None and adapter.frames_peers
         self._native: NativeChannel | None = None
         self._fallback: FallbackChannel | None = None
         if adapter is not None and adapter.channel is not None:
@@ -193,8 +194,24 @@ class ChannelSelector:
             if adapter.typed_first:
                 self._fallback = FallbackChannel(typing, self._native, records)
 
-    def current(self) -> DeliveryChannel | None:
-        """The channel that is used now."""
+    def way(self, message: Message) -> DeliveryChannel:
+        """The way in of this message: the person's own words go the way of the person's keys,
+        where the agent's own channel would show them as somebody else's."""
+        return self._typing if message.proven and self._frames_peers else self.current()
+
+    def ways(self) -> set[DeliveryChannel]:
+        """All that are used now."""
+        return {self.current(), self._typing} if self._frames_peers else {self.current()}
+
+    def hold(self, message: Message, now: float) -> Blocked | None:
+        """Why this message cannot go its way now."""
+        way = self.way(message)
+        if way is self._typing and way is not self.current():
+            return self._typing.hold(now, steer=message.mode is QueueMode.STEER)
+        return way.hold(now)
+
+    def current(self) -> DeliveryChannel:
+        """The channel that is used now by all others."""
         if self._fallback is not None:
             return self._fallback
         if self._native is None or self._adapter is None:
@@ -204,8 +221,7 @@ class ChannelSelector:
 
     def at_prompt(self, now: float) -> bool:
         """Whether the agent could take a message now, but for what the person is doing."""
-        channel = self.current()
-        held = channel.hold(now) if channel is not None else None
+        held = self.current().hold(now)
         return held is None or held.reason in (DRAFT, TYPING)
 
     def offered(self, message: Message) -> None:

@@ -90,7 +90,8 @@ class TypingChannel:
 
     # -- when ---------------------------------------------------------------------------------
 
-    def hold(self, now: float) -> Blocked | None:
+    def hold(self, now: float, *, steer: bool = False) -> Blocked | None:
+        """``steer``: what is typed while the program works goes into its running turn."""
         if self._rules.refusal:
             return Blocked(self._rules.refusal)
         rows = self._screen.visible()
@@ -136,7 +137,9 @@ class TypingChannel:
             return None
         if not any(row.strip() for row in rows):
             return Blocked("the program has shown nothing yet", 0.5)
-        return self._paste.hold() or self._guards.drawing(now, self._screen.changed_at)
+        if (stands := self._paste.hold()) or (steer and composer == "empty"):
+            return stands
+        return self._guards.drawing(now, self._screen.changed_at)
 
     def batch(self, waiting: Sequence[Message]) -> list[Message]:
         if not self._by_lines():

@@ -231,11 +231,16 @@ class ToolCaller:
 
     async def _send(self, given: Mapping[str, Any], _: Progress) -> Json:
         fields: Json = {"mode": given.get("mode"), "thread": given.get("thread")}
-        sent = await self._request("send", to=_targets(given), body=given["text"], **fields)
-        return _sent(sent)
+        return _sent(await self._sent(given, **fields))
+
+    async def _sent(self, given: Mapping[str, Any], **fields: Any) -> Json:
+        # Whoever's client it is: a model calls these tools, and its words are not the person's.
+        return await self._request(
+            "send", to=_targets(given), body=given["text"], unproven=True, **fields
+        )
 
     async def _ask(self, given: Mapping[str, Any], progress: Progress) -> Json:
-        sent = await self._request("send", to=_targets(given), body=given["text"], answer=True)
+        sent = await self._sent(given, answer=True)
         loop = asyncio.get_running_loop()
         began = loop.time()
         end = began + given.get("seconds", ANSWER)

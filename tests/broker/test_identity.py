@@ -15,6 +15,7 @@ from relay.broker.identity import Membership, Standing, WrappedRuns
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.core.processes import MARK, MARKS, Process, ancestry
+from relay.core.processes import SESSION as SESSION_NAME
 from tests.broker.support import broker_process, stop_broker, wait_for_broker
 from tests.support import wait_until
 
@@ -48,6 +49,21 @@ def test_what_is_below_a_monitor_is_that_agent_and_nothing_else_is(runs: Wrapped
     for outside in (SESSION, line(3, 2, 1), line(5, 2, 1), line(17, 4, 3, 2, 1)):
         assert runs.standing(outside).place is Membership.OUTSIDE
     assert runs.standing(()).place is Membership.UNKNOWN
+
+
+def test_what_relay_calls_is_the_persons_program_and_not_the_persons_word() -> None:
+    broker = line(7, 1)[0]
+    runs = WrappedRuns(broker=broker)
+    handler, worker = line(17, 4, 3, 2, 1), line(18, 7, 1)
+    assert not runs.is_called(handler)
+    runs.register("outer", SESSION, AGENT, known=False)
+    for called in (handler, worker, line(19, 18, 7, 1)):
+        assert runs.standing(called).place is Membership.OUTSIDE and runs.is_called(called)
+    # A broker that has just come back knows no session; the kernel knows its name.
+    named = Process(4, 3, 0, "1", SESSION_NAME, "")
+    assert WrappedRuns(broker=broker).is_called((handler[0], named, *handler[2:]))
+    for own in (line(5, 2, 1), line(2, 1), (broker,)):
+        assert not runs.is_called(own)
 
 
 def test_the_nearest_run_wins(runs: WrappedRuns) -> None:

@@ -25,6 +25,7 @@ from relay.broker.dispatch_ends import TRIES_MAX
 from relay.broker.known_personas import Personas
 from relay.broker.turn_context import AGAIN
 from relay.config.personas import parse_persona
+from relay.core.agent_names import owner_name
 from relay.core.dispatch import Event, HookResult, HookRouting, PeerKind, PersonType, dispatch_of
 from relay.core.errors import NotFound, StorageError
 from relay.core.ids import derived_ulid, new_ulid
@@ -36,6 +37,7 @@ from relay.ledger.dispatch_rows import add_dispatches
 from relay.ledger.event_rows import OutsideEvent
 from relay.ledger.sql_query import query
 from relay.ledger.store import Ledger
+from relay.protocol.broker import message_from
 from tests.broker.support import Json, broker_thread, register, stop_broker
 from tests.support import wait_until
 
@@ -95,6 +97,7 @@ def test_a_dispatch_is_a_message_its_turn_and_an_answer(home: Home, atlas: Perso
         dispatch(client, "what is up?")
         message = atlas.next()
         assert (message["body"], message["from_kind"]) == ("what is up?", "person")
+        assert message_from(message).proven
         assert message["attributes"] == {"report": "turn"}
         assert message["permissions"]["level"] == "full"
         assert states(client) == [("what is up?", "running")]
@@ -602,6 +605,7 @@ def stored(
     type_: PersonType = PersonType.UNKNOWN,
     hops: int = 0,
     group: str | None = None,
+    origin: str = "agent",
 ) -> None:
     """A dispatch of an event, in the ledger of a broker that is not there yet."""
     home.create()
@@ -610,7 +614,7 @@ def stored(
         seq = ledger.next_seq()
         event = Event(new_ulid(seq), channel, "message", sender, text, seq)
         if channel == "relay":
-            row = (seq, event.id, "message", sender, "agent", None, None, text, None, 1)
+            row = (seq, event.id, "message", sender, origin, None, None, text, None, 1)
             ledger.add([row], [])
         else:
             kind = PeerKind.GROUP if group else PeerKind.DM
@@ -689,6 +693,26 @@ def test_what_is_held_before_an_agent_holds_up_nobody(home: Home) -> None:
                 atlas.answer(message["id"])
                 wait_until(lambda: not states(client), what="the end")
             atlas.client.close()
+
+
+def test_only_what_the_person_has_asked_is_the_persons_word(home: Home) -> None:
+    for sender, origin in (("Bob", "agent"), (owner_name(), "person"), ("4711", "channel")):
+        # The second as a broker has stored it that did not ask the kernel.
+        stored(home, f"by {origin}", sender=sender, origin=origin)
+    with broker_thread(home), connect(home) as client:
+        atlas = Persona(home)
+        dispatch(client, "mine", unproven=True)
+        dispatch(client, "mine")
+        told = []
+        for _ in range(5):
+            message = atlas.next()
+            told.append((message["body"], message_from(message).proven))
+            atlas.answer(message["id"])
+        atlas.client.close()
+    assert told == [
+        *(("by agent", False), ("by person", False), ("by channel", False)),
+        *(("mine", False), ("mine", True)),
+    ]
 
 
 def test_an_agent_that_is_asked_by_itself_reads_words_of_its_person(home: Home) -> None:

@@ -88,7 +88,7 @@ def test_whatever_is_killed_it_stops_one_turn_and_comes_once(tmp_path: Path) -> 
             kill_session(ann)
             log.wait_got(f"quick LATER{round_}")
             wait_until(partial(is_seen, id_), 30)
-        got = [note["got"].split("user ")[1].split(": ")[1] for note in log.notes if "got" in note]
+        got = [note["got"].split("by relay: ")[1] for note in log.notes if "got" in note]
         assert [words.split(" (End")[0] for words in got] == [
             f"{what}{n}" for n in range(2) for what in ("LONG", "quick STOP", "quick LATER")
         ]

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.wrapped import wait_registered
+from tests.e2e.wrapped import python, relay_json, wait_registered, wrapped
 from tests.real_agents.conftest import Binary
 from tests.real_agents.model import Gate, Say, ScriptedModel, Shell
 from tests.real_agents.people import (
@@ -24,6 +25,7 @@ from tests.real_agents.people import (
     wait_state,
 )
 from tests.real_agents.recipes import AGENTS, Options
+from tests.real_agents.request import REMINDER, plain
 from tests.real_agents.wrapped import Wrapped, room
 from tests.support import wait_until
 
@@ -37,6 +39,12 @@ BIG = "\n".join(
     for n in range(110)
 )
 BIG_LINE = "042 /line !of @many,"
+#: Sends a text as the agent that it is wrapped as.
+SEND = """import subprocess, sys
+subprocess.run([sys.executable, "-m", "relay", "send", *sys.argv[1:]], check=True)
+"""
+#: How programs frame what is not from their user.
+FRAMED = re.compile(r"(?i)another \w+ session|not typed by|peer")
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -66,7 +74,8 @@ def test_it_arrives_at_its_start_at_rest_and_at_work(
 
         big = send("Ann", f"MARK-BIG\n{BIG}\nMARK-END.")
         arrived_once(model, big, BIG_LINE)
-        assert whole(model, BIG)
+        # Claude Code's input line has no tabs, whoever pastes there.
+        assert whole(model, BIG.replace("\t", " " * 4) if name == "claude" else BIG)
         ann.ready()
 
         ann.ask("please speak slowly")
@@ -94,6 +103,36 @@ def test_it_arrives_at_its_start_at_rest_and_at_work(
             ann.ready()
         ann.quit()
     wait_state("Ann", "gone")
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_the_persons_words_come_as_its_users(
+    name: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+) -> None:
+    model.when("MARK-", Say("I have read it."))
+    peer = [*python(SEND), "Ann", "MARK-AGENT please look."]
+    with room(tmp_path, model) as people:
+        ann = people.start("Ann", name, binary_of(name), Options(asks=False))
+        (ann.recipe.cwd / "notes.txt").write_text("what nobody has asked for")
+        own = send("Ann", "MARK-OWN deploy @notes.txt now.")
+        arrived_once(model, own, "MARK-OWN deploy @notes.txt now.")
+        said = spoken(model, own)
+        assert "from your user, by relay: MARK-OWN deploy @notes.txt now. (End of [" in said
+        assert "what nobody has asked for" not in conversation(model)
+        assert "consent" not in said
+        assert not FRAMED.search(said), said
+        ann.ready()
+
+        with wrapped(peer, name="Bob") as bob:
+            assert bob.wait() == 0
+        sent = sent_from("Bob")
+        arrived_once(model, sent, "MARK-AGENT please look.")
+        said = spoken(model, sent)
+        assert "from agent Bob: MARK-AGENT please look." in said
+        assert "From an agent, so not consent from your user" in said
+        assert bool(FRAMED.search(said)) is (name == "claude"), said
+        ann.ready()
+        ann.quit()
 
 
 def test_a_near_miss_is_told_once(binary_of: Binary, tmp_path: Path, model: ScriptedModel) -> None:
@@ -148,6 +187,22 @@ def beside_a_draft(ann: Wrapped, model: ScriptedModel) -> None:
     mine = "half a draft of mine"
     ann.terminal.wait_that(lambda: bool(model.seen(mine)), PATIENCE, "the draft to be sent")
     arrived_once(model, sent, "MARK-DRAFT beside a draft.")
+    assert not FRAMED.search(spoken(model, sent))  # whichever way it took
+
+
+def spoken(model: ScriptedModel, id_: str) -> str:
+    """The block of the conversation that brought this message, with all that frames it; none
+    where that is a reminder of the program's own."""
+    turns = [turn for turn in model.requests[-1].asked.turns if not turn.own]
+    texts = [REMINDER.sub("", plain([block])) for turn in turns for block in turn.blocks]
+    [found] = [text for text in texts if f"message [{id_[-8:]}" in text]
+    return found.replace("\\@", "@")
+
+
+def sent_from(name: str) -> str:
+    """The id of the one message that this agent has sent."""
+    [row] = [row for row in relay_json("history", "--limit", "500") if row["from"] == name]
+    return str(row["id"])
 
 
 def opened(fifo: Path) -> int | None:

@@ -16,7 +16,7 @@ from relay.directive.envelope import marker_of
 from relay.session import delivery
 from relay.session.broker_reports import BrokerReports
 from relay.session.delivery import DeliveryQueue
-from relay.session.delivery_channel import Submitted
+from relay.session.delivery_channel import DeliveryChannel, Submitted
 from relay.session.native_channel import ChannelSelector
 from relay.session.turn_stopper import CANNOT, UNSTOPPED, TurnStopper
 from relay.session.typing_policy import Guards
@@ -103,6 +103,15 @@ class FakeChannels(ChannelSelector):
 
     def current(self) -> FakeChannel:
         return self.channel
+
+    def way(self, message: Message) -> FakeChannel:
+        return self.channel
+
+    def ways(self) -> set[DeliveryChannel]:
+        return {self.channel}
+
+    def hold(self, message: Message, now: float) -> Blocked | None:
+        return self.channel.hold(now)
 
     def offered(self, message: Message) -> None:
         pass

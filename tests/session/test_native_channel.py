@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
 from relay.agents.base import AgentAdapter, AgentStart, Blocked, SourceState, StructuredSource
-from relay.core.message import Message
+from relay.core.message import Message, QueueMode
 from relay.directive.envelope import marker_of
 from relay.session import native_channel
 from relay.session.delivery_channel import Submitted
-from relay.session.native_channel import AgentRecords, FallbackChannel, NativeChannel
-from relay.session.typing_policy import DRAFT
+from relay.session.native_channel import (
+    AgentRecords,
+    ChannelSelector,
+    FallbackChannel,
+    NativeChannel,
+)
+from relay.session.typing_channel import TypingChannel
+from relay.session.typing_policy import DRAFT, Guards
 from tests.session.test_typing_channel import message
 
 
@@ -173,6 +180,37 @@ def test_without_records_what_was_read_counts() -> None:
     both.proof = None
     assert both.door.hold(0.0) is None
     assert both.pass_on() == "read"
+
+
+class FakeTyping(TypingChannel):
+    """Holds what does not go into the running turn."""
+
+    def __init__(self) -> None:
+        pass
+
+    def hold(self, now: float, *, steer: bool = False) -> Blocked | None:
+        return None if steer else Blocked(DRAFT)
+
+
+def test_the_persons_word_is_typed_where_the_channel_would_frame_it_as_a_peers() -> None:
+    agent = FakeInterface(TimeoutError("no answer"), room=9)
+    agent.channel, typing = agent, FakeTyping()
+    own, other = replace(message("hello"), proven=True), message("hello")
+
+    def selector() -> ChannelSelector:
+        return ChannelSelector(typing, agent, AgentRecords(agent), Guards(), lambda: 0.0)
+
+    ways = selector()
+    assert ways.way(own) is ways.way(other) is ways.current() is not typing
+    agent.frames_peers = True
+    ways = selector()
+    assert ways.way(other) is ways.current() and ways.hold(other, 0.0) is None
+    assert ways.way(own) is typing and ways.ways() == {typing, ways.current()}
+    assert ways.hold(own, 0.0) == Blocked(DRAFT)  # what others send goes past the draft
+    assert ways.hold(replace(own, mode=QueueMode.STEER), 0.0) is None
+    agent.available = False  # then all are typed, when the agent rests
+    assert ways.way(other) is typing
+    assert ways.hold(replace(own, mode=QueueMode.STEER), 0.0) == Blocked(DRAFT)
 
 
 @pytest.mark.parametrize("way", ["typed", "channel"])

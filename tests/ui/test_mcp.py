@@ -70,7 +70,9 @@ async def _story(project: Path) -> None:
         assert asked["deliveries"][0]["to"] == "Bob" and not asked["answers"]
         [told] = (await call("history", agent="Bob", containing="hello"))["messages"]
         assert told["body"] == "^[[31mhello\n@relay\\:Carol you"
-        assert "GOT" in (await call("peek", agent="Bob"))["screen"]
+        screen = (await call("peek", agent="Bob"))["screen"]
+        # A model has called the tool, be it for a client of the person's.
+        assert "GOT" in screen and "from person" in screen
         assert (await call("inbox"))["messages"] == []
         await call("memory_save", text="The staging database is called heron")
         [found] = (await call("memory_search", query="staging database"))["memories"]

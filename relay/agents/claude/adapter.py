@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
@@ -16,6 +17,8 @@ from relay.agents.follow_file import FileFollower
 SHOW_ITSELF = 15.0
 #: Where the process keeps its things is looked up again after this many seconds.
 LOOK_AGAIN = 0.5
+#: Where Claude Code sees one.
+_MENTION = re.compile(r"(?<![^\s。、？！])@")
 
 
 class ClaudeAdapter(AgentAdapter):
@@ -24,6 +27,8 @@ class ClaudeAdapter(AgentAdapter):
     source: ClaudeSource
     #: The socket is known a moment after the start; typing is for a Claude Code without one.
     patience = 20.0
+    #: "Another Claude session sent a message … not typed by your user".
+    frames_peers = True
     #: What its socket gets while a tool runs goes to the model with the tool's result.
     steers = True
 
@@ -51,6 +56,11 @@ class ClaudeAdapter(AgentAdapter):
 
     def state(self) -> dict[str, Any]:
         return self._follower.state()
+
+    def spell(self, body: str) -> str:
+        """Write ``body`` so that no ``@word`` in it names a file, whose content Claude Code would
+        add to what is typed."""
+        return _MENTION.sub(r"\\@", body)
 
     def entered(self, now: float) -> None:
         if self._entered is None:
