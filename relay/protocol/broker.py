@@ -35,7 +35,8 @@ Ops (``?`` marks what may be left out):
               With ``notice`` it is from relay, to the very agent whose session sends it: true
               for a text of the person's handlers (``by_hook``) and for what the agent has asked
               for; ``about`` for what relay says about something that the agent said, which the
-              loop guard counts and may refuse (``loop``).
+              loop guard counts and may refuse (``loop``). With ``question`` it says that no answer
+              to this message has come in time; an agent that was told so before is told nothing.
 ``state``     id, state, reason?, proof?, attempt? (the number of the try, for ``delivering``),
               presence? (true: with what it wants to hear of others) -> id, state, presence? (who
               has come and gone since it was told last). Only from the connection of the recipient.
