@@ -141,7 +141,8 @@ def _print_items(client: BrokerClient) -> None:
     if waiting := client.request("items")["rows"]:
         from relay.cli.answer_verbs import show_items
 
-        output.data(f"{len(waiting)} wait{'s' if len(waiting) == 1 else ''} for your answer:\n")
+        output.data(f"{len(waiting)} wait{'s' if len(waiting) == 1 else ''} for your answer:")
+        output.data("")
         show_items(waiting)
 
 
