@@ -308,7 +308,7 @@ class _Wait:
 
     def _turns(self) -> list[Json]:
         """The last turns by the agent's own transcript; none where that cannot be read."""
-        fields = {"agent": self.name, "kind": "transcript", "request": {"count": _TURNS}}
+        fields: Json = {"agent": self.name, "kind": "transcript", "request": {"count": _TURNS}}
         try:
             said = self._client.request("ask", timeout=10, **fields, **output.speaker())
         except RelayError:

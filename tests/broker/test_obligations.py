@@ -71,7 +71,7 @@ def test_an_agent_is_told_once_and_that_a_dialog_is_in_the_way(
     home: Home, client: BrokerClient
 ) -> None:
     """Its time is up, and later the turn ends without an answer; or the other way round."""
-    overdue = {"to": ["Ann"], "notice": ABOUT, "body": "no answer from Bob within 6 s"}
+    overdue: Json = {"to": ["Ann"], "notice": ABOUT, "body": "no answer from Bob within 6 s"}
     with register(home, "Ann") as ann, register(home, "Bob", "run-2") as bob:
         bob.request("agent_state", state="blocked", reason="asks to use Bash")
         ids = []

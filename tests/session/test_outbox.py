@@ -125,8 +125,9 @@ def test_what_does_not_go_on_is_told_once_until_something_changes(state: str) ->
 def test_the_same_notice_is_told_once_then_counted() -> None:
     outbox = Outbox()
 
-    def notice(now: float, text: str = "wrong", **options: bool) -> list[str]:
-        found = list(outbox.notice(AgentNotice(text, **options), "Ben", lambda: str(now), now))
+    def notice(now: float, text: str = "wrong", each_time: bool = False) -> list[str]:
+        told = AgentNotice(text, each_time)
+        found = list(outbox.notice(told, "Ben", lambda: str(now), now))
         notes = [one.text for one in found if isinstance(one, PersonNote)]
         return [*notes, *(one.fields["body"] for one in found if isinstance(one, SendMessage))]
 
@@ -241,7 +242,9 @@ def test_whoever_a_channel_reached_answers_the_question_also_after_a_kill() -> N
     later = ReplyTimeouts()
     later.restore(json.loads(json.dumps(earlier.state())))
     later.answered_by("carol")
-    assert list(later.tick(10.0)) == [AgentNotice("no answer from reviewer within 10 s", True, "id2")]
+    assert list(later.tick(10.0)) == [
+        AgentNotice("no answer from reviewer within 10 s", True, "id2")
+    ]
     assert later.deadline() is None
 
 
