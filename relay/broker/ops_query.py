@@ -12,7 +12,7 @@ from relay.broker.directory import Directory
 from relay.broker.ops_ledger import LedgerOps
 from relay.core.agent_names import channel_of
 from relay.core.errors import NotFound, RelayError, UsageError
-from relay.ledger import answer_rows, dispatch_rows, event_rows, queries
+from relay.ledger import answer_rows, dispatch_rows, evaluation_rows, event_rows, queries
 from relay.ledger.queries import Filter
 from relay.ledger.schema import Row
 from relay.ledger.search_index import can_find, snippet
@@ -91,6 +91,8 @@ class QueryOps:
         if message["from_kind"] == event_rows.OUTSIDE:
             message["outside"] = event_rows.shown(self._ledger, id_)
         message["dispatches"] = answer_rows.followed(self._ledger, id_)
+        event = queries.seq_of(self._ledger, id_)
+        message["evaluations"] = evaluation_rows.of_event(self._ledger, event)
         return {"message": message}
 
     # -- what may take several steps

@@ -16,9 +16,11 @@ from relay.broker.directory import Directory
 from relay.broker.evaluation import Evaluations
 from relay.broker.ops_agents import AgentOps
 from relay.core.paths import Home
-from relay.ledger import automation_rows, dispatch_rows, queries
+from relay.ledger import automation_rows, dispatch_rows, evaluation_rows, queries
 from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
+
+_DAY_MS = 86_400_000
 
 
 class StatusOps:
@@ -70,6 +72,7 @@ class StatusOps:
             "problems": self._evaluations.problems(),
             "parked": queries.parked_count(self._ledger),
             "dispatches": dispatch_rows.counts(self._ledger),
+            "evaluations": evaluation_rows.counts(self._ledger, batch.now_ms - _DAY_MS),
             "automations": automation_rows.counts(self._ledger),
         }
 

@@ -239,6 +239,7 @@ def show_verb(options: Any) -> int:
         "created_at": output.iso(row["created_ms"]),
         "deliveries": [output.shaped(one, _DELIVERY) for one in row["deliveries"]],
         "dispatches": row.get("dispatches", []),
+        "evaluations": row.get("evaluations", []),
     }
     shown |= {name: row[name] for name in ("turn", "session") if name in row}
     outside = row.get("outside")
@@ -260,9 +261,13 @@ def show_verb(options: Any) -> int:
         lines += [(name, shown[name]) for name in of_channel]
         for one in shown["files"]:
             lines.append(("file", f"{one['path']}  {one['name']}, {one['size']} bytes"))
+    for one in shown["evaluations"]:
+        error = f": {one['error']}" if one["error"] else ""
+        lines.append(("evaluation", f"{one['hook']}  {one['state']}{error}"))
     for one in shown["dispatches"]:
         why = f" ({one['reason']})" if one["reason"] else ""
         answer = f", answer {one['answer']}" if one["answer"] else ""
+        answer += f" ({one['answer_reason']})" if one["answer_reason"] else ""
         to = f"{one['persona']} {one['session']}  {one['state']}{why}{answer}"
         lines.append(("dispatch", f"{to}, by {one['hook']}"))
     table.fields(lines)

@@ -255,15 +255,17 @@ def is_dispatched(ledger: Ledger, message: str) -> bool:
 
 
 def counts(ledger: Ledger) -> dict[str, int]:
-    """How many are queued, running and dead, and how many answers are ``unsent``."""
+    """How many are queued, running and dead, and how many answers ``unsent`` or dead."""
     found = dict(
         ledger.rows(
             "SELECT state, count(*) FROM dispatches WHERE open GROUP BY state"
             " UNION ALL SELECT 'unsent', count(*) FROM answers WHERE open"
             " UNION ALL SELECT 'dead', count(*) FROM dispatches WHERE state='dead'"
+            " UNION ALL SELECT 'dead_answers', count(*) FROM answers WHERE state='dead'"
         )
     )
-    return {name: found.get(name, 0) for name in ("queued", "running", "unsent", "dead")}
+    names = ("queued", "running", "unsent", "dead", "dead_answers")
+    return {name: found.get(name, 0) for name in names}
 
 
 # -- moving them on

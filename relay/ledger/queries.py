@@ -141,7 +141,8 @@ def unread(ledger: Ledger, recipient: str) -> int:
 
 
 def matching_ids(ledger: Ledger, part: str) -> list[str]:
-    """Ids of messages equal to ``part``, or else beginning or ending with it; at most 10.
+    """Ids of events equal to ``part``, or else beginning or ending with it, messages before all
+    others; at most 10.
 
     ``part`` may also be what a receiver sees: the end of the id, ``_`` and the message's nonce.
 
@@ -155,16 +156,19 @@ def matching_ids(ledger: Ledger, part: str) -> list[str]:
     part = part.upper().strip("[]").partition("_")[0] or "_"
     if ledger.row("SELECT 1 FROM events WHERE id=?", (part,)):
         return [part]
-    begin = ledger.rows(
-        "SELECT id FROM events WHERE id >= ? AND id < ? AND kind='message' LIMIT 10",
-        (part, part + "~"),
-    )
-    end = ledger.rows(
-        "SELECT id FROM events WHERE seq > (SELECT max(seq) FROM events) - 100000"
-        " AND substr(id, ?) = ? AND kind='message' LIMIT 10",
-        (-len(part), part),
-    )
-    return sorted({row[0] for row in begin + end})[:10]
+    for kind in ("kind='message'", "kind<>'message'"):
+        begin = ledger.rows(
+            f"SELECT id FROM events WHERE id >= ? AND id < ? AND {kind} LIMIT 10",
+            (part, part + "~"),
+        )
+        end = ledger.rows(
+            "SELECT id FROM events WHERE seq > (SELECT max(seq) FROM events) - 100000"
+            f" AND substr(id, ?) = ? AND {kind} LIMIT 10",
+            (-len(part), part),
+        )
+        if begin or end:
+            return sorted({row[0] for row in begin + end})[:10]
+    return []
 
 
 def message(ledger: Ledger, id_: str) -> Row | None:

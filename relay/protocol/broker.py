@@ -75,7 +75,10 @@ Ops (``?`` marks what may be left out):
 ``show``      id (whole, or a unique beginning or end of at least 4) -> message: a row without the
               fields of its delivery, ``via`` (the terminal of the person who sent it), and
               ``deliveries`` [{to, state, reason, proof, attempts, decided (who let it go on, or
-              refused it), delivery, delivering_ms, submitted_ms, updated_ms}]
+              refused it), delivery, delivering_ms, submitted_ms, updated_ms}],
+              ``dispatches`` [{id, hook, persona, session, state, reason, answer, answer_reason}],
+              ``evaluations`` [{hook, state (fired, not fired, failed, waiting, held), error,
+              latency_us}]
               Of what was said in a turn instead: ``turn`` and ``session`` (PERSONA/LABEL). With
               the id of a dispatch it is what that follows from.
 ``history``   agent?, thread?, channel?, about? (an id: the conversation that it is part of, oldest
@@ -206,7 +209,8 @@ Ops (``?`` marks what may be left out):
               newest first), more
 ``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections, parked,
               automations (how many, by status),
-              problems (why configurations evaluate nothing, by path)
+              problems (why configurations evaluate nothing, by path), dispatches and answers (how
+              many, by state), evaluations (of the last day: fired, not_fired, failed)
 ``stop``      -> stopping
 
 ``auth`` is ``{"run", "token"}`` of a registered agent: the request is then that agent's.
