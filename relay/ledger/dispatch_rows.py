@@ -112,8 +112,12 @@ def add_dispatches(
 ) -> None:
     """Append what follows from the event number ``event``, in this order, within the transaction
     that is open. ``config``: the trusted configuration whose personas are meant. What is there
-    stays as it is: after a kill an event is evaluated again."""
+    stays as it is: after a kill an event is evaluated again. Whoever wrote or gets a message knows
+    it already: to them nothing is dispatched."""
+    know = _who_knows(ledger, event)
     for one in dispatches:
+        if one.persona.lower() in know:
+            continue
         context = {
             "system_prompt": one.system_prompt,
             "extracted": one.extracted,
@@ -132,6 +136,18 @@ def add_dispatches(
                 *(1, DispatchState.QUEUED.value, now_ms),
             ),
         )
+
+
+def _who_knows(ledger: Ledger, event: int) -> set[str]:
+    """Who has written a message in relay, or gets it, in lower case. A name that nobody has yet
+    gets nothing so far."""
+    found = ledger.rows(
+        "SELECT lower(agent) FROM events WHERE seq=?1 AND kind='message' AND origin='agent'"
+        " UNION SELECT lower(recipient) FROM deliveries WHERE event=?1"
+        " AND state NOT IN ('waiting', 'failed', 'cancelled')",
+        (event,),
+    )
+    return {name for (name,) in found}
 
 
 # -- reading

@@ -602,20 +602,21 @@ def stored(
     type_: PersonType = PersonType.UNKNOWN,
     hops: int = 0,
     group: str | None = None,
+    kind: str = "message",
 ) -> None:
     """A dispatch of an event, in the ledger of a broker that is not there yet."""
     home.create()
     with closing(Ledger(home.ledger)) as ledger:
         ledger.begin()
         seq = ledger.next_seq()
-        event = Event(new_ulid(seq), channel, "message", sender, text, seq)
+        event = Event(new_ulid(seq), channel, kind, sender, text, seq)
         if channel == "relay":
-            row = (seq, event.id, "message", sender, "agent", None, None, text, None, 1)
+            row = (seq, event.id, kind, sender, "agent", None, None, text, None, 1)
             ledger.add([row], [])
         else:
-            kind = PeerKind.GROUP if group else PeerKind.DM
-            outside = OutsideEvent(channel, None, None, kind, group, None, "text", 1, type_)
-            event = replace(event, peer_kind=kind, peer=group)
+            peers = PeerKind.GROUP if group else PeerKind.DM
+            outside = OutsideEvent(channel, None, None, peers, group, None, "text", 1, type_)
+            event = replace(event, peer_kind=peers, peer=group)
             event_rows.add(ledger, (seq, event.id, "message", sender, None, text, None, 1), outside)
         mode = QueueMode.COLLECT if group else QueueMode.FOLLOWUP
         result = HookResult(True, HookRouting("atlas", session, mode))
@@ -634,8 +635,8 @@ def test_a_dead_dispatch_is_told_to_the_agent_or_to_who_is_known_elsewhere_and_o
         push = bob.next_push(20)
         assert push is not None and push["from_kind"] == "relay"
         assert push["body"] == "“fail: an agent's” to atlas is not answered: it cannot."
-        wait_until(lambda: len(inbox(client)) == 2, what="the notices")
-        told = [text for _, text in sorted(inbox(client))]
+        wait_until(lambda: len(inbox(client)) == 3, what="the notices")
+        told = [text for _, text in sorted(inbox(client)) if "no channel adapter" not in text]
         assert "“fail: a friend's” of mail:mom@x.org to atlas is not answered" in told[0]
         assert "“fail: a stranger's” of mail:spam@x.org to atlas is not answered" in told[1]
         stop_broker(home)
@@ -696,7 +697,7 @@ def test_what_is_held_before_an_agent_holds_up_nobody(home: Home) -> None:
 
 
 def test_an_agent_that_is_asked_by_itself_reads_words_of_its_person(home: Home) -> None:
-    stored(home, "look at this", sender="atlas")
+    stored(home, "look at this", sender="atlas", kind="output")
     with broker_thread(home):
         atlas = Persona(home)
         message = atlas.next()
