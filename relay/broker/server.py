@@ -50,6 +50,7 @@ from relay.broker.ops_status import StatusOps
 from relay.broker.ops_turns import TurnOps
 from relay.broker.ops_usage import UsageOps
 from relay.broker.stages import Stages
+from relay.broker.stored_bytes import StorageGuard, StoredBytes
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.turn_engine import TurnEngine
 from relay.broker.watchers import Watchers
@@ -87,6 +88,7 @@ class BrokerServer:
         idle: float = IDLE,
         grace: float = GRACE,
         guard: LoopGuard | None = None,
+        stored: StoredBytes | None = None,
         on_stop: Callable[[], None] = lambda: None,
         connections_max: int = CONNECTIONS_MAX,
         now_ms: Callable[[], int] = wall_ms,
@@ -230,12 +232,14 @@ class BrokerServer:
         )
         self._memory = MemoryProxy(home, directory, log=log)
         self._notifier = NotifierProcess(home, configs, log=log)
+        storage = StorageGuard(directory, stored or StoredBytes())
         self._status = StatusOps(
             *(home, ledger, directory, self._agents, self._channels, self._evaluations),
+            storage=storage,
             connections=lambda: len(self._connections),
             stop=self.stop,
         )
-        self._handlers = self._table()
+        self._handlers = storage.guarded(self._table())
         self._agents.restore(now_ms())
         members.restore()
         self._held.restore(now_ms())
