@@ -36,6 +36,7 @@ from relay.broker.ops_automations import AutomationOps
 from relay.broker.ops_channels import ChannelOps
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.ops_dispatches import DispatchOps
+from relay.broker.ops_event_marks import EventMarkOps
 from relay.broker.ops_events import EventOps
 from relay.broker.ops_hooks import HookRuns, SessionRequests
 from relay.broker.ops_ingest import IngestOps
@@ -216,6 +217,7 @@ class BrokerServer:
         )
         self._adapter_events = AdapterEvents(self._events, committer, self._channels)
         self._persons = PersonOps(ledger, directory, self._engine)
+        self._marks = EventMarkOps(ledger, directory)
         owed = Obligations(
             *(ledger, directory, windows, committer, self._held),
             *(self._deliveries, self._evaluations, stages, watchers),
@@ -254,6 +256,7 @@ class BrokerServer:
             **self._usage.handlers(),
             "send": self._messages.send,
             "event": self._events.event,
+            **self._marks.handlers(),
             **self._members.handlers(),
             **self._persons.handlers(),
             **self._deliveries.handlers(),

@@ -76,7 +76,7 @@ class StorageGuard:
         self._directory = directory
         self._stored = stored
         #: The agents' connections that have asked last, each with its run.
-        self._payers: BoundedDict[Client, str] = BoundedDict(RUNS_MAX)
+        self._payers: dict[Client, str] = {}
 
     def guarded(self, table: Mapping[str, Handler]) -> dict[str, Handler]:
         """The same ops, within the limit."""
@@ -94,6 +94,8 @@ class StorageGuard:
     def _ask(self, handler: Handler, request: ClientRequest, batch: Batch) -> Json | None:
         run = self._payers.get(request.client)
         if run is None and (run := self._payer(request)):
+            if len(self._payers) >= RUNS_MAX:
+                self._payers.clear()
             self._payers[request.client] = run
         share = _NOTICES if request.fields.get("notice") else 1
         if run and not self._stored.take(run, request.size + ROW, batch.now_ms, share=share):

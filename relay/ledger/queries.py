@@ -42,6 +42,7 @@ class Filter:
     thread: str | None = None
     channel: str | None = None
     since_ms: int | None = None
+    tag: str | None = None  # that the person has put on it
     grep: str | None = None  # a part of the body, whatever its case
 
 
@@ -93,6 +94,7 @@ def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list
         ("e.thread = ?", wanted.thread),
         (f"{CHANNEL} = ?", wanted.channel),
         ("e.created_ms >= ?", wanted.since_ms),
+        ("e.seq IN (SELECT event FROM event_tags WHERE tag = ?)", wanted.tag),
         ("instr(lower(e.body), lower(?)) > 0", wanted.grep),
     ):
         if value is not None:

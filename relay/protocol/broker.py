@@ -51,6 +51,9 @@ Ops (``?`` marks what may be left out):
               timestamp? (ms), account?, peer_kind?, peer?, thread?, reply_to?, metadata?, files?}.
               What has the channel and the source_id of a stored event is that event, whatever
               else it says.
+``event_mark`` what (tag, status, read, flagged, archived), ids (or ends of ids), word? (the tag or
+              the status), undo? -> rows [{id, tags, status, read, flagged, archived}]. Of the
+              person alone.
 ``persons``   who? (a name, an id or its end, channel:address) -> persons [{id, name, type,
               relationship, created_ms, updated_ms, addresses [[channel, address]]}], more?
 ``person_add`` name, addresses?, type?, relationship?, auth? -> person. Not for agents.
@@ -78,11 +81,11 @@ Ops (``?`` marks what may be left out):
               refused it), delivery, delivering_ms, submitted_ms, updated_ms}],
               ``dispatches`` [{id, hook, persona, session, state, reason, answer, answer_reason}],
               ``evaluations`` [{hook, state (fired, not fired, failed, waiting, held), error,
-              latency_us}]
+              latency_us}], ``noted`` {tags, status, read, flagged, archived}
               Of what was said in a turn instead: ``turn`` and ``session`` (PERSONA/LABEL). With
               the id of a dispatch it is what that follows from.
-``history``   agent?, thread?, channel?, about? (an id: the conversation that it is part of, oldest
-              first), since_ms?, grep?, limit?, kind? -> rows (the newest,
+``history``   agent?, thread?, channel?, tag?, about? (an id: the conversation that it is part of,
+              oldest first), since_ms?, grep?, limit?, kind? -> rows (the newest,
               oldest first), more. ``kind`` ``*`` is every event, without one: messages.
               With ``grep``, what turns of personas said too: each row then has ``ledger``
               (events, agents) and ``snippet``. ``only`` says why it is the events alone.
