@@ -1,4 +1,7 @@
-"""The op ``event_mark``: the person's own notes about events. An event itself never changes."""
+"""The op ``event_mark``: the person's own notes about events. An event itself never changes.
+
+A file of its own, as each group of ops has one.
+"""
 
 from __future__ import annotations
 

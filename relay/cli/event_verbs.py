@@ -1,4 +1,7 @@
-"""The verb ``event``: your own notes about stored events, which themselves never change."""
+"""The verb ``event``: your own notes about stored events, which themselves never change.
+
+A file of its own, as each group of verbs has one.
+"""
 
 from __future__ import annotations
 
