@@ -72,7 +72,7 @@ def served(folder: str, name: str, automations: Automations) -> Iterator[tuple[H
     home = Home(os.path.join(folder, name))
     os.environ["RELAY_HOME"] = home.root
     os.environ["XDG_CONFIG_HOME"] = os.path.join(folder, "config")
-    os.environ["RELAY_RATE_MAX"] = os.environ["RELAY_HOPS_MAX"] = "0"
+    os.environ |= dict.fromkeys(("RELAY_RATE_MAX", "RELAY_HOPS_MAX", "RELAY_STORED_MAX"), "0")
     install(home, automations)
     with connect(home) as client:
         try:

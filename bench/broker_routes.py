@@ -90,7 +90,7 @@ def configured(folder: str, routes: int) -> Home:
     config = Path(folder, f"config{routes}", "relay", "relay.config.py")
     os.environ["XDG_CONFIG_HOME"] = str(config.parent.parent)
     os.environ["RELAY_HOME"] = home.root
-    os.environ["RELAY_RATE_MAX"] = os.environ["RELAY_HOPS_MAX"] = "0"
+    os.environ |= dict.fromkeys(("RELAY_RATE_MAX", "RELAY_HOPS_MAX", "RELAY_STORED_MAX"), "0")
     if routes:
         config.parent.mkdir(parents=True)
         quiet = _QUIET.format(count=routes - 1)

@@ -84,7 +84,7 @@ def canonical(name: str) -> str | None:
 
 def limits(permissions: PermissionSet) -> bool:
     """Whether anything is kept from a turn with these."""
-    return bool(permissions.deny) or "*" not in permissions.allowed
+    return bool(permissions.tools.deny) or "*" not in permissions.allowed
 
 
 def refusal(permissions: PermissionSet, name: str, params: object = None) -> str:
@@ -106,7 +106,7 @@ def _allows(permissions: PermissionSet, name: str) -> bool:
     ours = canonical(name)
     every = _spellings(name) + (["", *TOOLS[ours], ours] if ours else [])
     lowered = {one.casefold() for one in every if one}
-    for pattern in permissions.deny:
+    for pattern in permissions.tools.deny:
         wide = {pattern.casefold(), _CANONICAL.get(pattern.casefold(), "")} - {""}
         if any(fnmatchcase(one, glob) for one in lowered for glob in wide):
             return False

@@ -69,7 +69,7 @@ def check(
     """
     with throwaway_home("relay-check-") as home:
         env = {**os.environ, "RELAY_HOME": home.root}
-        env |= {"RELAY_HOPS_MAX": "0", "RELAY_RATE_MAX": "0"}
+        env |= {"RELAY_HOPS_MAX": "0", "RELAY_RATE_MAX": "0", "RELAY_STORED_MAX": "0"}
         own = Home.from_env().profiles
         if os.path.isdir(own):
             home.create()

@@ -257,8 +257,6 @@ class AutomationResult:
                 raise UsageError(f"context.prompt must be a text, not {context['prompt']!r}")
         for what, one in (("context", context or {}), ("enrich", enrich or {})):
             _json(one, what, RESULT_MAX)
-        if isinstance(permissions, str):
-            permissions = {"level": permissions}
         if permissions is not None and not isinstance(permissions, PermissionSet):
             permissions = PermissionSet.from_json(permissions)
         delivery = given.get("delivery_context")

@@ -7,6 +7,7 @@ configurations connect nothing: an event without an agent is the person's.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Sequence
 
@@ -15,7 +16,8 @@ from relay.broker.committer import Committer
 from relay.broker.ops_events import EventOps
 from relay.broker.trusted_configs import USER, TrustedConfig, TrustedConfigs
 from relay.broker.workers import ConfigWorker, ConfigWorkers
-from relay.core.errors import RelayError, UsageError
+from relay.config.trust import user_config
+from relay.core.errors import NotDelivered, RelayError, UsageError
 from relay.core.processes import Process
 from relay.core.visible import visible
 from relay.protocol.broker import Json, decode, error_from
@@ -108,10 +110,12 @@ class Channels:
 
     async def send(self, channel: str, answer: Json, limit: float) -> None:
         """Have the channel's adapter send it. Raises RelayError: it says why it has not arrived."""
-        config = self._config()
-        if config is None or config.manifest is None:
-            raise no_adapter(channel)
-        if channel not in config.manifest.channel_adapters:
+        config = self._configs.by_key(USER)
+        if config is None and os.path.lexists(user_config()):
+            raise RelayError("your own configuration is not trusted now", hint="relay trust")
+        if config is not None and config.manifest is None:
+            raise RelayError("your own configuration is not loaded yet")
+        if config is None or channel not in _adapters(config):
             raise no_adapter(channel)
         worker = self._workers.get(config)
         await worker.ask({"do": "channel_send", "channel": channel, "limit": limit, **answer})
@@ -172,9 +176,13 @@ class _Asker(Client):
         pass
 
 
-def no_adapter(channel: str) -> RelayError:
-    """The error for a channel over which nothing can be sent."""
-    return RelayError(
+def _adapters(config: TrustedConfig) -> list[str]:
+    return [] if config.manifest is None else config.manifest.channel_adapters
+
+
+def no_adapter(channel: str) -> NotDelivered:
+    """The error for a channel over which nothing can be sent, however often it is tried."""
+    return NotDelivered(
         f"no channel adapter sends over {channel}",
         hint="@relay.adapter in your own configuration registers one; relay trust lets it run",
     )

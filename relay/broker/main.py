@@ -163,6 +163,7 @@ def listen(home: Home) -> socket.socket:
 def _serve(home: Home, log: Log, ledger: Ledger) -> None:
     from relay.broker.loop_guard import HOPS_MAX, RATE_MAX, LoopGuard
     from relay.broker.server import IDLE, BrokerServer
+    from relay.broker.stored_bytes import MIB, STORED_MAX, StoredBytes
 
     async def serve() -> None:
         guard = LoopGuard(
@@ -176,6 +177,7 @@ def _serve(home: Home, log: Log, ledger: Ledger) -> None:
             fault=log.fault,
             idle=_number("RELAY_BROKER_IDLE", IDLE),
             guard=guard,
+            stored=StoredBytes(int(_number("RELAY_STORED_MAX", STORED_MAX / MIB) * MIB)),
             connections_max=_connections_max(),
             # Before it stops listening: who comes now must not find a socket that is closing.
             on_stop=lambda: unlink_if_there(home.broker_socket),

@@ -25,11 +25,11 @@ from relay.broker.stages import Stages
 from relay.broker.watchers import Watchers
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
+from relay.core.message import AgentState
 from relay.hooks.events import HookEventName
 from relay.ledger import obligation_rows
 from relay.ledger.obligation_rows import ObligationRow
 from relay.ledger.store import Ledger
-from relay.protocol.broker import OBLIGATION
 from relay.protocol.turns import TurnEnded, TurnState
 
 #: The thread in which askers are told.
@@ -126,17 +126,34 @@ class Obligations:
         asker = self._directory.get(row.asker)
         if asker is None or self._deliveries.is_awaited(row.id):
             return  # who waits for the answer itself hears it there
+        if obligation_rows.was_told(self._ledger, row.id, row.asker):
+            return  # its time was up before
         if asker.person:
             text += f": {reason}" if reason else ""
         elif not asker.live:
             return  # the next one of its name has asked for nothing
         text += f" ({row.id[-8:]})."
         notice = Accepted.notice(asker.name, text, THREAD, batch.now_ms)
-        # So that its session expects that answer no more.
-        notice = replace(notice, meta=json.dumps({"attributes": {OBLIGATION: row.id}}))
+        # So that its session expects that answer no more, and nobody tells it again.
+        notice = replace(notice, meta=obligation_rows.told_meta(row.id))
+        batch.cut = True
         if not asker.person:
             try:
                 self._held.admit_notice(notice, asker, batch)
             except RelayError:
                 return  # beyond what relay tells an agent for now: those who watch know
         self._windows.collect(notice, batch)
+
+
+def overdue(
+    ledger: Ledger, directory: Directory, question: str, asker: str, text: str
+) -> str | None:
+    """What the asker is told whose time for an answer is up, with what keeps the others from
+    answering; None where it was told before that no answer will come."""
+    if obligation_rows.was_told(ledger, question, asker):
+        return None
+    asked = [directory.get(one) for one in obligation_rows.asked(ledger, question, asker)]
+    at_dialog = [one.name for one in asked if one and one.record.state == AgentState.BLOCKED]
+    if at_dialog:
+        text += f": {', '.join(at_dialog)} stands before a dialog that only a person can answer"
+    return text

@@ -13,6 +13,7 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
 from relay.broker.evaluation import Evaluations
 from relay.broker.loop_guard import HeldMessages
+from relay.broker.obligations import overdue
 from relay.broker.open_items import ANSWER
 from relay.broker.ops_agents import person_record
 from relay.broker.ops_query import one_id
@@ -25,6 +26,7 @@ from relay.core.ids import new_ulid
 from relay.core.message import AWAITED, BODY_MAX, BY_HOOK, MODES, REPORTED, QueueMode, State
 from relay.core.visible import is_visible
 from relay.ledger import persons, queries
+from relay.ledger.obligation_rows import told_meta
 from relay.ledger.store import Ledger
 from relay.protocol.broker import ABOUT, Json, not_unicode
 
@@ -80,8 +82,7 @@ class MessageOps:
         fields = request.fields
         body = _body(fields.get("body"))
         if fields.get("notice"):
-            self._notice(request, batch, body)
-            return None
+            return self._notice(request, batch, body)
         member = self._directory.speaker(request)
         sender = self._sender(member, fields.get("from"), batch)
         origin = "person" if member is None else "agent"
@@ -172,7 +173,7 @@ class MessageOps:
             raise UsageError(f"the id {message.id} is taken", hint="leave it out")
         return True
 
-    def _notice(self, request: ClientRequest, batch: Batch, body: str) -> None:
+    def _notice(self, request: ClientRequest, batch: Batch, body: str) -> Json | None:
         """A message from relay itself to the agent whose session asks for it, and to no other."""
         member = self._directory.member_of(request.client)
         if member is None:
@@ -191,9 +192,17 @@ class MessageOps:
             routing=Routing((Route(member.name),)),
             meta=_as_meta({"attributes": BY_HOOK}) if request.fields.get("by_hook") else None,
         )
-        if request.fields["notice"] == ABOUT and not self._is_repeated(message):
+        repeated = self._is_repeated(message)
+        if (question := request.fields.get("question")) and not repeated:
+            text = overdue(self._ledger, self._directory, str(question), member.name, body)
+            if text is None:
+                return {"id": message.id, "deliveries": []}
+            message.body, message.meta = text, told_meta(str(question))
+            batch.cut = True  # so that the end of that turn finds it
+        if request.fields["notice"] == ABOUT and not repeated:
             self._held.admit_notice(message, member, batch)
         self._windows.collect(message, batch)
+        return None
 
     def event(self, request: ClientRequest, batch: Batch) -> None:
         """Check one event that is no message."""

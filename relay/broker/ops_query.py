@@ -12,7 +12,14 @@ from relay.broker.directory import Directory
 from relay.broker.ops_ledger import LedgerOps
 from relay.core.agent_names import channel_of
 from relay.core.errors import NotFound, RelayError, UsageError
-from relay.ledger import answer_rows, dispatch_rows, event_rows, queries
+from relay.ledger import (
+    answer_rows,
+    dispatch_rows,
+    evaluation_rows,
+    event_marks,
+    event_rows,
+    queries,
+)
 from relay.ledger.queries import Filter
 from relay.ledger.schema import Row
 from relay.ledger.search_index import can_find, snippet
@@ -91,6 +98,9 @@ class QueryOps:
         if message["from_kind"] == event_rows.OUTSIDE:
             message["outside"] = event_rows.shown(self._ledger, id_)
         message["dispatches"] = answer_rows.followed(self._ledger, id_)
+        event = queries.seq_of(self._ledger, id_)
+        message["evaluations"] = evaluation_rows.of_event(self._ledger, event)
+        message["noted"] = event_marks.marks_of(self._ledger, event)
         return {"message": message}
 
     # -- what may take several steps
@@ -114,7 +124,7 @@ class QueryOps:
                 kept, cut = fitting(self._directory.with_absence(rows[: _limit(request, ROWS_MAX)]))
                 return {"rows": kept, "more": more or cut or len(kept) < len(rows)}
         texts: dict[str, str | None] = {"thread": thread}
-        for key in ("agent", "thread", "channel", "grep", "kind"):
+        for key in ("agent", "thread", "channel", "grep", "kind", "tag"):
             value = texts.get(key) or request.fields.get(key)
             if value is not None and not isinstance(value, str):
                 raise UsageError(f"{key} is a text")
@@ -126,6 +136,7 @@ class QueryOps:
             thread=texts["thread"],
             channel=channel_of(texts["channel"]) if texts["channel"] else None,
             since_ms=since,
+            tag=texts["tag"],
             grep=texts["grep"] or None,
         )
         if wanted.grep is None:

@@ -15,10 +15,13 @@ from relay.broker.channels import Channels
 from relay.broker.directory import Directory
 from relay.broker.evaluation import Evaluations
 from relay.broker.ops_agents import AgentOps
+from relay.broker.stored_bytes import StorageGuard
 from relay.core.paths import Home
-from relay.ledger import automation_rows, dispatch_rows, queries
+from relay.ledger import automation_rows, dispatch_rows, evaluation_rows, queries
 from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
+
+_DAY_MS = 86_400_000
 
 
 class StatusOps:
@@ -33,6 +36,7 @@ class StatusOps:
         channels: Channels,
         evaluations: Evaluations,
         *,
+        storage: StorageGuard,
         connections: Callable[[], int],
         stop: Callable[[], None],
     ) -> None:
@@ -42,6 +46,7 @@ class StatusOps:
         self._agents = agents
         self._channels = channels
         self._evaluations = evaluations
+        self._storage = storage
         self._connections = connections
         self._stop_broker = stop
         self._started = time.monotonic()
@@ -65,13 +70,18 @@ class StatusOps:
             "uptime_s": round(time.monotonic() - self._started, 3),
             "connections": self._connections(),
             "counts": queries.counts(self._ledger),
-            "agents": self._agents.agent_list(),
+            "agents": [self._agent(row) for row in self._agents.agent_list()],
             "channels": self._channels.described(),
             "problems": self._evaluations.problems(),
             "parked": queries.parked_count(self._ledger),
             "dispatches": dispatch_rows.counts(self._ledger),
+            "evaluations": evaluation_rows.counts(self._ledger, batch.now_ms - _DAY_MS),
             "automations": automation_rows.counts(self._ledger),
         }
+
+    def _agent(self, row: Json) -> Json:
+        note = self._storage.note(row["run"])
+        return {**row, "notes": [*row["notes"], note]} if note else row
 
     def _stop(self, request: ClientRequest, batch: Batch) -> Json:
         self._directory.check_person(request, "stop the broker")

@@ -36,6 +36,7 @@ from relay.broker.ops_automations import AutomationOps
 from relay.broker.ops_channels import ChannelOps
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.ops_dispatches import DispatchOps
+from relay.broker.ops_event_marks import EventMarkOps
 from relay.broker.ops_events import EventOps
 from relay.broker.ops_hooks import HookRuns, SessionRequests
 from relay.broker.ops_ingest import IngestOps
@@ -50,6 +51,7 @@ from relay.broker.ops_status import StatusOps
 from relay.broker.ops_turns import TurnOps
 from relay.broker.ops_usage import UsageOps
 from relay.broker.stages import Stages
+from relay.broker.stored_bytes import StorageGuard, StoredBytes
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.turn_engine import TurnEngine
 from relay.broker.watchers import Watchers
@@ -87,6 +89,7 @@ class BrokerServer:
         idle: float = IDLE,
         grace: float = GRACE,
         guard: LoopGuard | None = None,
+        stored: StoredBytes | None = None,
         on_stop: Callable[[], None] = lambda: None,
         connections_max: int = CONNECTIONS_MAX,
         now_ms: Callable[[], int] = wall_ms,
@@ -215,6 +218,7 @@ class BrokerServer:
         )
         self._adapter_events = AdapterEvents(self._events, committer, self._channels)
         self._persons = PersonOps(ledger, directory, self._engine)
+        self._marks = EventMarkOps(ledger, directory)
         owed = Obligations(
             *(ledger, directory, windows, committer, self._held),
             *(self._deliveries, self._evaluations, stages, watchers),
@@ -231,12 +235,14 @@ class BrokerServer:
         )
         self._memory = MemoryProxy(home, directory, log=log)
         self._notifier = NotifierProcess(home, configs, log=log)
+        storage = StorageGuard(directory, stored or StoredBytes())
         self._status = StatusOps(
             *(home, ledger, directory, self._agents, self._channels, self._evaluations),
+            storage=storage,
             connections=lambda: len(self._connections),
             stop=self.stop,
         )
-        self._handlers = self._table()
+        self._handlers = storage.guarded(self._table())
         self._agents.restore(now_ms())
         members.restore()
         self._held.restore(now_ms())
@@ -251,6 +257,7 @@ class BrokerServer:
             **self._usage.handlers(),
             "send": self._messages.send,
             "event": self._events.event,
+            **self._marks.handlers(),
             **self._members.handlers(),
             **self._persons.handlers(),
             **self._deliveries.handlers(),

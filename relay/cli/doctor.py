@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
 from relay.agents.launch import PLANNERS
+from relay.broker.client import connect
 from relay.cli import output
 from relay.cli.govern_verbs import what_holds
 from relay.cli.installed_agents import agent_line, native_hooks, profiled
@@ -99,6 +100,8 @@ def _next_step(checks: list[Check]) -> str:
     for level in ("ok", "warn"):
         for check in checks:
             if check.name in PLANNERS and check.level == level:
+                if not check.hint:
+                    return "relay agents"  # it is at work already
                 return f"relay wrap --name Alice -- {check.name}"
     return "relay demo"
 
@@ -126,7 +129,8 @@ def examine(home: Home, cwd: str) -> list[Check]:
         ("config", lambda: _config(home, cwd)),
     ):
         checks.append(_guarded(name, function))
-    checks += [_guarded(name, functools.partial(_agent, name)) for name in PLANNERS]
+    at_work = _at_work(home)
+    checks += [_guarded(name, functools.partial(_agent, name, at_work)) for name in PLANNERS]
     checks += [Check(*line) for line in profiled(home)]
     checks += _governance(home, cwd)
     checks += _lines("memory", lambda: memory_lines(home, cwd, os.environ))
@@ -294,8 +298,26 @@ def _config(home: Home, cwd: str) -> Check:
     return Check("config", "ok", f"{', '.join(applied)}, trusted")
 
 
-def _agent(command: str) -> Check:
-    return Check(command, *agent_line(command))
+def _at_work(home: Home) -> dict[str, list[str]]:
+    """The names of the agents that run now, by their kinds; none where no broker answers."""
+    found: dict[str, list[str]] = {}
+    try:
+        with connect(home, start=False, deadline=BROKER_TIMEOUT) as client:
+            rows = client.request("agents", deadline=BROKER_TIMEOUT)["agents"]
+    except RelayError:
+        return found
+    for row in rows:
+        if row["state"] != "gone":
+            found.setdefault(row["kind"], []).append(row["name"])
+    return found
+
+
+def _agent(command: str, at_work: dict[str, list[str]]) -> Check:
+    level, *line = agent_line(command)
+    if level == "absent" and (names := at_work.get(command)):
+        runs = "runs" if len(names) == 1 else "run"
+        return Check(command, "ok", f"not in this PATH; {', '.join(names)} {runs} it")
+    return Check(command, level, *line)
 
 
 def _distribution(name: str) -> str | None:

@@ -70,6 +70,7 @@ def add(verbs: Parser) -> None:
     )
     history.add_argument("--thread", metavar="T", help="only messages in this thread")
     history.add_argument("--channel", metavar="C", help="only messages to this #channel")
+    history.add_argument("--tag", metavar="TAG", help="only messages that you have tagged so")
     history.add_argument(
         "--since", type=moment, metavar="WHEN", help="90s, 10m, 2h, 3d, or an ISO 8601 time"
     )
@@ -141,7 +142,8 @@ def _print_items(client: BrokerClient) -> None:
     if waiting := client.request("items")["rows"]:
         from relay.cli.answer_verbs import show_items
 
-        output.data(f"{len(waiting)} wait{'s' if len(waiting) == 1 else ''} for your answer:\n")
+        output.data(f"{len(waiting)} wait{'s' if len(waiting) == 1 else ''} for your answer:")
+        output.data("")
         show_items(waiting)
 
 
@@ -207,6 +209,7 @@ def history_verb(options: Any) -> int:
         agent=options.agent,
         thread=options.thread,
         channel=options.channel,
+        tag=options.tag,
         since_ms=options.since,
         grep=options.grep,
         limit=options.limit,
@@ -238,6 +241,8 @@ def show_verb(options: Any) -> int:
         "created_at": output.iso(row["created_ms"]),
         "deliveries": [output.shaped(one, _DELIVERY) for one in row["deliveries"]],
         "dispatches": row.get("dispatches", []),
+        "evaluations": row.get("evaluations", []),
+        "noted": row.get("noted"),
     }
     shown |= {name: row[name] for name in ("turn", "session") if name in row}
     outside = row.get("outside")
@@ -259,9 +264,17 @@ def show_verb(options: Any) -> int:
         lines += [(name, shown[name]) for name in of_channel]
         for one in shown["files"]:
             lines.append(("file", f"{one['path']}  {one['name']}, {one['size']} bytes"))
+    if shown["noted"]:
+        from relay.cli.event_verbs import noted
+
+        lines.append(("noted", noted(shown["noted"]) or None))
+    for one in shown["evaluations"]:
+        error = f": {one['error']}" if one["error"] else ""
+        lines.append(("evaluation", f"{one['hook']}  {one['state']}{error}"))
     for one in shown["dispatches"]:
         why = f" ({one['reason']})" if one["reason"] else ""
         answer = f", answer {one['answer']}" if one["answer"] else ""
+        answer += f" ({one['answer_reason']})" if one["answer_reason"] else ""
         to = f"{one['persona']} {one['session']}  {one['state']}{why}{answer}"
         lines.append(("dispatch", f"{to}, by {one['hook']}"))
     table.fields(lines)

@@ -91,8 +91,10 @@ def status_verb(options: Any) -> int:
     print_broker(found)
     waiting = found["dispatches"]
     if any(waiting.values()):
-        counts = ", ".join(f"{number} {state}" for state, number in waiting.items() if number)
-        output.data(f"dispatches: {counts} (relay broker queue, relay broker dead)")
+        output.data(f"dispatches: {_counted(waiting)} (relay broker queue, relay broker dead)")
+    said = found["evaluations"]
+    if any(said.values()):
+        output.data(f"route functions, last 24 hours: {_counted(said)} (relay hooks log)")
     if found["held"]:
         output.data(f"held: {found['held']} messages wait for you (relay held)")
     automations = ", ".join(f"{number} {name}" for name, number in found["automations"].items())
@@ -122,6 +124,12 @@ def status_verb(options: Any) -> int:
     return 0
 
 
+def _counted(numbers: dict[str, int]) -> str:
+    """``3 queued, 1 dead``: what there is any of."""
+    said = [f"{number} {name.replace('_', ' ')}" for name, number in numbers.items() if number]
+    return ", ".join(said)
+
+
 def broker_status(home: Home) -> Json:
     """The broker's ``status`` in the shape that scripts rely on; ``running`` false without one."""
     nothing: Json = {
@@ -133,6 +141,7 @@ def broker_status(home: Home) -> Json:
         "uptime_s": None,
         "counts": {},
         "dispatches": {},
+        "evaluations": {},
         "automations": {},
         "channels": {"names": [], "problem": ""},
         "problems": {},

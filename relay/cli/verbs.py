@@ -25,6 +25,7 @@ VERBS = {
     "show": ("messages", "one message and its deliveries"),
     "history": ("messages", "all messages, oldest first"),
     "ingest": ("ingest", "bring in what happened elsewhere: a mail, a webhook, a chat message"),
+    "event": ("event_verbs", "your own tags, flags and status of stored events"),
     "automation": ("automation_verbs", "functions that relay runs for events or by the clock"),
     "person": ("person_verbs", "who is behind the addresses of mails and chats: add, merge, list"),
     "ledger": ("ledger_verbs", "query everything stored with SQL, export it, tidy it up"),

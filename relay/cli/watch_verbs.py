@@ -11,7 +11,7 @@ from relay.cli import output
 from relay.cli.parser import Parser, wait_seconds
 from relay.cli.verbs import verb
 from relay.core import signals
-from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, NotFound, UsageError
+from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, NotFound, RelayError, UsageError
 from relay.core.paths import Home
 from relay.protocol.broker import WATCHED
 
@@ -30,6 +30,9 @@ _WAIT = "600"
 #: Seconds of rest after a message was seen, after which an agent that tells of no turn is taken
 #: to be done with it.
 _RESTS = 10.0
+#: Seconds of rest in which what an agent has said in its turn still comes in, and turns that are
+#: looked through for the one that took a message.
+_SETTLES, _TURNS = 2.0, 20
 _FAINT: Json = {"faint": True}
 #: Styles by state; a state that needs somebody is red.
 _STATES: dict[str, Json] = {
@@ -187,7 +190,9 @@ _LINES = {
 
 
 class _Never(Exception):
-    """It will not come to that; the text says why."""
+    """It will not come to that; the text says why, and ``hint`` what helps."""
+
+    hint = ""
 
 
 class _Wait:
@@ -257,7 +262,8 @@ class _Wait:
         if (message.get("attributes") or {}).get("report") == "turn":
             return self._has_answered() and (self.what == "reply" or rests)
         if self.what == "reply":
-            return self._has_written(message, delivery["updated_ms"])
+            seen_ms = delivery["updated_ms"]
+            return self._has_written(message, seen_ms) or (rests and self._said(agent, seen_ms))
         return rests and self._has_rested(agent, delivery["updated_ms"])
 
     def _has_answered(self) -> bool:
@@ -280,6 +286,36 @@ class _Wait:
                 return True
         return False
 
+    def _said(self, agent: Json, seen_ms: int) -> bool:
+        """Whether its turn is over, and what it said there is known. Raises _Never where it is
+        not: nobody has asked for an answer, so none will come."""
+        if not self._has_rested(agent, seen_ms):
+            return False
+        left = _SETTLES - (time.time() - agent["since_ms"] / 1000)
+        if left > 0:
+            self.again = left
+            return False
+        assert self._id is not None
+        for turn in self._turns():
+            if f"[{self._id[-8:]}_" in turn["prompt"] and turn["text"]:
+                self.text, self.proof = turn["text"], "the turn that took it has ended"
+                return True
+        never = _Never(
+            f"{self.name} is done with it and has written you nothing; it asked for no answer"
+        )
+        never.hint = "relay ask, or relay send --answer, asks for one"
+        raise never
+
+    def _turns(self) -> list[Json]:
+        """The last turns by the agent's own transcript; none where that cannot be read."""
+        fields: Json = {"agent": self.name, "kind": "transcript", "request": {"count": _TURNS}}
+        try:
+            said = self._client.request("ask", timeout=10, **fields, **output.speaker())
+        except RelayError:
+            return []
+        turns: list[Json] = said["response"]["turns"]
+        return turns
+
     def _has_rested(self, agent: Json, seen_ms: int) -> bool:
         """Whether it was busy since, or has rested for long: some tell of no turn."""
         if agent["since_ms"] >= seen_ms:
@@ -300,7 +336,7 @@ def wait_verb(options: Any) -> int:
     if not names:
         raise UsageError("wait for whom?", hint="relay wait NAME idle")
     end = time.monotonic() + options.timeout
-    home, status, why = Home.from_env(), 0, ""
+    home, status, why = Home.from_env(), 0, _Never()
     kinds = [one for one in WATCHED if one != "item"]
     with Watching(home, kinds=kinds, agents=names) as watching, connect(home) as client:
         waits = [_Wait(client, name, options.what, options.id) for name in names]
@@ -314,13 +350,13 @@ def wait_verb(options: Any) -> int:
                 looks = [one.again for one in left if one.again is not None]
                 watching.next_rows(min(seconds, 60.0, *looks))
         except _Never as never:
-            status, why = EXIT_NOT_DELIVERED, str(never)
+            status, why = EXIT_NOT_DELIVERED, never
     _print_waits(options, waits, left, why, status)
     return status
 
 
 def _print_waits(
-    options: Any, waits: list[_Wait], left: list[_Wait], why: str, status: int
+    options: Any, waits: list[_Wait], left: list[_Wait], why: _Never, status: int
 ) -> None:
     if options.json:
         names = ("name", "what", "state", "proof", "text")
@@ -328,7 +364,7 @@ def _print_waits(
             {**{name: getattr(one, name) for name in names}, "holds": one not in left}
             for one in waits
         ]
-        output.as_json({"done": not status, "why": why or None, "agents": rows})
+        output.as_json({"done": not status, "why": str(why) or None, "agents": rows})
         return
     for one in waits:
         if one not in left:
@@ -336,8 +372,10 @@ def _print_waits(
                 output.lines(one.text)
             else:
                 output.note(f"{one.name}: {one.proof}")
-    if why:
+    if str(why):
         output.note(f"relay: {why}")
+        if why.hint:
+            output.note(f"  {why.hint}")
     elif left:
         for one in left:
             output.note(f"relay: {one.name} is {one.state} after {options.timeout:g} s")

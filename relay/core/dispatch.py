@@ -57,22 +57,59 @@ class PermissionLevel(StrEnum):
 _ALLOWED = {PermissionLevel.FULL: ("*",), PermissionLevel.MINIMAL: ("web_search",)}
 
 
+#: The one form of a permission set, for those who have written another.
+_PERMISSIONS_FORM = (
+    'permissions are {"level": "restricted", "tools": {"allow": ["read"], "deny": []},'
+    ' "credentials": []}, or a PermissionSet with the same names'
+)
+
+
 @dataclass(frozen=True, slots=True)
+class ToolRules:
+    """Globs of tools' names. ``allow`` is None where the level says it."""
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class PermissionSet:
     """What one turn may use: tools by globs of their names, credentials by their names.
 
-    A tool that ``deny`` matches is denied; of the others those are allowed that ``allow`` matches.
+    A tool that ``tools.deny`` matches is denied; of the others those are allowed that
+    ``tools.allow`` matches. As a table it has the same names.
     """
 
-    level: PermissionLevel = PermissionLevel.MINIMAL
-    allow: tuple[str, ...] | None = None
-    deny: tuple[str, ...] = ()
-    credentials: tuple[str, ...] = ()
+    level: PermissionLevel
+    tools: ToolRules
+    credentials: tuple[str, ...]
+
+    def __init__(
+        self,
+        level: str = PermissionLevel.MINIMAL,
+        tools: ToolRules | Mapping[str, Any] | None = None,
+        credentials: Sequence[str] = (),
+        **other: object,
+    ) -> None:
+        """Raises UsageError for what is not of this form, in whatever way it is given."""
+        if other:
+            raise UsageError(f"permissions has no {next(iter(other))!r}", hint=_PERMISSIONS_FORM)
+        if not isinstance(tools, ToolRules):
+            given = _of_permissions("permissions.tools", tools or {}, _names(ToolRules))
+            allow = given.get("allow")
+            tools = ToolRules(
+                None if allow is None else _texts(allow, "permissions.tools.allow"),
+                _texts(given.get("deny") or (), "permissions.tools.deny"),
+            )
+        level = _member(PermissionLevel, level, "permissions.level")
+        object.__setattr__(self, "level", level)
+        object.__setattr__(self, "tools", tools)
+        object.__setattr__(self, "credentials", _texts(credentials, "permissions.credentials"))
 
     @property
     def allowed(self) -> tuple[str, ...]:
         """The globs that count: those given, else those of the level."""
-        return _ALLOWED.get(self.level, ()) if self.allow is None else self.allow
+        return _ALLOWED.get(self.level, ()) if self.tools.allow is None else self.tools.allow
 
     def intersect(self, other: PermissionSet) -> PermissionSet:
         """What both allow; of two globs that only overlap, neither."""
@@ -81,31 +118,29 @@ class PermissionSet:
         both += [one for one in theirs if _matches(mine, [one])]
         return PermissionSet(
             max(self.level, other.level, key=list(PermissionLevel).index),
-            tuple(dict.fromkeys(both)),
-            tuple(dict.fromkeys((*self.deny, *other.deny))),
+            ToolRules(
+                tuple(dict.fromkeys(both)),
+                tuple(dict.fromkeys((*self.tools.deny, *other.tools.deny))),
+            ),
             tuple(one for one in self.credentials if one in other.credentials),
         )
 
     def to_json(self) -> Json:
         """As it is stored, and as a program may write it."""
-        tools: Json = {"allow": list(self.allowed), "deny": list(self.deny)}
+        tools: Json = {"allow": list(self.allowed), "deny": list(self.tools.deny)}
         return {"level": str(self.level), "tools": tools, "credentials": list(self.credentials)}
 
     @classmethod
     def from_json(cls, value: object) -> PermissionSet:
         """Read it. Raises UsageError."""
-        given = read_table(value, "permissions", ("level", "tools", "credentials"))
-        tools = read_table(given.get("tools") or {}, "permissions.tools", ("allow", "deny"))
-        allow = tools.get("allow")
-        return cls(
-            _member(PermissionLevel, given.get("level", "minimal"), "permissions.level"),
-            None if allow is None else _texts(allow, "permissions.tools.allow"),
-            _texts(tools.get("deny") or (), "permissions.tools.deny"),
-            _texts(given.get("credentials") or (), "permissions.credentials"),
-        )
+        return cls(**_of_permissions("permissions", value, _names(cls)))
 
 
-FULL, MINIMAL = PermissionSet(PermissionLevel.FULL), PermissionSet(PermissionLevel.MINIMAL)
+def _of_permissions(what: str, value: object, keys: Sequence[str]) -> Json:
+    try:
+        return read_table(value, what, keys)
+    except UsageError as error:
+        raise UsageError(error.message, hint=_PERMISSIONS_FORM) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +417,6 @@ def _member(kind: type[StrEnum], value: Any, what: str) -> Any:
 
 
 def _part(kind: Any, value: object) -> Any:
-    value = value.to_json() if isinstance(value, PermissionSet) else value  # level may be a word
     return value if value is None or isinstance(value, kind) else kind.from_json(value)
 
 
@@ -394,3 +428,6 @@ def _given(record: Any) -> Json:
         for name, value in found.items()
         if value is not None
     }
+
+
+FULL, MINIMAL = PermissionSet(PermissionLevel.FULL), PermissionSet(PermissionLevel.MINIMAL)

@@ -47,7 +47,10 @@ SHOWN_MAX = 16 * 1024
 _LINE_MAX = 200
 #: Of relay's own variables, those that a hook inherits. All others stay behind, also new ones.
 INHERITED = frozenset(
-    {"RELAY_HOME", "RELAY_AGENT", "RELAY_BROKER_IDLE", "RELAY_HOPS_MAX", "RELAY_RATE_MAX"}
+    {
+        *("RELAY_HOME", "RELAY_AGENT", "RELAY_BROKER_IDLE"),
+        *("RELAY_HOPS_MAX", "RELAY_RATE_MAX", "RELAY_STORED_MAX"),
+    }
 )
 #: Gemini CLI sets Claude Code's variable, too, for hooks that have moved.
 _PROJECT = {

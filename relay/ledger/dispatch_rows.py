@@ -114,8 +114,12 @@ def add_dispatches(
 ) -> None:
     """Append what follows from the event number ``event``, in this order, within the transaction
     that is open. ``config``: the trusted configuration whose personas are meant. What is there
-    stays as it is: after a kill an event is evaluated again."""
+    stays as it is: after a kill an event is evaluated again. Whoever wrote or gets a message knows
+    it already: to them nothing is dispatched."""
+    know = _who_knows(ledger, event)
     for one in dispatches:
+        if one.persona.lower() in know:
+            continue
         context = {
             "system_prompt": one.system_prompt,
             "extracted": one.extracted,
@@ -134,6 +138,18 @@ def add_dispatches(
                 *(1, DispatchState.QUEUED.value, now_ms),
             ),
         )
+
+
+def _who_knows(ledger: Ledger, event: int) -> set[str]:
+    """Who has written a message in relay, or gets it, in lower case. A name that nobody has yet
+    gets nothing so far."""
+    found = ledger.rows(
+        "SELECT lower(agent) FROM events WHERE seq=?1 AND kind='message' AND origin='agent'"
+        " UNION SELECT lower(recipient) FROM deliveries WHERE event=?1"
+        " AND state NOT IN ('waiting', 'failed', 'cancelled')",
+        (event,),
+    )
+    return {name for (name,) in found}
 
 
 # -- reading
@@ -257,15 +273,17 @@ def is_dispatched(ledger: Ledger, message: str) -> bool:
 
 
 def counts(ledger: Ledger) -> dict[str, int]:
-    """How many are queued, running and dead, and how many answers are ``unsent``."""
+    """How many are queued, running and dead, and how many answers ``unsent`` or dead."""
     found = dict(
         ledger.rows(
             "SELECT state, count(*) FROM dispatches WHERE open GROUP BY state"
             " UNION ALL SELECT 'unsent', count(*) FROM answers WHERE open"
             " UNION ALL SELECT 'dead', count(*) FROM dispatches WHERE state='dead'"
+            " UNION ALL SELECT 'dead_answers', count(*) FROM answers WHERE state='dead'"
         )
     )
-    return {name: found.get(name, 0) for name in ("queued", "running", "unsent", "dead")}
+    names = ("queued", "running", "unsent", "dead", "dead_answers")
+    return {name: found.get(name, 0) for name in names}
 
 
 # -- moving them on

@@ -18,6 +18,8 @@ Json = dict[str, Any]
 
 #: Before a key, while the person has to decide on the event.
 HELD = "held/"
+#: Evaluations that are looked at to count them.
+COUNTED_MAX = 10_000
 #: Of an event's metadata, what relay adds to it.
 _OWN = frozenset({"person", "to", "files"})
 
@@ -130,6 +132,46 @@ def add_evaluations(
                 for one in rows
             ),
         )
+
+
+def of_event(ledger: Ledger, event: int) -> list[Json]:
+    """What each route function said of an event (``state``: fired, not fired, failed), and which
+    configurations are still to evaluate it (waiting, or held for the person)."""
+    said = ledger.rows(
+        "SELECT hook_id, CASE WHEN error IS NOT NULL THEN 'failed' WHEN fired THEN 'fired'"
+        " ELSE 'not fired' END, error, latency_us FROM evaluations WHERE event=?"
+        " ORDER BY fired DESC, hook_id",
+        (event,),
+    )
+    names = ("hook", "state", "error", "latency_us")
+    rows = [dict(zip(names, one, strict=True)) for one in said]
+    for (config,) in ledger.rows("SELECT config FROM evaluations_due WHERE event=?", (event,)):
+        if not config.removeprefix(HELD).startswith("automation"):
+            state = "held" if config.startswith(HELD) else "waiting"
+            given = (config.removeprefix(HELD), state, None, None)
+            rows.append(dict(zip(names, given, strict=True)))
+    return rows
+
+
+def counts(ledger: Ledger, since_ms: int) -> Json:
+    """How many of the newest evaluations fired, did not, and failed since then; of very many only
+    the last ones are looked at."""
+    found = {"fired": 0, "not_fired": 0, "failed": 0}
+    with ledger.guard() as db:
+        said = db.execute(
+            "SELECT CASE WHEN error IS NOT NULL THEN 'failed' WHEN fired THEN 'fired'"
+            " ELSE 'not_fired' END, 1, started_ms FROM hook_evaluations"
+            " ORDER BY event DESC LIMIT ?",
+            (COUNTED_MAX,),
+        ).fetchall()
+        said += db.execute(
+            "SELECT 'not_fired', (SELECT count(*) FROM json_each(latencies_json)), started_ms"
+            " FROM quiet_evaluations ORDER BY seq DESC LIMIT ?",
+            (COUNTED_MAX,),
+        ).fetchall()
+    for state, number, started_ms in said:
+        found[state] += number if started_ms >= since_ms else 0
+    return found
 
 
 def disabled_hooks(ledger: Ledger) -> dict[str, Json]:

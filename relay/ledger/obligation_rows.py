@@ -3,11 +3,13 @@ for it, as hardly one of them asks."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from relay.ledger.schema import SENDER
 from relay.ledger.store import Ledger
+from relay.protocol.broker import OBLIGATION
 
 
 class ObligationRow(NamedTuple):
@@ -71,5 +73,32 @@ def has_written(ledger: Ledger, row: ObligationRow) -> bool:
             "SELECT 1 FROM deliveries d JOIN events e ON e.seq=d.event WHERE d.recipient=?"
             " AND d.open IN (0, 1) AND d.event>? AND e.agent=? AND e.kind='message' LIMIT 1",
             (row.asker, row.event, row.recipient),
+        )
+    )
+
+
+def asked(ledger: Ledger, message: str, asker: str) -> list[str]:
+    """Whom the asker's message with this id went to."""
+    found = ledger.rows(
+        "SELECT d.recipient FROM deliveries d JOIN events e ON e.seq=d.event"
+        " WHERE e.id=? AND e.agent=?",
+        (message, asker),
+    )
+    return [str(name) for (name,) in found]
+
+
+def told_meta(message: str) -> str:
+    """Marks a notice that says that the message with this id gets no answer."""
+    return json.dumps({"attributes": {OBLIGATION: message}})
+
+
+def was_told(ledger: Ledger, message: str, asker: str) -> bool:
+    """Whether the asker has such a notice already."""
+    return bool(
+        ledger.row(
+            "SELECT 1 FROM deliveries d JOIN events e ON e.seq=d.event WHERE d.recipient=?"
+            " AND d.event>(SELECT seq FROM events WHERE id=?) AND e.origin='relay'"
+            " AND e.meta_json=? LIMIT 1",
+            (asker, message, told_meta(message)),
         )
     )

@@ -42,6 +42,7 @@ class Filter:
     thread: str | None = None
     channel: str | None = None
     since_ms: int | None = None
+    tag: str | None = None  # that the person has put on it
     grep: str | None = None  # a part of the body, whatever its case
 
 
@@ -93,6 +94,7 @@ def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list
         ("e.thread = ?", wanted.thread),
         (f"{CHANNEL} = ?", wanted.channel),
         ("e.created_ms >= ?", wanted.since_ms),
+        ("e.seq IN (SELECT event FROM event_tags WHERE tag = ?)", wanted.tag),
         ("instr(lower(e.body), lower(?)) > 0", wanted.grep),
     ):
         if value is not None:
@@ -141,7 +143,8 @@ def unread(ledger: Ledger, recipient: str) -> int:
 
 
 def matching_ids(ledger: Ledger, part: str) -> list[str]:
-    """Ids of messages equal to ``part``, or else beginning or ending with it; at most 10.
+    """Ids of events equal to ``part``, or else beginning or ending with it, messages before all
+    others; at most 10.
 
     ``part`` may also be what a receiver sees: the end of the id, ``_`` and the message's nonce.
 
@@ -155,16 +158,19 @@ def matching_ids(ledger: Ledger, part: str) -> list[str]:
     part = part.upper().strip("[]").partition("_")[0] or "_"
     if ledger.row("SELECT 1 FROM events WHERE id=?", (part,)):
         return [part]
-    begin = ledger.rows(
-        "SELECT id FROM events WHERE id >= ? AND id < ? AND kind='message' LIMIT 10",
-        (part, part + "~"),
-    )
-    end = ledger.rows(
-        "SELECT id FROM events WHERE seq > (SELECT max(seq) FROM events) - 100000"
-        " AND substr(id, ?) = ? AND kind='message' LIMIT 10",
-        (-len(part), part),
-    )
-    return sorted({row[0] for row in begin + end})[:10]
+    for kind in ("kind='message'", "kind<>'message'"):
+        begin = ledger.rows(
+            f"SELECT id FROM events WHERE id >= ? AND id < ? AND {kind} LIMIT 10",
+            (part, part + "~"),
+        )
+        end = ledger.rows(
+            "SELECT id FROM events WHERE seq > (SELECT max(seq) FROM events) - 100000"
+            f" AND substr(id, ?) = ? AND {kind} LIMIT 10",
+            (-len(part), part),
+        )
+        if begin or end:
+            return sorted({row[0] for row in begin + end})[:10]
+    return []
 
 
 def message(ledger: Ledger, id_: str) -> Row | None:

@@ -92,7 +92,8 @@ class SearchIndex:
             find = re.compile(re.escape(text), re.IGNORECASE).search
             db.create_function("holds", 1, lambda body: find(body) is not None, deterministic=True)
             rows = _events(db, match, wanted, limit)
-            if not (wanted.thread or wanted.channel) and wanted.kind in (None, "message"):
+            of_messages = wanted.thread or wanted.channel or wanted.tag
+            if not of_messages and wanted.kind in (None, "message"):
                 rows += _turns(db, match, wanted, limit)
         rows.sort(key=lambda row: (row["created_ms"], row["id"]), reverse=True)
         return rows[:limit]
@@ -321,6 +322,7 @@ def _events(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> l
     _add(where, values, "e.thread=?", wanted.thread)
     _add(where, values, f"{CHANNEL}=?", wanted.channel)
     _add(where, values, "e.created_ms>=?", wanted.since_ms)
+    _add(where, values, "e.seq IN (SELECT event FROM event_tags WHERE tag=?)", wanted.tag)
     rows = db.execute(
         f"{_EVENTS} WHERE {' AND '.join(where)} AND holds(e.body)"
         " ORDER BY event_parts.rowid DESC LIMIT ?",

@@ -35,7 +35,8 @@ Ops (``?`` marks what may be left out):
               With ``notice`` it is from relay, to the very agent whose session sends it: true
               for a text of the person's handlers (``by_hook``) and for what the agent has asked
               for; ``about`` for what relay says about something that the agent said, which the
-              loop guard counts and may refuse (``loop``).
+              loop guard counts and may refuse (``loop``). With ``question`` it says that no answer
+              to this message has come in time; an agent that was told so before is told nothing.
 ``state``     id, state, reason?, proof?, attempt? (the number of the try, for ``delivering``),
               presence? (true: with what it wants to hear of others) -> id, state, presence? (who
               has come and gone since it was told last). Only from the connection of the recipient.
@@ -50,6 +51,9 @@ Ops (``?`` marks what may be left out):
               timestamp? (ms), account?, peer_kind?, peer?, thread?, reply_to?, metadata?, files?}.
               What has the channel and the source_id of a stored event is that event, whatever
               else it says.
+``event_mark`` what (tag, status, read, flagged, archived), ids (or ends of ids), word? (the tag or
+              the status), undo? -> rows [{id, tags, status, read, flagged, archived}]. Of the
+              person alone.
 ``persons``   who? (a name, an id or its end, channel:address) -> persons [{id, name, type,
               relationship, created_ms, updated_ms, addresses [[channel, address]]}], more?
 ``person_add`` name, addresses?, type?, relationship?, auth? -> person. Not for agents.
@@ -74,11 +78,14 @@ Ops (``?`` marks what may be left out):
 ``show``      id (whole, or a unique beginning or end of at least 4) -> message: a row without the
               fields of its delivery, ``via`` (the terminal of the person who sent it), and
               ``deliveries`` [{to, state, reason, proof, attempts, decided (who let it go on, or
-              refused it), delivery, delivering_ms, submitted_ms, updated_ms}]
+              refused it), delivery, delivering_ms, submitted_ms, updated_ms}],
+              ``dispatches`` [{id, hook, persona, session, state, reason, answer, answer_reason}],
+              ``evaluations`` [{hook, state (fired, not fired, failed, waiting, held), error,
+              latency_us}], ``noted`` {tags, status, read, flagged, archived}
               Of what was said in a turn instead: ``turn`` and ``session`` (PERSONA/LABEL). With
               the id of a dispatch it is what that follows from.
-``history``   agent?, thread?, channel?, about? (an id: the conversation that it is part of, oldest
-              first), since_ms?, grep?, limit?, kind? -> rows (the newest,
+``history``   agent?, thread?, channel?, tag?, about? (an id: the conversation that it is part of,
+              oldest first), since_ms?, grep?, limit?, kind? -> rows (the newest,
               oldest first), more. ``kind`` ``*`` is every event, without one: messages.
               With ``grep``, what turns of personas said too: each row then has ``ledger``
               (events, agents) and ``snippet``. ``only`` says why it is the events alone.
@@ -205,7 +212,8 @@ Ops (``?`` marks what may be left out):
               newest first), more
 ``status``    -> running, pid, socket, home, version, uptime_s, counts, agents, connections, parked,
               automations (how many, by status),
-              problems (why configurations evaluate nothing, by path)
+              problems (why configurations evaluate nothing, by path), dispatches and answers (how
+              many, by state), evaluations (of the last day: fired, not_fired, failed)
 ``stop``      -> stopping
 
 ``auth`` is ``{"run", "token"}`` of a registered agent: the request is then that agent's.

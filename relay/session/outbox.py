@@ -115,7 +115,9 @@ class Outbox:
             if note:
                 yield PersonNote(note)
         if text:
-            yield from self.send({"to": [to], "body": text, "notice": ABOUT, "id": new_id()})
+            fields = {"to": [to], "body": text, "notice": ABOUT, "id": new_id()}
+            question = {"question": notice.question} if notice.question else {}
+            yield from self.send(fields | question)
 
     def answered(
         self, identifier: str, answer: dict[str, Any], now: float
@@ -380,4 +382,4 @@ class ReplyTimeouts:
         for question in [question for question in self._questions if question.due <= now]:
             self._questions.remove(question)
             text = f"no answer from {question.to} within {question.seconds:g} s"
-            yield AgentNotice(text, each_time=True)
+            yield AgentNotice(text, each_time=True, question=question.id)

@@ -17,7 +17,7 @@ from relay.agents.hook_codec import AgentHookCall, text_of
 from relay.agents.known_agents import why_ungated
 from relay.agents.tool_names import canonical, limits, refusal
 from relay.core.bounded import BoundedDict
-from relay.core.dispatch import PermissionLevel, PermissionSet
+from relay.core.dispatch import PermissionLevel, PermissionSet, ToolRules
 from relay.core.errors import RelayError
 from relay.core.message import AgentState, Message, State
 from relay.core.state import from_json, to_json
@@ -161,4 +161,4 @@ def _read(value: Mapping[str, Any]) -> PermissionSet:
     try:
         return PermissionSet.from_json(value)
     except RelayError:
-        return PermissionSet(PermissionLevel.RESTRICTED, ())
+        return PermissionSet(PermissionLevel.RESTRICTED, ToolRules(()))

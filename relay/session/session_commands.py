@@ -242,11 +242,13 @@ class AddOnRequested(DriverCommand, SessionEvent):
 class AgentNotice(DriverCommand, SessionEvent):
     """Explain something to the agent, as a message from relay.
 
-    ``each_time``: it is no repetition though its words may be the same.
+    ``each_time``: it is no repetition though its words may be the same. ``question``: the message
+    to which it says that no answer has come; the broker knows whether the agent was told already.
     """
 
     text: str
     each_time: bool = False
+    question: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from relay.config import llm_client
 from relay.config.llm_settings import resolved
 from relay.core import json_text
 from relay.core.child_process import python, unlimited
-from relay.core.dispatch import PermissionLevel, PermissionSet
+from relay.core.dispatch import PermissionLevel, PermissionSet, ToolRules
 from relay.core.errors import ConfigError, RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
@@ -39,7 +39,7 @@ _TOLD = (
 )
 _JSON = " Answer with one JSON value and nothing else."
 #: A turn that may use nothing.
-_NOTHING = PermissionSet(PermissionLevel.MINIMAL, allow=())
+_NOTHING = PermissionSet(PermissionLevel.MINIMAL, ToolRules(()))
 #: What holds for a handler, and not for the program that it asks.
 _LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_NOFILE, resource.RLIMIT_CPU)
 _RUNNER = python("relay.app.headless_turn")

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.core.dispatch import DeliveryContext
-from relay.core.errors import RelayError, UsageError
+from relay.core.errors import NotDelivered, RelayError, UsageError
 from relay.core.paths import Home
 from relay.hooks.hook_types import ChannelAdapter
 from relay.ledger import content_files
@@ -215,7 +215,7 @@ class ChannelAdapters:
         name, limit = str(asked["channel"]), float(asked["limit"])
         adapter = self._adapters.get(name)
         if adapter is None or adapter.send is None:
-            raise RelayError(f"no channel adapter sends over {name}")
+            raise NotDelivered(f"no channel adapter sends over {name}")
         given = {key: asked[key] for key in ("to", "persona", "event", "attempt")}
         context = AnswerContext(**asked["context"], **given, id=asked["answer"])
         try:

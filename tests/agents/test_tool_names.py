@@ -9,7 +9,7 @@ from relay.core.dispatch import FULL, MINIMAL, PermissionLevel, PermissionSet
 
 
 def some(*allow: str, deny: tuple[str, ...] = ()) -> PermissionSet:
-    return PermissionSet(PermissionLevel.RESTRICTED, allow, deny)
+    return PermissionSet(PermissionLevel.RESTRICTED, {"allow": allow, "deny": deny})
 
 
 NO_SHELL = some("*", deny=("shell",))

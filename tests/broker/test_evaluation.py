@@ -81,6 +81,16 @@ def test_what_fires_becomes_dispatches_and_all_that_was_said_is_kept(
     said = rows(home, "SELECT hook_id, fired, error FROM evaluations ORDER BY hook_id")
     assert [one[:2] for one in said] == [("user/broken", 0), ("user/family", 1), ("user/other", 1)]
     assert said[0][2].startswith("ZeroDivisionError: division by zero (line ")
+    with connect(home) as client:
+        shown = client.request("show", id=id_)["message"]["evaluations"]
+        counted = client.request("status")["evaluations"]
+    assert [(one["hook"], one["state"]) for one in shown] == [
+        ("user/family", "fired"),
+        ("user/other", "fired"),
+        ("user/broken", "failed"),
+    ]
+    assert shown[2]["error"] == said[0][2]
+    assert counted == {"fired": 2, "not_fired": 0, "failed": 1}
     made = rows(
         home,
         "SELECT d.hook_id, persona, session, d.mode, priority, e.id, hops, config, permissions_json"

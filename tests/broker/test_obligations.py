@@ -11,7 +11,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
-from relay.protocol.broker import OBLIGATION
+from relay.protocol.broker import ABOUT, OBLIGATION
 from relay.ui.watching import Watching
 from tests.broker.support import Json, broker_thread, kill_broker, register
 
@@ -65,6 +65,31 @@ def test_an_agent_is_told_when_the_turn_ends_without_a_message_to_it(
             assert push is not None
             noticed += [push["attributes"]] if push.get("from") == "relay" else []
         assert noticed == [{OBLIGATION: id_} for id_ in ids[1:]]
+
+
+def test_an_agent_is_told_once_and_that_a_dialog_is_in_the_way(
+    home: Home, client: BrokerClient
+) -> None:
+    """Its time is up, and later the turn ends without an answer; or the other way round."""
+    overdue: Json = {"to": ["Ann"], "notice": ABOUT, "body": "no answer from Bob within 6 s"}
+    with register(home, "Ann") as ann, register(home, "Bob", "run-2") as bob:
+        bob.request("agent_state", state="blocked", reason="asks to use Bash")
+        ids = []
+        for text in ("first?", "second?"):
+            ids.append(ann.request("send", to="Bob", body=text, **{"await": True})["id"])
+            see(bob, ids[-1])
+        ann.request("send", **overdue, question=ids[0])
+        bob.request("agent_state", state="idle")
+        bob.request("turn", ids=ids, **TURN)
+        ann.request("send", **overdue, question=ids[1])
+    with connect(home) as after:
+        rows = after.request("history", agent="Ann")["rows"]
+    assert [
+        row["body"].rpartition(" (")[0] or row["body"] for row in rows if row["to"] == "Ann"
+    ] == [
+        "no answer from Bob within 6 s: Bob stands before a dialog that only a person can answer",
+        "Bob ended its turn without an answer to “second?”",
+    ]
 
 
 def test_the_person_is_told_of_what_nobody_waits_for(home: Home, client: BrokerClient) -> None:

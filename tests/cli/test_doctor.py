@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from relay.agents.launch import PLANNERS
+from relay.broker.client import connect
 from relay.cli import doctor
 from relay.config.trust import CONFIG_NAME
 from relay.core.paths import Home
+from tests.broker.support import registration
 from tests.cli.verbs import Verb, program, verbs_of
 from tests.config.trusted import trusted
 
@@ -167,6 +169,17 @@ def test_agents_are_found_with_their_versions_and_not_run(
     assert found["gemini"].text.startswith("version unknown, ")
     assert found["qwen"].level == "absent"
     assert not list(tmp_path.rglob("ran"))
+
+
+def test_an_agent_that_runs_is_not_called_absent(
+    relay: Verb, broker_home: Home, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with connect(broker_home) as bob:
+        bob.request("register", **{**registration("Bob"), "kind": "claude"})
+        assert relay("doctor") == 0
+    shown = capsys.readouterr().out
+    assert "not in this PATH; Bob runs it" in shown
+    assert shown.splitlines()[-1] == "Next: relay agents"
 
 
 def test_a_broker_that_runs_is_seen(home: Home, path: Path, tmp_path: Path) -> None:

@@ -296,6 +296,11 @@ def test_route_functions_are_listed_switched_off_and_on_and_what_they_said_is_sh
     assert of_event[6] == "fired: default main" and float(of_event[5]) < 5000
     [made] = json.loads(relay("broker", "queue", "--json").stdout)
     assert message_id(1) in relay("show", made["id"][-8:]).stdout  # what it follows from
+    for number, said in ((1, "fired"), (2, "not fired")):
+        shown = relay("show", message_id(number)[-8:]).stdout
+        assert f"evaluation: {hook}  {said}\n" in shown
+    counted = "route functions, last 24 hours: 1 fired, 1 not fired (relay hooks log)\n"
+    assert counted in relay("status").stdout
     assert of_session[1:] == ["Ann", "on_before_tool", "-", "guard", "250.0", "ok"]
     assert log("--quiet", "--event", "match")[-1] == (hook, "Ann", "not fired")
     assert relay("hooks", "disable", "wanted").stdout == f"{hook} is off\n"

@@ -92,6 +92,42 @@ def test_wait_ends_when_it_is_proven(relay: Run, broker_home: Home) -> None:
     assert relay("wait", "Zoe", "gone").returncode == 3
 
 
+def test_wait_for_the_reply_to_a_plain_message_ends_with_the_turn(
+    relay: Run, broker_home: Home
+) -> None:
+    """Nobody asked for an answer: the words of the turn, where they are known, or that."""
+
+    def taken(bob: BrokerClient) -> str:
+        id_ = see(bob)
+        bob.request("agent_state", state="busy")
+        bob.request("agent_state", state="idle")
+        return id_
+
+    def tells_turns(bob: BrokerClient, turns: list[dict[str, Any]]) -> None:
+        while (push := bob.next_push(20)) is not None and push["push"] != "ask":
+            pass
+        assert push is not None and push["kind"] == "transcript"
+        bob.request("answer", id=push["id"], response={"turns": turns})
+
+    with connect(broker_home) as client, register(broker_home, "Bob") as bob:
+        client.request("send", to="Bob", body="do it")
+        with started("wait", "Bob", "reply") as process:
+            id_ = taken(bob)
+            other = {"prompt": "Relay message [WP9RCDEF_7K2QXD]: more", "text": "No."}
+            ours = {"prompt": f"Relay message [{id_[-8:]}_7K2QXD]: do it", "text": "It is done."}
+            tells_turns(bob, [ours, other])
+            assert ended(process) == (0, "It is done.\n", "")
+        client.request("send", to="Bob", body="do more")
+        with started("wait", "Bob", "reply") as process:
+            taken(bob)
+            tells_turns(bob, [other])
+            said = (
+                "relay: Bob is done with it and has written you nothing; it asked for no answer\n"
+                "  relay ask, or relay send --answer, asks for one\n"
+            )
+            assert ended(process) == (4, "", said)
+
+
 @pytest.mark.parametrize(("more", "expected"), [((), "json"), (("--text",), "text")])
 def test_watch_prints_what_happens(
     relay: Run, broker_home: Home, more: tuple[str, ...], expected: str

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from relay.core.dispatch import PermissionLevel, PermissionSet
+from relay.core.dispatch import PermissionSet
 from relay.core.errors import UsageError
 from relay.protocol.turns import CALLS_MAX, TEXT_MAX, ToolCall, TurnEnded, TurnRequest, TurnState
 
 
 def test_a_request_and_an_end_survive_the_wire() -> None:
-    permissions = PermissionSet(PermissionLevel.RESTRICTED, ("read*",), ("read_secret",), ("gh",))
+    permissions = PermissionSet("restricted", {"allow": ["read*"], "deny": ["read_secret"]}, ["gh"])
     request = TurnRequest("T", "atlas", "main", "hello", permissions, 60.0, {"command": "claude"})
     assert TurnRequest.from_json(json.loads(json.dumps(request.to_json()))) == request
     ended = TurnEnded(TurnState.FAILED, "so far", "killed", again=True, tool_calls=(ToolCall("x"),))

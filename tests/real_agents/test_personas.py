@@ -14,7 +14,7 @@ import pytest
 
 from relay.broker.client import BrokerClient
 from relay.config.llm_settings import parse_llm
-from relay.core.dispatch import FULL, MINIMAL, PermissionLevel, PermissionSet
+from relay.core.dispatch import FULL, MINIMAL, PermissionSet
 from relay.core.paths import Home
 from relay.worker.automation_llm import LanguageModel
 from tests.agents.gemini.documented import documented_hooks
@@ -63,7 +63,7 @@ def test_a_headless_turn_is_held_and_the_next_one_goes_on(
     read = json.dumps(model.requests[-1].body)
     assert "this turn may not use" in read and "MARK-SYSTEM" in read
     if agent == "codex":  # its search runs where the model is: it is started without
-        told = turn("hello", PermissionSet(PermissionLevel.RESTRICTED, ("read",)))
+        told = turn("hello", PermissionSet("restricted", {"allow": ["read"]}))
         assert '"web_search"' not in json.dumps(model.requests[-1].body["tools"])
 
     more = {"external_id": told["external_id"], "resumed_prompt": "once again"}

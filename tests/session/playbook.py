@@ -140,6 +140,7 @@ class Playbook:
         return state
 
 
-def notice(identifier: str, text: str) -> commands.SendMessage:
+def notice(identifier: str, text: str, **more: str) -> commands.SendMessage:
     """The message by which Ben is told ``text``."""
-    return commands.SendMessage({"to": ["Ben"], "body": text, "notice": "about", "id": identifier})
+    fields = {"to": ["Ben"], "body": text, "notice": "about", "id": identifier}
+    return commands.SendMessage(fields | more)

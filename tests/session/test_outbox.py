@@ -125,8 +125,9 @@ def test_what_does_not_go_on_is_told_once_until_something_changes(state: str) ->
 def test_the_same_notice_is_told_once_then_counted() -> None:
     outbox = Outbox()
 
-    def notice(now: float, text: str = "wrong", **options: bool) -> list[str]:
-        found = list(outbox.notice(AgentNotice(text, **options), "Ben", lambda: str(now), now))
+    def notice(now: float, text: str = "wrong", each_time: bool = False) -> list[str]:
+        told = AgentNotice(text, each_time)
+        found = list(outbox.notice(told, "Ben", lambda: str(now), now))
         notes = [one.text for one in found if isinstance(one, PersonNote)]
         return [*notes, *(one.fields["body"] for one in found if isinstance(one, SendMessage))]
 
@@ -202,7 +203,7 @@ def test_a_question_without_an_answer_runs_out_once() -> None:
     waiting.ask("id1", "Bob", 30.0, now=101.0)
     assert waiting.deadline() == 130.0
     assert list(waiting.tick(129.0)) == []
-    assert list(waiting.tick(130.0)) == [AgentNotice("no answer from Bob within 30 s", True)]
+    assert list(waiting.tick(130.0)) == [AgentNotice("no answer from Bob within 30 s", True, "id1")]
     assert list(waiting.tick(200.0)) == [] and waiting.deadline() is None
 
 
@@ -214,7 +215,7 @@ def test_an_answer_settles_the_oldest_question_to_its_sender() -> None:
     waiting.answered_by("bob")
     waiting.answered_by("Carol")
     waiting.answered_by("Somebody")
-    assert list(waiting.tick(100.0)) == [AgentNotice("no answer from Bob within 10 s", True)]
+    assert list(waiting.tick(100.0)) == [AgentNotice("no answer from Bob within 10 s", True, "id2")]
 
 
 def test_questions_are_bounded() -> None:
@@ -241,7 +242,9 @@ def test_whoever_a_channel_reached_answers_the_question_also_after_a_kill() -> N
     later = ReplyTimeouts()
     later.restore(json.loads(json.dumps(earlier.state())))
     later.answered_by("carol")
-    assert list(later.tick(10.0)) == [AgentNotice("no answer from reviewer within 10 s", True)]
+    assert list(later.tick(10.0)) == [
+        AgentNotice("no answer from reviewer within 10 s", True, "id2")
+    ]
     assert later.deadline() is None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from relay.agents.hook_codec import AgentHookCall
-from relay.core.dispatch import FULL, MINIMAL, PermissionLevel, PermissionSet
+from relay.core.dispatch import FULL, MINIMAL, PermissionSet
 from relay.core.message import REPORTED, AgentState, State
 from relay.core.source_events import StateChange
 from relay.hooks.events import HookEventName
@@ -19,7 +19,7 @@ from relay.session.turn_report import TurnReports
 from tests.session.playbook import MESSAGE, Playbook
 
 LIMITED = replace(MESSAGE, attributes=dict(REPORTED), permissions=MINIMAL.to_json())
-NO_SHELL = PermissionSet(PermissionLevel.RESTRICTED, ("*",), ("shell",))
+NO_SHELL = PermissionSet("restricted", {"allow": ["*"], "deny": ["shell"]})
 OTHER = replace(LIMITED, id=f"01K{2:023d}", permissions=NO_SHELL.to_json())
 
 
@@ -116,7 +116,7 @@ def test_words_for_others_are_a_tool_too() -> None:
     held = gate(LIMITED)
     held.delivered(LIMITED.id, State.SEEN)
     assert held.refuses_words("relay", "Bob") and held.refuses_words("deploy", "staging")
-    some = PermissionSet(PermissionLevel.RESTRICTED, ("message", "@deploy:*"))
+    some = PermissionSet("restricted", {"allow": ["message", "@deploy:*"]})
     held = gate(replace(LIMITED, permissions=some.to_json()))
     held.delivered(LIMITED.id, State.SEEN)
     assert not held.refuses_words("relay", "Bob") and not held.refuses_words("deploy", "staging")

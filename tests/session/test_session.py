@@ -126,7 +126,7 @@ def test_an_answer_that_does_not_come_in_time_is_missed_aloud() -> None:
     question = asked("Bob")
     playbook >> SourcesHeard([question]) << CallBuiltin(question)
     playbook.at(29.0).done()
-    playbook.at(30.0) << notice("new1", "no answer from Bob within 30 s")
+    playbook.at(30.0) << notice("new1", "no answer from Bob within 30 s", question=question.id)
 
 
 def test_an_answer_in_time_is_not_missed() -> None:

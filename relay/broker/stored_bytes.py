@@ -1,0 +1,124 @@
+"""What one agent can have stored: so many bytes at once, and so many a minute.
+
+An agent that says the same thing in a loop would fill the person's disk. Each request of an agent,
+its session and whatever it has started costs the bytes of its line; beyond its room a request is
+refused, and its sender told why. Only what ends something that was begun goes on. The room is that
+of the outermost run around whoever asks: agents that start agents share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+
+from relay.broker.batch import Batch, Client, ClientRequest, Handler
+from relay.broker.directory import Directory
+from relay.core.bounded import BoundedDict
+from relay.core.errors import RelayError
+from relay.protocol.broker import Json
+
+MIB = 1024 * 1024
+#: Bytes a minute, and how many minutes' worth may come at once: 3 GB a day, and 64 MiB.
+STORED_MAX = 2 * MIB
+MINUTES = 32
+#: What a request costs beside its line: its rows and their indexes.
+ROW = 256
+#: Runs whose room is known; the one that asked longest ago has all of it again.
+RUNS_MAX = 1000
+#: What a session reports of what was begun: it is bounded by that, and a message needs it to end.
+_ALWAYS = frozenset(
+    ("hello", "register", "agent_state", "state", "turn", "person", "read", "answer", "wait")
+)
+#: relay's own notices have as much room again: an agent must hear why it is refused.
+_NOTICES = 2
+
+
+class StoredBytes:
+    """The room of each run. Pure; times in milliseconds. ``per_minute``: bytes; 0 for no limit."""
+
+    def __init__(self, per_minute: int = STORED_MAX) -> None:
+        self.per_minute = per_minute
+        self._used: BoundedDict[str, tuple[float, int]] = BoundedDict(RUNS_MAX)
+        #: By run what was refused: how many requests, of how many bytes.
+        self.refused: BoundedDict[str, tuple[int, int]] = BoundedDict(RUNS_MAX)
+
+    def take(self, run: str, size: int, now_ms: int, *, share: int = 1) -> bool:
+        """Whether ``run`` has room for so many bytes, which then are used; ``share``: of several
+        times its room."""
+        used, at_ms = self._used.get(run, (0.0, now_ms))
+        used = max(0.0, used - max(0, now_ms - at_ms) * self.per_minute / 60_000)
+        fits = used + size <= share * self.per_minute * MINUTES
+        self._used[run] = (used + size if fits else used, now_ms)
+        if not fits:
+            requests, refused = self.refused.get(run, (0, 0))
+            self.refused[run] = (requests + 1, refused + size)
+        return fits
+
+    def note(self, run: str) -> str:
+        """What ``relay status`` says of a run; "" where nothing of it was refused."""
+        if run not in self.refused:
+            return ""
+        requests, size = self.refused[run]
+        return f"{requests} requests of {_mib(size)} were refused: {self.why}"
+
+    @property
+    def why(self) -> str:
+        """The limit, in words."""
+        burst = _mib(self.per_minute * MINUTES)
+        return f"one agent can have {burst} stored at once, and {_mib(self.per_minute)} a minute"
+
+
+class StorageGuard:
+    """Asks ``StoredBytes`` before each op that an agent asks for."""
+
+    def __init__(self, directory: Directory, stored: StoredBytes) -> None:
+        self._directory = directory
+        self._stored = stored
+        #: The agents' connections that have asked last, each with its run.
+        self._payers: dict[Client, str] = {}
+
+    def guarded(self, table: Mapping[str, Handler]) -> dict[str, Handler]:
+        """The same ops, within the limit."""
+        if not self._stored.per_minute:
+            return dict(table)
+        return {
+            op: handler if op in _ALWAYS else partial(self._ask, handler)
+            for op, handler in table.items()
+        }
+
+    def note(self, run: str) -> str:
+        """What ``relay status`` says of a run; "" where nothing of it was refused."""
+        return self._stored.note(run)
+
+    def _ask(self, handler: Handler, request: ClientRequest, batch: Batch) -> Json | None:
+        run = self._payers.get(request.client)
+        if run is None and (run := self._payer(request)):
+            if len(self._payers) >= RUNS_MAX:
+                self._payers.clear()
+            self._payers[request.client] = run
+        share = _NOTICES if request.fields.get("notice") else 1
+        if run and not self._stored.take(run, request.size + ROW, batch.now_ms, share=share):
+            if request.op == "hooks_ran":
+                return {"stored": 0}  # nobody waits for it; status counts it
+            raise RelayError(
+                f"too much is stored: {self._stored.why}",
+                hint="wait a minute, or put it in a file and send its path",
+                code="too_much",
+            )
+        return handler(request, batch)
+
+    def _payer(self, request: ClientRequest) -> str:
+        """The outermost run that a request comes from; "" for the person's own."""
+        runs, client = self._directory.runs, request.client
+        if above := runs.above(client.ancestors):
+            return above[-1]
+        member = self._directory.member_of(client)
+        if member is None:
+            with suppress(RelayError):  # the op itself says what is wrong
+                member = self._directory.speaker(request)
+        return "" if member is None else member.record.run or ""
+
+
+def _mib(size: float) -> str:
+    return f"{size / MIB:.4g} MiB"

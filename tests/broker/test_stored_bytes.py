@@ -1,0 +1,52 @@
+"""One agent cannot fill the person's disk: what is beyond its room is refused, and said."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.broker.client import connect
+from relay.broker.stored_bytes import MIB, MINUTES, ROW, StoredBytes
+from relay.core.agent_names import owner_name
+from relay.core.errors import RelayError
+from relay.core.paths import Home
+from tests.broker.support import Json, register
+
+
+def test_the_room_comes_back_with_time_and_each_run_has_its_own() -> None:
+    stored = StoredBytes(per_minute=60)
+    assert stored.take("a", 60 * MINUTES, 0)
+    assert not stored.take("a", 1, 0) and stored.take("b", 1, 0)
+    assert stored.take("a", 500, 0, share=2)  # relay's own notices
+    assert not stored.take("a", 501, 1_000_000) and stored.take("a", 500, 1_000_000)
+    assert not stored.take("a", 1, 0)  # a clock that goes back gives nothing
+    assert stored.note("b") == ""
+    assert stored.note("a").startswith("3 requests of 0.0004797 MiB were refused: ")
+
+
+def test_an_agent_that_floods_is_refused_and_status_says_so(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RELAY_STORED_MAX", "0.125")  # 4 MiB at once
+    text = "x" * MIB
+    with register(home, "Bob") as bob, connect(home) as person:
+        for number in range(3):
+            bob.request("send", to=owner_name(), body=f"{number}{text[ROW:]}")
+        bob.request("event", kind="own", body=text[2 * ROW :])
+        beyond: list[tuple[str, Json]] = [
+            ("send", {"to": owner_name(), "body": text[ROW:]}),
+            ("event", {"kind": "own", "body": text[ROW:]}),
+            ("automation_register", {"path": "/x.py", "source": text[ROW:]}),
+        ]
+        for op, fields in beyond:
+            with pytest.raises(RelayError, match="one agent can have 4 MiB stored") as refused:
+                bob.request(op, **fields)
+            assert refused.value.code == "too_much" and refused.value.hint
+        assert bob.request("hooks_ran", records=[{"stdout": text}])["stored"] == 0
+        # What it owes is told all the same, its notices arrive, and the person is not limited.
+        bob.request("agent_state", state="busy", reason="y" * MIB)
+        bob.request("send", to="Bob", body="not sent: why", notice="about")
+        for _ in range(5):
+            person.request("send", to="Bob", body=text[ROW:])
+        assert len(person.request("inbox")["rows"]) == 3
+        [agent] = person.request("status")["agents"]
+        assert agent["notes"][0].startswith("4 requests of 4 MiB were refused: one agent can have")
