@@ -126,6 +126,7 @@ class BrokerServer:
         self._deliveries = DeliveryOps(
             ledger,
             directory,
+            rights,
             windows,
             committer,
             lambda id_, reason, batch: self._engine.delivery_ended(id_, reason, batch),
@@ -134,7 +135,7 @@ class BrokerServer:
         index = SearchIndex(home.search, home.ledger)
         self._ledgers = LedgerOps(ledger, directory, committer, index, log=log, fault=fault)
         self._ingest = IngestOps(ledger, directory)
-        self._queries = QueryOps(ledger, directory, windows, committer, self._ledgers)
+        self._queries = QueryOps(ledger, directory, rights, windows, committer, self._ledgers)
         self._held = HeldMessages(
             *(ledger, directory, windows, self._deliveries, guard or LoopGuard(), items),
             lambda seq, batch: self._evaluations.decided(seq, batch),
@@ -142,7 +143,7 @@ class BrokerServer:
         self._workers = ConfigWorkers(
             home, log=log, asked=lambda key, said: self._adapter_events.asked(key, said)
         )
-        self._hook_log = HookRuns(ledger, directory)
+        self._hook_log = HookRuns(ledger, directory, rights)
         stages = self._stages = Stages(
             ledger, home, configs, self._workers, committer, self._hook_log, log=log
         )

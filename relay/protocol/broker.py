@@ -210,6 +210,10 @@ Ops (``?`` marks what may be left out):
 
 ``auth`` is ``{"run", "token"}`` of a registered agent: the request is then that agent's.
 
+Of messages and turns an agent is told what is from it or to it, unless it has the right ``watch``
+or, for turns, ``transcript``: see relay.broker.agent_rights. ``dispatches``, ``held`` and
+``automation_runs`` are not for agents.
+
 Pushes:
 
 ``deliver``   a row for a session to deliver, with ``attempt``: how many earlier tries there were
