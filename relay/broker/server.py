@@ -219,7 +219,7 @@ class BrokerServer:
             *(ledger, directory, windows, committer, self._held),
             *(self._deliveries, self._evaluations, stages, watchers),
         )
-        spawns = self._spawns = SpawnOps(home, directory, self._rights, self._held, windows)
+        spawns = self._spawns = SpawnOps(home, ledger, directory, self._rights, self._held, windows)
         self._turns = TurnOps(
             *(ledger, directory, self._deliveries, self._engine, owed, watchers, spawns)
         )
