@@ -55,7 +55,7 @@ class QueryOps:
 
     def inbox(self, request: ClientRequest, batch: Batch) -> Json:
         """What waits in somebody's inbox; nothing is marked."""
-        member = self._readable(request)
+        member, speaker = self._readable(request), self._directory.speaker(request)
         after = request.fields.get("after")
         rows = queries.inbox(
             self._ledger,
@@ -63,6 +63,7 @@ class QueryOps:
             everything=bool(request.fields.get("all")),
             after=after if isinstance(after, int) else 0,
             limit=_limit(request, 1000),
+            own=member is (speaker or self._directory.get(self._directory.owner)),
         )
         if request.fields.get("follow"):
             self._windows.follow(request.client, member.name)

@@ -50,7 +50,7 @@ from relay.broker.ops_status import StatusOps
 from relay.broker.ops_turns import TurnOps
 from relay.broker.ops_usage import UsageOps
 from relay.broker.stages import Stages
-from relay.broker.trusted_configs import TrustedConfigs
+from relay.broker.trusted_configs import USER, TrustedConfigs
 from relay.broker.turn_engine import TurnEngine
 from relay.broker.watchers import Watchers
 from relay.broker.workers import ConfigWorkers
@@ -109,7 +109,7 @@ class BrokerServer:
         committer = self._committer = Committer(
             ledger, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
         )
-        configs = TrustedConfigs(home)
+        configs = self._configs = TrustedConfigs(home)
         rights = self._rights = Rights(directory, configs)
         watchers = self._watchers = Watchers(ledger, directory, rights, now_ms)
         windows = self._windows = DeliveryWindows(ledger, directory, committer, watchers)
@@ -371,6 +371,8 @@ class BrokerServer:
     def connected(self, client: ClientConnection) -> None:
         """A client of our own user is there."""
         self._needed = time.monotonic()
+        own = self._configs.by_key(USER)
+        self._ledger.redacts = own is None or own.manifest is None or own.manifest.redact
         self._connections.add(client)
 
     def disconnected(self, client: ClientConnection) -> None:

@@ -201,7 +201,7 @@ class Watchers:
         if message.kind != "message" or routing is None:
             return
         to = [one.to for one in routing.routes]
-        body, cut = _short(message.body or "")
+        body, cut = _short(self._ledger.shown(message.body or ""))
         fields: Json = {
             "id": message.id,
             "from": message.sender,
@@ -252,7 +252,7 @@ class Watchers:
         self, agent: str, ids: list[str], askers: set[str], ended: TurnEnded, started_ms: int
     ) -> None:
         """A turn has ended that answers the messages ``ids`` of ``askers``."""
-        text, cut = _short(ended.text)
+        text, cut = _short(self._ledger.shown(ended.text))
         fields: Json = {
             "agent": agent,
             "ids": ids,

@@ -157,4 +157,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             started_ms INTEGER NOT NULL
         ) WITHOUT ROWID""",
     ),
+    (
+        # What events with secrets say, for those who still have to get it: see Ledger.shown.
+        "CREATE TABLE originals (event INTEGER PRIMARY KEY, body TEXT NOT NULL)",
+    ),
 )

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 
 from relay.core.message import State
 from relay.ledger import event_rows
-from relay.ledger.schema import BLOCK_BITS, COLUMNS, INVOCATION_COLUMNS, SENDER, Row, message_row
+from relay.ledger.schema import (
+    BLOCK_BITS,
+    COLUMNS,
+    INVOCATION_COLUMNS,
+    ORIGINAL,
+    SENDER,
+    Row,
+    message_row,
+)
 from relay.ledger.store import Ledger
 
 #: All recipients. They are few and the index starts with them: hop from one to the next.
@@ -123,11 +131,15 @@ def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list
     return [message_row(row) for row in rows], bottom
 
 
-def inbox(ledger: Ledger, recipient: str, *, everything: bool, after: int, limit: int) -> list[Row]:
+def inbox(
+    ledger: Ledger, recipient: str, *, everything: bool, after: int, limit: int, own: bool = False
+) -> list[Row]:
     """What waits for ``recipient`` beyond its delivery number ``after``, oldest first; with
-    ``everything`` the newest ``limit`` of all that ever came, in the same order."""
+    ``everything`` the newest ``limit`` of all that ever came, in the same order. ``own``: it asks
+    itself, and so gets what waits in full."""
+    columns = COLUMNS.replace("e.body", ORIGINAL) if own else COLUMNS
     part = (
-        f"SELECT {COLUMNS} FROM deliveries d JOIN events e ON e.seq = d.event"
+        f"SELECT {columns} FROM deliveries d JOIN events e ON e.seq = d.event"
         " WHERE d.recipient=? AND d.open={} AND d.n>? ORDER BY d.event {} LIMIT ?"
     )
     if not everything:
