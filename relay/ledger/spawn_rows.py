@@ -1,4 +1,7 @@
-"""The rows of agents that were started without a terminal: what, where, and on whose word."""
+"""The rows of agents that were started without a terminal: what, where, and on whose word.
+
+Apart from the op that writes them, as only the ledger has SQL.
+"""
 
 from __future__ import annotations
 
