@@ -256,7 +256,9 @@ class Relay:
             answer = client.request("send", to=receivers, body=body, **fields, **self._auth())
             result = {key: answer[key] for key in ("id", "from", "deliveries")}
             if wait is not None:
-                asked = client.request("wait", id=answer["id"], timeout=wait, deadline=wait + 10.0)
+                asked = client.request(
+                    "wait", id=answer["id"], timeout=wait, deadline=wait + 10.0, **self._auth()
+                )
                 result["deliveries"] = asked["deliveries"]
                 _check_seen(result, bool(asked["done"]), wait)
         return result

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 from relay.agents.profile import find_profile
 from relay.broker.client import connect
@@ -59,12 +59,15 @@ class Spawned:
     reason: str
 
 
-def spawn(home: Home, wanted: Spawn, *, wait: float | None = READY) -> Spawned:
+def spawn(
+    home: Home, wanted: Spawn, *, wait: float | None = READY, auth: Json | None = None
+) -> Spawned:
     """Start an agent, and return once it is there: idle, or with a question for the person.
 
-    ``wait`` is how many seconds that may take; None does not wait. Raises NameTaken, UsageError,
-    CannotRun, RelayError with what it showed when it ends before, Timeout when it runs but is not
-    ready.
+    ``auth``: of the agent whose environment this is. The broker says whether it may, and writes
+    down what is started, and by whom. ``wait`` is how many seconds that may take; None does not
+    wait. Raises NameTaken, UsageError, CannotRun, RelayError with what it showed when it ends
+    before, Timeout when it runs but is not ready.
     """
     if not valid_name(wanted.name):
         raise UsageError(f"{wanted.name!r} cannot be an agent's name")
@@ -78,6 +81,10 @@ def spawn(home: Home, wanted: Spawn, *, wait: float | None = READY) -> Spawned:
         find_program(os.path.join(wanted.cwd, wanted.command[0]), search)
     else:
         find_program(wanted.command[0], search)
+    told = {name: value for name, value in asdict(wanted).items() if name not in ("env", "parent")}
+    with connect(home) as client:
+        parent = client.request("spawn", **told, auth=auth)["parent"]
+    wanted = replace(wanted, parent=parent)
     words, host = _start_host(home, wanted)
     try:
         keep(home, wanted, host, "")
@@ -250,9 +257,10 @@ def _wait_for_end(home: Home, name: str, pump: int, seconds: float, *, told: boo
 # -- bringing back
 
 
-def resumable(home: Home, chosen: list[str]) -> list[Spawn]:
+def resumable(home: Home, chosen: list[str]) -> list[tuple[Spawn, bool]]:
     """What brings agents back under their names, each with its program's own way to go on with its
-    last conversation: the ``chosen``, else all that have lost their host. Raises NotFound.
+    last conversation: the ``chosen``, else all that have lost their host. And whether the ledger
+    has it: what only a file says may be an agent's words. Raises NotFound.
 
     Whoever is brought back is no longer below the agent that started it, its ``parent``.
     """
@@ -267,23 +275,27 @@ def resumable(home: Home, chosen: list[str]) -> list[Spawn]:
     return [_resumed(home, records[name]) for name in lowered]
 
 
-def _resumed(home: Home, record: Json) -> Spawn:
+def _resumed(home: Home, record: Json) -> tuple[Spawn, bool]:
     row = _row(home, record["name"])
-    conversation = str(record.get("conversation") or "")
+    with connect(home) as client:
+        stored = client.request("spawned", name=record["name"])["spawned"]
+    wanted = record if stored is None else stored
+    conversation = str(wanted.get("conversation") or "")
     run = record.get("run")  # none where nobody waited until it was there
     if row is not None and run in (row["run"], "") and row["last_seen_ms"] > record["started_ms"]:
         conversation = row["conversation"] or conversation
     if not _ID.fullmatch(conversation):
         conversation = ""
-    return Spawn(
-        record["name"],
-        list(record["command"]),
-        record["cwd"],
-        _options(record["options"]),
-        team=record["team"],
-        parent=record["parent"],
+    spawn = Spawn(
+        wanted["name"],
+        list(wanted["command"]),
+        wanted["cwd"],
+        _options(wanted["options"]),
+        team=wanted["team"],
+        parent=wanted["parent"],
         conversation=conversation,
     )
+    return spawn, stored is not None
 
 
 def _options(words: list[str]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ another one may no more than that one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from relay.broker.batch import Client, ClientRequest
@@ -23,6 +24,34 @@ _WHAT = {
     "spawn": "start agents",
     "watch": "follow what happens to others",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Whose words somebody may read. Every op that answers with words of others asks it."""
+
+    #: The agent whose own they must be, in lower case; "" for one who reads everything.
+    own: str
+    #: The agents whose turns it may read beside its own, in lower case.
+    turns: frozenset[str] = frozenset()
+
+    def reads(self, *names: str | None) -> bool:
+        """Whether it may read what is from or for these."""
+        return not self.own or self.own in [(one or "").lower() for one in names]
+
+    def reads_turns(self, persona: str) -> bool:
+        """Whether it may read the turns of this one."""
+        return self.reads(persona) or persona.lower() in self.turns
+
+    def check(self, allowed: bool) -> None:
+        """Raises RelayError where something may not be read."""
+        if not allowed:
+            raise RelayError(
+                f"the agent {self.own} may only read messages from or to itself, and its own turns",
+                hint="relay history lists them; the person can give it the rights watch and"
+                " transcript",
+                code="forbidden",
+            )
 
 
 class Rights:
@@ -49,6 +78,22 @@ class Rights:
                 code="forbidden",
             )
         return member.name
+
+    def reader(self, request: ClientRequest) -> Reader:
+        """What whoever asks may read. Raises RelayError where nobody can tell who that is."""
+        member = self._directory.speaker(request)
+        if member is None:
+            self._directory.check_person(request, "read what others say")
+            return Reader("")
+        client = request.client
+        if self.has(member, client, "watch"):
+            return Reader("")
+        turns = frozenset[str]()
+        if self.has(member, client, "transcript"):
+            others = self._directory.agents()
+            may = (one for one in others if self.has(member, client, "transcript", one))
+            turns = frozenset(one.name.lower() for one in may)
+        return Reader(member.name.lower(), turns)
 
     def has(self, member: Member, client: Client, right: str, about: Member | None = None) -> bool:
         """Whether ``member``, which speaks over ``client``, has the right."""

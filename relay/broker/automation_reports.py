@@ -1,6 +1,6 @@
 """The ops that show automations: all of them, one with its health, and how it ran.
 
-Agents may ask for them, too.
+Agents may ask for them, too, but not for what they did: that has words of others in it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from relay.automation.schedules import Schedule
 from relay.broker.automation_registry import AutomationRegistry
 from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.clock import local_zone
+from relay.broker.directory import Directory
 from relay.broker.ops_query import fitting
 from relay.core.errors import UsageError
 from relay.ledger import automation_rows
@@ -26,8 +27,9 @@ _VERSIONS_SHOWN = 20
 class AutomationReports:
     """Shows automations."""
 
-    def __init__(self, ledger: Ledger, registry: AutomationRegistry) -> None:
+    def __init__(self, ledger: Ledger, directory: Directory, registry: AutomationRegistry) -> None:
         self._ledger = ledger
+        self._directory = directory
         self._registry = registry
 
     def handlers(self) -> dict[str, Handler]:
@@ -66,6 +68,7 @@ class AutomationReports:
 
     def runs(self, request: ClientRequest, batch: Batch) -> Json:
         """The newest runs of one, the newest first."""
+        self._directory.check_person(request, "see what automations did")
         row = automation_rows.find(self._ledger, text_of(request, "name"))
         limit = request.fields.get("limit", 50)
         if type(limit) is not int or not 0 < limit <= ROWS_MAX:

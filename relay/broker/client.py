@@ -251,7 +251,7 @@ def request(op: str, *, deadline: float = 30.0, **fields: object) -> Json:
         return client.request(op, deadline=deadline, **fields)
 
 
-def check_person(home: Home, what: str) -> None:
+def check_person(home: Home, what: str, hint: str = "") -> None:
     """Raises RelayError for an agent: only the person may do ``what``.
 
     In a sandbox that hides its ancestors from it only the broker, which every agent has, can tell.
@@ -266,4 +266,4 @@ def check_person(home: Home, what: str) -> None:
 
             person = not is_elsewhere(home)  # what can be seen from here must do
     if not person:
-        raise only_the_person(what)
+        raise only_the_person(what, hint=hint)

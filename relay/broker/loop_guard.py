@@ -326,6 +326,7 @@ class HeldMessages:
 
     def held(self, request: ClientRequest, batch: Batch) -> Json:
         """What waits for the person."""
+        self._directory.check_person(request, "see what is held")
         rows, more = fitting(queries.parked(self._ledger, PARKED_MAX))
         return {"rows": rows, "more": more}
 

@@ -76,7 +76,7 @@ class AutomationOps:
         in flight and returns what a client is told of it."""
         self._later = LaterAnswers(committer, fault)
         self._trials = AutomationTrials(home, ledger, directory, automations, self._later)
-        self._reports = AutomationReports(ledger, automations.runs.registry)
+        self._reports = AutomationReports(ledger, directory, automations.runs.registry)
         self._home = home
         self._ledger = ledger
         self._directory = directory

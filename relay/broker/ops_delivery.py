@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+from relay.broker.agent_rights import Rights
 from relay.broker.batch import Batch, Client, ClientRequest, Handler
 from relay.broker.committer import Committer
 from relay.broker.delivery_states import (
@@ -59,6 +60,7 @@ class DeliveryOps:
         self,
         ledger: Ledger,
         directory: Directory,
+        rights: Rights,
         windows: DeliveryWindows,
         committer: Committer,
         undelivered: Callable[[str, str | None, Batch], None],
@@ -69,6 +71,7 @@ class DeliveryOps:
         was told last."""
         self._ledger = ledger
         self._directory = directory
+        self._rights = rights
         self._windows = windows
         self._committer = committer
         self._undelivered = undelivered
@@ -234,6 +237,9 @@ class DeliveryOps:
         if not isinstance(timeout, (int, float)) or not 0 <= timeout <= WAIT_MAX:
             raise UsageError(f"a timeout is a number of seconds up to {WAIT_MAX:.0f}")
         answer = bool(request.fields.get("answer"))
+        # What others have answered to a message of somebody else's is not for its other receivers.
+        reader = self._rights.reader(request)
+        reader.check(reader.reads(queries.origin(self._ledger, id_)[0]))
         found = self._how_far(id_, answer)
         if not found["deliveries"] and queries.message(self._ledger, id_) is None:
             raise NotFound(f"there is no message {id_}")

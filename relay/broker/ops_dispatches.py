@@ -157,6 +157,7 @@ class DispatchOps:
 
     def dispatches(self, request: ClientRequest, batch: Batch) -> Json:
         """What is open, or dead."""
+        self._directory.check_person(request, "see what personas have to do")
         fields = request.fields
         limit = fields.get("limit", ROWS_MAX)
         if type(limit) is not int or not 0 < limit <= ROWS_MAX:

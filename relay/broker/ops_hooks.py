@@ -247,9 +247,10 @@ class SessionRequests:
 class HookRuns:
     """Stores and finds the runs of hooks."""
 
-    def __init__(self, ledger: Ledger, directory: Directory) -> None:
+    def __init__(self, ledger: Ledger, directory: Directory, rights: Rights) -> None:
         self._ledger = ledger
         self._directory = directory
+        self._rights = rights
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each op."""
@@ -283,6 +284,7 @@ class HookRuns:
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= ROWS_MAX:
             raise UsageError(f"the limit must be 1 to {ROWS_MAX}, not {limit!r}")
         given = {name: fields.get(name) for name in ("agent", "hook", "event", "kind")}
+        given["agent"] = self._rights.reader(request).own or given["agent"]
         found = queries.hook_log(
             self._ledger,
             {name: one for name, one in given.items() if isinstance(one, str) and one},

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from functools import partial
 
+from relay.broker.agent_rights import Rights
 from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory
+from relay.broker.directory import Directory, Member
 from relay.broker.ops_ledger import LedgerOps
 from relay.core.agent_names import channel_of
 from relay.core.errors import NotFound, RelayError, UsageError
@@ -37,6 +38,7 @@ class QueryOps:
         self,
         ledger: Ledger,
         directory: Directory,
+        rights: Rights,
         windows: DeliveryWindows,
         committer: Committer,
         both: LedgerOps,
@@ -44,6 +46,7 @@ class QueryOps:
         """``both`` searches by text, the agent ledger too."""
         self._ledger = ledger
         self._directory = directory
+        self._rights = rights
         self._windows = windows
         self._committer = committer
         self._both = both
@@ -59,7 +62,7 @@ class QueryOps:
 
     def inbox(self, request: ClientRequest, batch: Batch) -> Json:
         """What waits in somebody's inbox; nothing is marked."""
-        member = self._directory.named(request)
+        member, speaker = self._readable(request), self._directory.speaker(request)
         after = request.fields.get("after")
         rows = queries.inbox(
             self._ledger,
@@ -67,6 +70,7 @@ class QueryOps:
             everything=bool(request.fields.get("all")),
             after=after if isinstance(after, int) else 0,
             limit=_limit(request, 1000),
+            own=member is (speaker or self._directory.get(self._directory.owner)),
         )
         if request.fields.get("follow"):
             self._windows.follow(request.client, member.name)
@@ -76,12 +80,14 @@ class QueryOps:
 
     def show(self, request: ClientRequest, batch: Batch) -> Json:
         """One message with all its deliveries; or what was said in a turn."""
+        reader = self._rights.reader(request)
         try:
             id_ = one_id(self._ledger, request.fields.get("id"))
         except NotFound:
             part = str(request.fields["id"]).upper()
             said = queries.said_in_a_turn(self._ledger, part)
             if said is not None:
+                reader.check(reader.reads_turns(str(said["session"]).partition("/")[0]))
                 return {"message": said}
             # Of a dispatch what it follows from; by the end of its id only what is listed.
             found = dispatch_rows.rows_of(self._ledger, [part])
@@ -94,6 +100,8 @@ class QueryOps:
         message = queries.message(self._ledger, id_)
         if message is None:
             raise NotFound(f"there is no message {id_}", hint="relay history lists the ids")
+        to = [one["to"] for one in message["deliveries"]]
+        reader.check(reader.reads(message["from"], *to))
         self._directory.with_absence(message["deliveries"])
         if message["from_kind"] == event_rows.OUTSIDE:
             message["outside"] = event_rows.shown(self._ledger, id_)
@@ -103,15 +111,23 @@ class QueryOps:
         message["noted"] = event_marks.marks_of(self._ledger, event)
         return {"message": message}
 
+    def _readable(self, request: ClientRequest) -> Member:
+        """Whose messages are meant, where whoever asks may read all of these."""
+        member = self._directory.named(request)
+        reader = self._rights.reader(request)
+        reader.check(reader.reads(member.name))
+        return member
+
     # -- what may take several steps
 
     def sent(self, request: ClientRequest, batch: Batch) -> None:
         """The newest messages from somebody."""
-        member = self._directory.named(request)
+        member = self._readable(request)
         self._begin_scan(request, batch, Filter(sender=member.name), {"name": member.name})
 
     def history(self, request: ClientRequest, batch: Batch) -> Json | None:
         """The newest events that match; or the conversation that a message is ``about``."""
+        reader = self._rights.reader(request)
         since = request.fields.get("since_ms")
         if since is not None and not isinstance(since, int):
             raise UsageError("since_ms is a number of milliseconds")
@@ -121,6 +137,7 @@ class QueryOps:
             thread = queries.origin(self._ledger, id_)[1]
             if thread is None:
                 rows, more = queries.conversation(self._ledger, id_)
+                rows = [row for row in rows if reader.reads(row["from"], row["to"])]
                 kept, cut = fitting(self._directory.with_absence(rows[: _limit(request, ROWS_MAX)]))
                 return {"rows": kept, "more": more or cut or len(kept) < len(rows)}
         texts: dict[str, str | None] = {"thread": thread}
@@ -138,6 +155,8 @@ class QueryOps:
             since_ms=since,
             tag=texts["tag"],
             grep=texts["grep"] or None,
+            reader=reader.own or None,
+            turns=tuple(reader.turns),
         )
         if wanted.grep is None:
             self._begin_scan(request, batch, wanted, {})

@@ -2,7 +2,8 @@
 one it helps.
 
 How deep an agent stands is what the kernel says (relay.broker.identity): a host that it starts
-stays below it. How many helpers it has, and whom their end is told, is what was written down.
+stays below it. How many helpers it has, whom their end is told, and what ``relay resume`` brings
+back without a question is what stands in the ledger: agents can write the files of RELAY_HOME.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
 from relay.broker.loop_guard import HeldMessages
 from relay.config import names
-from relay.config.spawned_agents import record_of, spawned
-from relay.core.bounded import BoundedDict
-from relay.core.errors import RelayError, only_the_person
+from relay.config.spawned_agents import record_of
+from relay.core.agent_names import valid_name
+from relay.core.errors import RelayError, UsageError, only_the_person
 from relay.core.paths import Home
 from relay.core.processes import MARKS
+from relay.ledger import spawn_rows
+from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Helpers of one agent at a time; and how deep they go: 2 are helpers of a helper's.
 HELPERS_MAX, DEPTH_MAX = 5, 2
-#: A permission counts as a helper for so many milliseconds, in which its record is written.
+#: A permission counts as a helper for so many milliseconds, in which it claims its name.
 _STARTING = 60_000
+#: Characters of what is written down of one.
+_WANTED_MAX = 256 * 1024
 _THREAD = "spawn"
 _RELEASE = "release agents"
 
@@ -34,39 +39,44 @@ class SpawnOps:
     def __init__(
         self,
         home: Home,
+        ledger: Ledger,
         directory: Directory,
         rights: Rights,
         held: HeldMessages,
         windows: DeliveryWindows,
     ) -> None:
         self._home = home
+        self._ledger = ledger
         self._directory = directory
         self._rights = rights
         self._held = held
         self._windows = windows
-        #: By the helper's name in lower case: whose it is to be, and since when.
-        self._granted: BoundedDict[str, tuple[str, int]] = BoundedDict(256)
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each op."""
-        return {"spawn": self.spawn, "release": self.release}
+        return {"spawn": self.spawn, "spawned": self.spawned, "release": self.release}
 
     def spawn(self, request: ClientRequest, batch: Batch) -> Json:
         """Whether whoever asks may start an agent called ``name``, and who that is."""
         parent = self._rights.check(request, "spawn")
+        name, wanted = _wanted(request)
         member = self._directory.get(parent) if parent else None
-        if member is None:
-            return {"parent": ""}
-        if not MARKS:
-            raise _refused("only on Linux can relay tell an agent's helpers from the person's")
-        if len(self._directory.around(member, request.client)) > DEPTH_MAX:
-            raise _refused(f"{parent} is a helper of a helper, and those start none themselves")
-        helpers = self._helpers(parent, batch.now_ms)
-        if len(helpers) >= HELPERS_MAX:
-            raise _refused(f"{parent} has {len(helpers)} helpers already: {', '.join(helpers)}")
-        name = str(request.fields.get("name") or "")
-        self._granted[name.lower()] = (parent, batch.now_ms)
+        if member is not None:
+            if not MARKS:
+                raise _refused("only on Linux can relay tell an agent's helpers from the person's")
+            if len(self._directory.around(member, request.client)) > DEPTH_MAX:
+                raise _refused(f"{parent} is a helper of a helper, and those start none themselves")
+            helpers = self._helpers(parent, batch.now_ms)
+            if len(helpers) >= HELPERS_MAX:
+                raise _refused(f"{parent} has {len(helpers)} helpers already: {', '.join(helpers)}")
+        self._ledger.begin()
+        spawn_rows.save(self._ledger, name, parent, wanted, batch.now_ms)
         return {"parent": parent}
+
+    def spawned(self, request: ClientRequest, batch: Batch) -> Json:
+        """What was started last as ``name``, as it was asked for then."""
+        self._directory.check_person(request, "see what was spawned")
+        return {"spawned": spawn_rows.find(self._ledger, str(request.fields.get("name")))}
 
     def release(self, request: ClientRequest, batch: Batch) -> Json:
         """Whether whoever asks may end the agent called ``name``: the person any, an agent those
@@ -85,10 +95,11 @@ class SpawnOps:
     def gone(self, member: Member, batch: Batch) -> None:
         """An agent has ended: the one whose helper it was is told, if it is still there."""
         record = record_of(self._home, member.name)
+        found = spawn_rows.find(self._ledger, member.name)
         run = record.get("run") if record is not None else None  # none where nobody waited for it
-        if record is None or not record["parent"] or run not in ("", member.record.run):
+        if found is None or not found["parent"] or run not in ("", member.record.run):
             return
-        parent = self._directory.get(record["parent"])
+        parent = self._directory.get(found["parent"])
         if parent is None or parent.person or not parent.live:
             return
         reason = f" ({member.record.reason})" if member.record.reason else ""
@@ -101,18 +112,29 @@ class SpawnOps:
         self._windows.collect(message, batch)
 
     def _helpers(self, parent: str, now_ms: int) -> list[str]:
-        found = {
-            record["name"].lower()
-            for record in spawned(self._home)
-            if record["parent"].lower() == parent.lower()
-            and names.holder(self._home, record["name"]) is not None
-        }
-        found |= {
+        return sorted(
             name
-            for name, (whose, at_ms) in self._granted.items()
-            if whose.lower() == parent.lower() and now_ms - at_ms < _STARTING
-        }
-        return sorted(found)
+            for name, at_ms in spawn_rows.helpers(self._ledger, parent)
+            if now_ms - at_ms < _STARTING or names.holder(self._home, name) is not None
+        )
+
+
+def _wanted(request: ClientRequest) -> tuple[str, Json]:
+    """The name of what is to be started, and what is written down of it."""
+    fields = request.fields
+    name, size = fields.get("name"), 0
+    texts = {key: fields.get(key) or "" for key in ("cwd", "team", "conversation")}
+    lists = {key: fields.get(key) or [] for key in ("command", "options")}
+    for value in (*texts.values(), *lists.values()):
+        words = value if isinstance(value, list) else [value]
+        if not all(isinstance(word, str) for word in words):
+            raise UsageError("what is to be started is told in texts")
+        size += sum(map(len, words))
+    if not isinstance(name, str) or not valid_name(name) or not lists["command"]:
+        raise UsageError("to start an agent takes a name and a command")
+    if size > _WANTED_MAX:
+        raise UsageError(f"a command line of more than {_WANTED_MAX} characters")
+    return name, {**texts, **lists}
 
 
 def _refused(why: str) -> RelayError:

@@ -52,7 +52,7 @@ from relay.broker.ops_turns import TurnOps
 from relay.broker.ops_usage import UsageOps
 from relay.broker.stages import Stages
 from relay.broker.stored_bytes import StorageGuard, StoredBytes
-from relay.broker.trusted_configs import TrustedConfigs
+from relay.broker.trusted_configs import USER, TrustedConfigs
 from relay.broker.turn_engine import TurnEngine
 from relay.broker.watchers import Watchers
 from relay.broker.workers import ConfigWorkers
@@ -113,7 +113,7 @@ class BrokerServer:
         committer = self._committer = Committer(
             ledger, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
         )
-        configs = TrustedConfigs(home)
+        configs = self._configs = TrustedConfigs(home)
         rights = self._rights = Rights(directory, configs)
         watchers = self._watchers = Watchers(ledger, directory, rights, now_ms)
         windows = self._windows = DeliveryWindows(ledger, directory, committer, watchers)
@@ -130,6 +130,7 @@ class BrokerServer:
         self._deliveries = DeliveryOps(
             ledger,
             directory,
+            rights,
             windows,
             committer,
             lambda id_, reason, batch: self._engine.delivery_ended(id_, reason, batch),
@@ -138,7 +139,7 @@ class BrokerServer:
         index = SearchIndex(home.search, home.ledger)
         self._ledgers = LedgerOps(ledger, directory, committer, index, log=log, fault=fault)
         self._ingest = IngestOps(ledger, directory)
-        self._queries = QueryOps(ledger, directory, windows, committer, self._ledgers)
+        self._queries = QueryOps(ledger, directory, rights, windows, committer, self._ledgers)
         self._held = HeldMessages(
             *(ledger, directory, windows, self._deliveries, guard or LoopGuard(), items),
             lambda seq, batch: self._evaluations.decided(seq, batch),
@@ -146,7 +147,7 @@ class BrokerServer:
         self._workers = ConfigWorkers(
             home, log=log, asked=lambda key, said: self._adapter_events.asked(key, said)
         )
-        self._hook_log = HookRuns(ledger, directory)
+        self._hook_log = HookRuns(ledger, directory, rights)
         stages = self._stages = Stages(
             ledger, home, configs, self._workers, committer, self._hook_log, log=log
         )
@@ -223,7 +224,7 @@ class BrokerServer:
             *(ledger, directory, windows, committer, self._held),
             *(self._deliveries, self._evaluations, stages, watchers),
         )
-        spawns = self._spawns = SpawnOps(home, directory, self._rights, self._held, windows)
+        spawns = self._spawns = SpawnOps(home, ledger, directory, self._rights, self._held, windows)
         self._turns = TurnOps(
             *(ledger, directory, self._deliveries, self._engine, owed, watchers, spawns)
         )
@@ -378,6 +379,8 @@ class BrokerServer:
     def connected(self, client: ClientConnection) -> None:
         """A client of our own user is there."""
         self._needed = time.monotonic()
+        own = self._configs.by_key(USER)
+        self._ledger.redacts = own is None or own.manifest is None or own.manifest.redact
         self._connections.add(client)
 
     def disconnected(self, client: ClientConnection) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from relay.broker.agent_rights import Rights
+from relay.broker.agent_rights import Reader, Rights
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.directory import Directory, Member
 from relay.core.bounded import BoundedDict
@@ -55,16 +55,15 @@ class _Kept:
 
 
 class _Follower:
-    """One client that follows. ``viewer``: the lower-case name of an agent that sees only what is
-    its own; "" for who sees all."""
+    """One client that follows."""
 
-    __slots__ = ("client", "viewer", "kinds", "agents", "next", "due")
+    __slots__ = ("client", "reader", "kinds", "agents", "next", "due")
 
     def __init__(
-        self, client: Client, viewer: str, kinds: frozenset[str], agents: frozenset[str]
+        self, client: Client, reader: Reader, kinds: frozenset[str], agents: frozenset[str]
     ) -> None:
         self.client = client
-        self.viewer = viewer
+        self.reader = reader
         self.kinds = kinds
         self.agents = agents
         self.next = 0  # the sequence number of the row to look at next
@@ -73,7 +72,7 @@ class _Follower:
     def wants(self, one: _Kept) -> bool:
         if one.what not in self.kinds or (self.agents and not self.agents & one.names):
             return False
-        return not self.viewer or one.what == "agent" or self.viewer in one.names
+        return one.what == "agent" or self.reader.reads(*one.names)
 
 
 class Watchers:
@@ -102,7 +101,7 @@ class Watchers:
 
     def watch(self, request: ClientRequest, batch: Batch) -> Json:
         """The client follows from now on, or from where it was; another ``watch`` replaces it."""
-        speaker = self._directory.speaker(request)
+        reader = self._rights.reader(request)
         fields = request.fields
         kinds = _names(fields.get("kinds"), "kinds") or WATCHED
         if unknown := kinds - WATCHED:
@@ -111,12 +110,9 @@ class Watchers:
                 hint=f"there are: {', '.join(sorted(WATCHED))}",
             )
         agents = frozenset(one.lower() for one in _names(fields.get("agents"), "agents"))
-        viewer = ""
-        if speaker is not None:
+        if self._directory.speaker(request) is not None:
             kinds -= {"item"}  # what waits for the person is the person's
-            if not self._rights.has(speaker, request.client, "watch"):
-                viewer = speaker.name.lower()
-        one = _Follower(request.client, viewer, kinds, agents)
+        one = _Follower(request.client, reader, kinds, agents)
         after = fields.get("after")
         lost = 0
         one.next = self._next
@@ -205,7 +201,7 @@ class Watchers:
         if message.kind != "message" or routing is None:
             return
         to = [one.to for one in routing.routes]
-        body, cut = _short(message.body or "")
+        body, cut = _short(self._ledger.shown(message.body or ""))
         fields: Json = {
             "id": message.id,
             "from": message.sender,
@@ -256,7 +252,7 @@ class Watchers:
         self, agent: str, ids: list[str], askers: set[str], ended: TurnEnded, started_ms: int
     ) -> None:
         """A turn has ended that answers the messages ``ids`` of ``askers``."""
-        text, cut = _short(ended.text)
+        text, cut = _short(self._ledger.shown(ended.text))
         fields: Json = {
             "agent": agent,
             "ids": ids,

@@ -120,7 +120,7 @@ def runs_verb(options: Any) -> int:
     """``relay automation runs``."""
     fields = {"limit": options.last, "errors_only": options.errors_only}
     with connect(Home.from_env()) as client:
-        answer = client.request("automation_runs", name=options.name, **fields)
+        answer = client.request("automation_runs", name=options.name, **fields, **output.speaker())
     rows = answer["rows"][::-1]
     if options.json:
         for row in rows:

@@ -146,7 +146,7 @@ def _succeeded(home: Home, pid: int) -> bool:
 def list_verb(options: Any) -> int:
     """``relay broker queue`` and ``relay broker dead``."""
     fields = {"dead": options.dead, "which": options.which, "limit": _LIMIT}
-    rows: list[Json] = request("dispatches", **fields)["rows"]
+    rows: list[Json] = request("dispatches", **fields, **output.speaker())["rows"]
     if options.json:
         output.as_json([_dispatch(row) for row in rows])
         return 0

@@ -126,7 +126,7 @@ def members_verb(options: Any) -> int:
 
 def history_verb(options: Any) -> int:
     """``relay channel history``: each message once, with how many it has reached."""
-    answer = request("history", channel=options.channel, limit=options.limit)
+    answer = request("history", channel=options.channel, limit=options.limit, **output.speaker())
     table.conversation(answer, options.json, f"nothing was written to {options.channel} yet")
     return 0
 

@@ -35,7 +35,7 @@ def _add_decision(verbs: Parser, name: str, *, refuse: bool) -> None:
 
 def held_verb(options: Any) -> int:
     """``relay held``."""
-    answer = request("held")
+    answer = request("held", **output.speaker())
     table.messages(answer, options.json, "nothing waits for you")
     if answer["rows"] and not options.json:
         output.note("relay allow ID lets one go on, relay refuse ID lets it fail; both know --all")

@@ -133,7 +133,7 @@ def run_log(options: Options) -> int:
         fields["event"] = event_name(options.event).value if options.event else None
     except RegistrationError:
         fields["event"] = options.event  # a kind of events
-    answer = request("hook_log", **fields)
+    answer = request("hook_log", **fields, **output.speaker())
     rows = list(reversed(answer["rows"]))
     if options.json:
         output.as_json([_log_row(row) for row in rows])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-from relay.broker.client import connect
+from relay.broker.client import check_person, connect
 from relay.cli import output, progress, table
 from relay.cli.parser import Parser, count, moment, wait_seconds
 from relay.cli.verbs import verb
@@ -76,12 +76,21 @@ def _ingest_verb(options: Any) -> int:
 # -- query, export: they read the file themselves, so that no query keeps the broker from its work
 
 
+def _readable() -> Home:
+    """The home whose whole ledger may be read: what SQL finds cannot be limited to one's own."""
+    home = Home.from_env()
+    hint = "relay history and relay show read an agent's own messages and turns"
+    check_person(home, "read the whole ledger", hint)
+    return home
+
+
 def query_verb(options: Any) -> int:
     """``relay ledger query``."""
     from relay.ledger.sql_query import PATIENCE, query
 
+    home = _readable()
     seconds = PATIENCE if options.timeout is None else options.timeout
-    found = query(Home.from_env().ledger, options.sql, options.limit or _ROWS, seconds)
+    found = query(home.ledger, options.sql, options.limit or _ROWS, seconds)
     if options.json:
         names = _distinct(found.columns)
         output.as_json([dict(zip(names, map(_plain, row), strict=True)) for row in found.rows])
@@ -117,10 +126,11 @@ def export_verb(options: Any) -> int:
     from relay.cli.memory_moves import export_target
     from relay.ledger.sql_query import export
 
+    home = _readable()
     done = 0
     file = None if options.file == "-" else options.file
     with (
-        closing(export(Home.from_env().ledger)) as rows,
+        closing(export(home.ledger)) as rows,
         export_target(file, replace=options.force) as target,
     ):
         for name, row in rows:

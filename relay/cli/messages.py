@@ -214,6 +214,7 @@ def history_verb(options: Any) -> int:
         grep=options.grep,
         limit=options.limit,
         deadline=300.0,
+        **output.speaker(),
     )
     table.messages(answer, options.json, "no messages")
     if answer.get("only") and not options.json:
@@ -224,9 +225,11 @@ def history_verb(options: Any) -> int:
 def show_verb(options: Any) -> int:
     """``relay show``."""
     if options.thread:
-        table.conversation(request("history", about=options.id), options.json, "")
+        table.conversation(
+            request("history", about=options.id, **output.speaker()), options.json, ""
+        )
         return 0
-    row = request("show", id=options.id)["message"]
+    row = request("show", id=options.id, **output.speaker())["message"]
     shown = {
         "id": row["id"],
         "from": row["from"],

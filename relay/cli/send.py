@@ -202,7 +202,7 @@ def _await_answer(client: BrokerClient, sent: Json, options: Any, *, quiet: bool
 
 def _mark(client: BrokerClient, sent: Json, texts: list[str]) -> None:
     """What a persona answers that was started for it is in the inbox, too, but printed by now."""
-    rows = client.request("inbox", name=sent["from"], limit=1000)["rows"]
+    rows = client.request("inbox", name=sent["from"], limit=1000, **output.speaker())["rows"]
     ids = [one["id"] for one in rows if one.get("cause") == sent["id"] and one["body"] in texts]
     if ids:
         client.request("read", name=sent["from"], ids=ids)
@@ -230,7 +230,7 @@ def _wait_until_seen(client: BrokerClient, id_: str, seconds: float) -> Json:
         left = max(0.0, end - time.monotonic())
         # In pieces, so that the request's own deadline never ends a long wait.
         step = min(left, 600.0)
-        found = client.request("wait", deadline=step + 30, id=id_, timeout=step)
+        found = client.request("wait", deadline=step + 30, id=id_, timeout=step, **output.speaker())
         if found["done"] or left <= step:
             return found
 
@@ -257,7 +257,9 @@ def _wait_for_answers(
             # Waiting at the broker, so that nobody else is told of an answer that will not come.
             left = max(0.0, end - time.monotonic())
             step = min(left, _LOOK)
-            found = client.request("wait", id=sent["id"], timeout=step, answer=True)
+            found = client.request(
+                "wait", id=sent["id"], timeout=step, answer=True, **output.speaker()
+            )
             if found["done"] or left <= step:
                 return found
             rows = watching.next_rows(0.01)  # what has come by now

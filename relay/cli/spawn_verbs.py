@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import replace
 
 from relay.app.spawning import READY, release, resumable, spawn
 from relay.broker.client import check_person, request
@@ -78,10 +77,8 @@ def spawn_verb(options: Any) -> int:
         if (value := getattr(options, option)) is not None:
             words += [f"--{option}", os.path.abspath(value) if option == "config" else value]
     cwd = os.path.abspath(options.cwd or working_folder())
-    # Inside an agent the broker says whether it may, and whose helper it is.
-    parent = request("spawn", name=options.name, **output.speaker())["parent"]
-    wanted = Spawn(options.name, options.command, cwd, tuple(words), parent=parent)
-    made = spawn(home, wanted, wait=None if options.no_wait else READY)
+    wanted = Spawn(options.name, options.command, cwd, tuple(words))
+    made = spawn(home, wanted, wait=None if options.no_wait else READY, **output.speaker())
     if options.json:
         output.as_json({"name": made.name, "host": made.pid, "state": made.state})
         return 0
@@ -108,19 +105,22 @@ def resume_verb(options: Any) -> int:
     home = Home.from_env()
     check_person(home, "resume agents")
     rows, worst = [], 0
-    for wanted in resumable(home, options.names):
-        starts = f"{shlex.join(wanted.command)} in {wanted.cwd}"
-        by = f"was started by the agent {wanted.parent}"
-        if wanted.parent and not options.names:  # it would be below that agent no longer
+    for wanted, is_known in resumable(home, options.names):
+        starts = f"{shlex.join([*wanted.command, *wanted.options])} in {wanted.cwd}"
+        by = "" if is_known else "may be an agent's words: the ledger does not have it"
+        if wanted.parent:
+            by = f"was started by the agent {wanted.parent}"
+        # Of a helper by its name only: it would be below that agent no longer.
+        if by and not options.names and (wanted.parent or not sys.stdin.isatty()):
             error = f"{by}; relay resume {wanted.name} brings it back as yours"
             rows.append({"name": wanted.name, "state": None, "error": error})
             continue
-        if not wanted.parent:
+        if not by:
             output.note(f"{wanted.name}: {starts}")
         elif not output.agreed(f"{wanted.name} {by}. Start {starts}, as yours?", yes=options.yes):
             continue
         try:
-            made = spawn(home, replace(wanted, parent=""))
+            made = spawn(home, wanted)
         except RelayError as error:
             rows.append({"name": wanted.name, "state": None, "error": error.line})
             worst = error.exit_status

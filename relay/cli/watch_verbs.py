@@ -243,7 +243,7 @@ class _Wait:
         if self._id is None:
             self.proof = "it rests, and you have sent it nothing"
             return rests
-        message = self._client.request("show", id=self._id)["message"]
+        message = self._client.request("show", id=self._id, **output.speaker())["message"]
         self._id = message["id"]
         mine = [one for one in message["deliveries"] if one["to"].lower() == self.name.lower()]
         if not mine:
@@ -267,7 +267,9 @@ class _Wait:
         return rests and self._has_rested(agent, delivery["updated_ms"])
 
     def _has_answered(self) -> bool:
-        found = self._client.request("wait", id=self._id, timeout=0, answer=True)
+        found = self._client.request(
+            "wait", id=self._id, timeout=0, answer=True, **output.speaker()
+        )
         for one in found["answers"]:
             if one["from"].lower() == self.name.lower():
                 if self.what == "reply" and one["state"] != "completed":
@@ -279,7 +281,9 @@ class _Wait:
     def _has_written(self, message: Json, seen_ms: int) -> bool:
         """Whether it has written to the sender since it has seen the message."""
         sender = message["from"].lower()
-        rows = self._client.request("history", agent=self.name, since_ms=seen_ms)["rows"]
+        rows = self._client.request(
+            "history", agent=self.name, since_ms=seen_ms, **output.speaker()
+        )["rows"]
         for row in rows:
             if row["from"].lower() == self.name.lower() and row["to"].lower() == sender:
                 self.text, self.proof = row["body"], f"it has written {row['id'][-8:]}"

@@ -232,6 +232,7 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
         may=dict(settings.may),
         caps=dict(settings.caps),
         notify=settings.notify,
+        redact=settings.redact,
         mcp=settings.mcp if "mcp" in settings.given else None,
     )
 

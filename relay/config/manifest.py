@@ -45,7 +45,7 @@ class Manifest:
     __slots__ = (
         *("patterns", "hooks", "events", "store", "memory", "problem", "hook_files"),
         *("routes", "merge", "channel_adapters", "personas", "llm", "automations", "may"),
-        *("mcp", "caps", "notify"),
+        *("mcp", "caps", "notify", "redact"),
     )
 
     def __init__(
@@ -68,6 +68,7 @@ class Manifest:
         mcp: bool | None = None,
         caps: dict[str, float] | None = None,
         notify: dict[str, Any] | None = None,
+        redact: bool = True,
     ) -> None:
         #: ``namespace:target`` of each pattern.
         self.patterns = patterns
@@ -103,6 +104,8 @@ class Manifest:
         self.caps = caps or {}
         #: The setting ``notify``, checked; it counts in the person's own file alone.
         self.notify = notify
+        #: Whether secrets are masked in what is stored; it counts in the person's own file alone.
+        self.redact = redact
 
     @property
     def more(self) -> dict[str, list[str]]:
@@ -264,7 +267,7 @@ def read_manifest(home: Home, sha256: str) -> Manifest | None:
         manifest.notify,
     )
     good = good and all(one is None or type(one) is dict for one in tables)
-    good = good and manifest.mcp in (None, True, False)
+    good = good and manifest.mcp in (None, True, False) and type(manifest.redact) is bool
     return manifest if good and isinstance(manifest.problem, str) else None
 
 

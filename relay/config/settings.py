@@ -52,13 +52,25 @@ KEYS = {
     "may": "what agents may do beyond messages, by their names; see docs/security.md",
     "mcp": "whether agents get relay's tools as an MCP server; see docs/mcp.md",
     "notify": "what you are told of while you look elsewhere; see docs/notifications.md",
+    "redact": "whether secrets are masked in what is stored and shown: your own file's",
     "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
 }
 #: The fields of Settings that have another name than their key.
 _FIELDS = {"timeout": "handler_timeout"}
 #: Those that do something also where nothing is registered.
 DO_ALONE = frozenset(
-    {"hook_files", "memory", "personas", "llm", "automations", "may", "mcp", "caps", "notify"}
+    {
+        "hook_files",
+        "memory",
+        "personas",
+        "llm",
+        "automations",
+        "may",
+        "mcp",
+        "caps",
+        "notify",
+        "redact",
+    }
 )
 #: The keys of ``automations``, with what counts where nothing is said, and workers at most.
 AUTOMATION_KEYS = {"agents": True, "workers": 4}
@@ -97,6 +109,7 @@ class Settings:
     may: Mapping[str, list[str]] = field(default_factory=dict)
     caps: Mapping[str, float] = field(default_factory=dict)
     mcp: bool = False
+    redact: bool = True
     #: All keys of relay.config.notify_settings; None: the person is not told.
     notify: dict[str, Any] | None = None
     #: The names of the settings that the file or the program set.
@@ -136,10 +149,10 @@ def with_setting(settings: Settings, key: str, value: object) -> Settings:
     if key == "notify":
         notify = None if value in (None, False) else parse_notify(value)
         return replace(settings, notify=notify, given=given)
-    if key == "mcp":
+    if key in ("mcp", "redact"):
         if not isinstance(value, bool):
-            raise ConfigError(f"mcp must be True or False, not {value!r}")
-        return replace(settings, mcp=value, given=given)
+            raise ConfigError(f"{key} must be True or False, not {value!r}")
+        return replace(settings, **{key: value}, given=given)  # type: ignore[arg-type]
     if value is not None and not isinstance(value, str):
         raise ConfigError(f"{key} must be a string, not {value!r}")
     return replace(settings, task=value, given=given)

@@ -121,13 +121,13 @@ BY_CODE: dict[str, type[RelayError]] = {
 }
 
 
-def only_the_person(what: str, agent: str = "") -> RelayError:
+def only_the_person(what: str, agent: str = "", hint: str = "") -> RelayError:
     """The error for an agent that wants what only the person may do."""
     who = f"the agent {agent}" if agent else "an agent"
     return RelayError(
         f"only the person may {what}, not {who}",
         # A person can be meant too: a terminal that an agent has opened looks like any other.
-        hint="whatever was started inside an agent counts as that agent, a tmux server too",
+        hint=hint or "whatever was started inside an agent counts as that agent, a tmux server too",
         code="forbidden",
     )
 

@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from relay.directive import secret_patterns
 from relay.directive.secret_patterns import BEHIND, SecretContext, SecretShape
@@ -54,6 +54,33 @@ def redact(text: str) -> str:
     """``text`` with every secret masked; it keeps its length."""
     redactor = Redactor()
     return redactor.feed(text) + redactor.finish()
+
+
+def mask(text: str) -> str:
+    """``text``, which no screen has broken, with every token of a known prefix and every private
+    key masked. Fast, whatever the text is: what agents say goes through it while others wait."""
+    for literal in secret_patterns.NEEDLES:
+        if literal in text:
+            return secret_patterns.WHOLE_TEXT.sub(_mask_token, text)
+    return text
+
+
+def mask_all(value: Any) -> Any:
+    """The same for every text in what JSON can hold, but for the keys."""
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, list):
+        return [mask_all(one) for one in value]
+    return {key: mask_all(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def _mask_token(found: re.Match[str]) -> str:
+    token = found[0]
+    if token.startswith(secret_patterns.PEM_START):
+        begin = token.index("-----", len(secret_patterns.PEM_START)) + 5
+        return token[:begin] + re.sub(r"\S", MASK, token[begin:])
+    prefix = max((one for one in secret_patterns.LITERALS if token.startswith(one)), key=len)
+    return prefix + MASK * (len(token) - len(prefix))
 
 
 def find(text: str) -> list[tuple[int, int, str]]:

@@ -146,6 +146,33 @@ PEM_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-"
 PEM_MAX = 16 * 1024
 
 
+def _whole_text() -> re.Pattern[str]:
+    """Every token of RUNS, and private keys, in a text that no screen has broken.
+
+    A token is taken as far as it goes, and what may be none is looked at for some hundred
+    characters: no text takes longer than its length allows.
+    """
+    found = []
+    for shape in RUNS:
+        prefixes = "|".join(map(re.escape, sorted(shape.prefixes, key=len, reverse=True)))
+        run = f"{shape.chars.pattern[:-1]}{{{shape.least}}}"
+        run += f"(?!{shape.chars.pattern[:-1]})" if shape.exact else shape.chars.pattern[:-1] + "*"
+        found.append(f"(?:{prefixes})(?:{run})" if shape.whole is None else _JWT)
+    tokens = "|".join(sorted(found, key=len, reverse=True))
+    return re.compile(
+        f"(?<![A-Za-z0-9_])(?:{tokens})|{PEM_HEADER.pattern}[A-Za-z0-9+/=\\s]*", re.ASCII
+    )
+
+
+_JWT = r"eyJ[\w-]{8,256}+\.[\w-]{2,}+\.[\w-]{4,}"
+#: How a find of WHOLE_TEXT begins; the shortest of these stand in each text that may have one.
+LITERALS = (*(prefix for shape in RUNS for prefix in shape.prefixes), PEM_START)
+NEEDLES = tuple(
+    one for one in LITERALS if not any(other in one for other in LITERALS if other != one)
+)
+WHOLE_TEXT = _whole_text()
+
+
 def beginnings(words: Iterable[str]) -> frozenset[str]:
     """Every proper beginning of every word."""
     return frozenset(word[:end] for word in words for end in range(1, len(word)))

@@ -204,24 +204,22 @@ def _printf_is_plain(words: Sequence[Word]) -> bool:
     return known and re.fullmatch(r"(?:[^%]|%[-0-9.]*s|%%)*", words[0].text) is not None
 
 
-_ADDRESS = r"(?:\d+(?:~\d+)?|\$|/(?:[^/\\\n]|\\.)*/I?)"
-#: A command of sed's that writes and runs nothing, with its addresses.
+#: Commands of sed's in the few forms that can be read one way only. ``[`` is not in them: it hides
+#: the end of an expression, and each sed has its own rules for that.
+_ADDRESS = r"(?:\d+|\$|/(?:[ -.0-Z^-~]|\\[\w.*$^])*/I?)"
 _SED = re.compile(
-    rf"\s*(?:{_ADDRESS}(?:,[+~]?{_ADDRESS})?\s*!?\s*)?(?:[pdqD=]|s([/|#,@:!%+_])"
-    r"(?:(?!\1)[^\\\n]|\\.)*\1(?:(?!\1)[^\\\n]|\\[\s\S])*\1[gpIi\d]*)\s*(?:[;\n]|$)"
+    rf"(?: *(?:{_ADDRESS}(?:,\+?{_ADDRESS})? *!? *)?(?:[pdq=]|s([/|#,@:])"
+    r"(?:(?:(?!\1)[ -Z^-~]|\\(?!\1)[\w.*$^?+(){}|&])*\1){2}[gpIi\d]*) *(?:[;\n]|\Z))+",
+    re.ASCII,
 )
 
 
 def _sed(name: str, words: Sequence[Word]) -> CommandUse:
     in_place = [word for word in words if re.fullmatch(r"-[nEr]*i|--in-place", word.text)]
-    rest = [word for word in words if word not in in_place]
-    _, operands = options(rest, "nErsz")
-    if not operands or not operands[0].text or (in_place and sys.platform == "darwin"):
+    _, operands = options([word for word in words if word not in in_place], "nErsz")
+    if in_place and sys.platform == "darwin":
         raise UnknownArguments("its script cannot be told")  # macOS' sed takes it for a suffix
-    script, at = operands[0], 0
-    while at < len(script.text) <= 4000 and (match := _SED.match(script.text, at)):
-        at = match.end()
-    if not script.literal or at < len(script.text):
+    if not operands or not operands[0].literal or not _SED.fullmatch(operands[0].text):
         raise UnknownArguments("its script may write files or run commands")
     if not in_place:
         return CommandUse(CommandKind.READ, reads=_named(operands[1:]))
@@ -229,10 +227,10 @@ def _sed(name: str, words: Sequence[Word]) -> CommandUse:
 
 
 def _awk(name: str, words: Sequence[Word]) -> CommandUse:
-    """Only a program that prints: nothing in it that could write a file or run a command."""
+    """Only a program that prints: it redirects, pipes, loads and calls nothing."""
     _, operands = options(words, "", "F")
-    program = operands[0].text.replace("||", "") if operands and operands[0].literal else "@"
-    if re.search(r"[>|@]|system|getline", program):
+    program = operands[0].text.replace("||", " ") if operands and operands[0].literal else "@"
+    if re.search(r"[>|@(]", program):
         raise UnknownArguments("its program may write files or run commands")
     return CommandUse(CommandKind.READ, reads=_named(operands[1:]))
 
@@ -315,7 +313,7 @@ FILE_PROGRAMS: dict[str, Row] = {
     "sort": _reads_unless("oT", "output compress-program temporary-directory"),
     "tree": _reads_unless("oR", "output"),
     "file": _reads_unless("C", "compile"),
-    "date": _reads_unless("s", "set"),
+    "date": _reads_if(_each_is(r"-[uR]|-I\w*|--date=.*|\+.*"), "may set the clock"),
     "fd": _reads_unless("xX", "exec exec-batch"),
     "uniq": _reads_if(
         lambda words: not words or words[0].text == "-c" and not words[1:], "may write"

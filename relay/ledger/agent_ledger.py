@@ -85,9 +85,10 @@ def add_turn(
             ),
         )
         rows: list[tuple[object, ...]] = [
-            ("user", one.content, one.event, one.dispatch, one.created_ms) for one in asked
+            ("user", ledger.shown(one.content), one.event, one.dispatch, one.created_ms)
+            for one in asked
         ]
-        rows.append(("assistant", ended.text, None, None, ended.ended_ms or now_ms))
+        rows.append(("assistant", ledger.shown(ended.text), None, None, ended.ended_ms or now_ms))
         ids = [derived_ulid(now_ms, turn, str(n)) for n in range(len(rows))]
         db.executemany(
             "INSERT INTO agent_messages (id, session, turn, role, content, number, event,"
@@ -103,7 +104,13 @@ def add_turn(
             [
                 (
                     *(derived_ulid(now_ms, turn, "call", str(n)), session, turn, ids[-1]),
-                    *(call.name, n, call.params, call.result, call.state),
+                    *(
+                        call.name,
+                        n,
+                        ledger.shown(call.params),
+                        ledger.shown(call.result),
+                        call.state,
+                    ),
                     *(call.started_ms, call.completed_ms),
                 )
                 for n, call in enumerate(ended.tool_calls, 1)

@@ -93,6 +93,9 @@ def failed(ledger: Ledger, id_: str, reason: str, due_ms: int, now_ms: int) -> N
 
 def close(ledger: Ledger, id_: str, state: str, reason: str | None, now_ms: int) -> None:
     """It is ``sent`` or ``dead``."""
+    if state == "sent":
+        shown = ledger.shown(content_of(ledger, id_))
+        ledger.change("UPDATE answers SET content=? WHERE id=?", (shown, id_))
     _update(ledger, id_, "open=0, state=?, reason=?", state, reason, now_ms)
 
 
@@ -117,7 +120,8 @@ def listed(
         " ORDER BY a.created_ms DESC LIMIT ?",
         (*values, limit),
     )
-    return [{"what": "answer", **dict(zip(names, one, strict=True))} for one in reversed(found)]
+    rows = [{"what": "answer", **dict(zip(names, one, strict=True))} for one in reversed(found)]
+    return [{**one, "body": ledger.shown(one["body"])} for one in rows]
 
 
 def decide(ledger: Ledger, ids: Sequence[str], now_ms: int, *, drop: bool) -> None:

@@ -21,6 +21,7 @@ from relay.core.paths import Home
 from relay.core.queue_modes import QueueEntry
 from relay.ledger.content_files import path_of
 from relay.ledger.event_rows import files_of
+from relay.ledger.schema import ORIGINAL
 from relay.ledger.store import Ledger
 
 
@@ -82,7 +83,7 @@ _COLUMNS = (
     "d.seq, d.id, d.hook_id, d.persona, d.session, d.mode, d.priority, d.created_ms, d.hops,"
     " d.config, d.permissions_json, d.context_json, d.delivery_json, d.state, d.reason, d.attempts,"
     " d.fence, d.lease_owner, d.updated_ms, d.turn, d.message, e.seq, e.id, e.agent, e.origin,"
-    " e.channel, e.kind, ifnull(e.body,''), e.meta_json"
+    f" e.channel, e.kind, ifnull({ORIGINAL},''), e.meta_json"
 )
 _FROM = "FROM dispatches d JOIN events e ON e.seq = d.event"
 
@@ -248,7 +249,7 @@ def listed(ledger: Ledger, limit: int, *, dead: bool = False, part: str = "") ->
     if part:
         where += " AND (d.persona = ? OR (length(?) > 3 AND substr(d.id, -length(?)) = ?))"
         values = [part, *[part.upper()] * 3]
-    columns = _COLUMNS.replace("ifnull(e.body,'')", f"substr(ifnull(e.body,''), 1, {_LISTED})")
+    columns = _COLUMNS.replace(f"ifnull({ORIGINAL},'')", f"substr(ifnull(e.body,''), 1, {_LISTED})")
     found = ledger.rows(
         f"SELECT {columns} {_FROM} WHERE {where} ORDER BY d.seq DESC LIMIT ?",
         (*values, limit),

@@ -12,6 +12,7 @@ from relay.core.paths import Home
 from relay.ledger.content_files import path_of
 from relay.ledger.event_rows import files_of
 from relay.ledger.persons import sender_type, with_address
+from relay.ledger.schema import ORIGINAL
 from relay.ledger.store import Ledger
 
 Json = dict[str, Any]
@@ -199,9 +200,9 @@ def enable_hook(ledger: Ledger, hook_id: str) -> bool:
 def event_of(ledger: Ledger, home: Home, seq: int) -> Event:
     """The event number ``seq`` as route functions are given it. Raises KeyError without one."""
     row = ledger.row(
-        "SELECT id, kind, agent, origin, thread, body, meta_json, created_ms, channel,"
+        f"SELECT id, kind, agent, origin, thread, {ORIGINAL}, meta_json, created_ms, channel,"
         " source_id, account, peer_kind, peer, reply_to, content_type, occurred_ms"
-        " FROM events WHERE seq=?",
+        " FROM events e WHERE seq=?",
         (seq,),
     )
     if row is None:

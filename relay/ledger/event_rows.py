@@ -74,7 +74,7 @@ def add(ledger: Ledger, row: OutsideRow, outside: OutsideEvent) -> None:
         note_thread(ledger, outside.channel, thread, now_ms, outside)
     ledger.note_events([row], {(sender, seq >> BLOCK_BITS)})
     with ledger.guard() as db:
-        db.execute(_EVENT, (*row, *where, *what))
+        db.execute(_EVENT, (*row[:5], ledger.body_of(seq, row[5]), *row[6:], *where, *what))
         db.executemany(
             "INSERT INTO event_files VALUES (?,?,?,?,?,?)",
             [

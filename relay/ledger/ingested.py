@@ -201,7 +201,7 @@ class _Work:
                 ).fetchone()[0]
             numbers[session] += 1
             event = self._event(one.marks, one.created_ms) if one.marks else None
-            head = (one.id, session, one.turn, one.role, one.content)
+            head = (one.id, session, one.turn, one.role, self._ledger.shown(one.content))
             added.append((*head, numbers[session], event, one.created_ms))
         self._db.executemany(
             "INSERT INTO agent_messages (id, session, turn, role, content, number, event,"
@@ -230,7 +230,7 @@ class _Work:
                 (
                     *(one.id, self._of[one.turn], one.turn),
                     *(one.message if one.message in there else None, one.name, one.number),
-                    *(one.params, one.started_ms),
+                    *(self._ledger.shown(one.params), one.started_ms),
                 )
                 for one in fresh
             ],
@@ -254,7 +254,13 @@ class _Work:
             "UPDATE agent_tool_calls SET result_json=?, state=?, completed_ms=?,"
             " child_session=ifnull(?, child_session) WHERE id=? AND params_json IS NOT NULL",
             [
-                (one.result, one.state, one.completed_ms, children.get(one.call), one.call)
+                (
+                    self._ledger.shown(one.result),
+                    one.state,
+                    one.completed_ms,
+                    children.get(one.call),
+                    one.call,
+                )
                 for one in rows.results
                 if one.call in there
             ],

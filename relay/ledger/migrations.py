@@ -148,4 +148,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (recipient, event)
         ) WITHOUT ROWID""",
     ),
+    (
+        # What was started without a terminal, and by which agent: see relay.ledger.spawn_rows.
+        """CREATE TABLE spawned (
+            name TEXT PRIMARY KEY COLLATE NOCASE,
+            parent TEXT NOT NULL COLLATE NOCASE,
+            wanted_json TEXT NOT NULL,
+            started_ms INTEGER NOT NULL
+        ) WITHOUT ROWID""",
+    ),
+    (
+        # What events with secrets say, for those who still have to get it: see Ledger.shown.
+        "CREATE TABLE originals (event INTEGER PRIMARY KEY, body TEXT NOT NULL)",
+    ),
 )

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 
 from relay.core.message import State
 from relay.ledger import event_rows
-from relay.ledger.schema import BLOCK_BITS, COLUMNS, INVOCATION_COLUMNS, SENDER, Row, message_row
+from relay.ledger.schema import (
+    BLOCK_BITS,
+    COLUMNS,
+    INVOCATION_COLUMNS,
+    ORIGINAL,
+    SENDER,
+    Row,
+    message_row,
+)
 from relay.ledger.store import Ledger
 
 #: All recipients. They are few and the index starts with them: hop from one to the next.
@@ -23,6 +31,8 @@ RECIPIENTS = """WITH RECURSIVE recipients (name) AS (
     FROM recipients WHERE recipients.name IS NOT NULL)"""
 #: The #channel that a message ``e`` was written to.
 CHANNEL = "json_extract(e.meta_json, '$.attributes.channel')"
+#: Whether an agent may read a delivery ``d`` of ``e``: it is from or to it.
+READABLE = f"({SENDER} = ? COLLATE NOCASE OR d.recipient = ?)"
 #: The message that ``e`` follows from.
 _CAUSE = "json_extract(e.meta_json, '$.cause')"
 #: Of a conversation without a thread: how far back it is followed, and messages that are looked at.
@@ -44,6 +54,9 @@ class Filter:
     since_ms: int | None = None
     tag: str | None = None  # that the person has put on it
     grep: str | None = None  # a part of the body, whatever its case
+    #: Who reads, if that is an agent: only what is from or to it, and turns of it and these.
+    reader: str | None = None
+    turns: tuple[str, ...] = ()
 
 
 def last_event(ledger: Ledger) -> int:
@@ -60,7 +73,8 @@ def seq_of(ledger: Ledger, id_: str) -> int:
 
 def _newest_possible(ledger: Ledger, top: int, wanted: Filter) -> int:
     """Up to ``top``, the number beyond which no event can match; 0 when none can."""
-    sender = wanted.sender if wanted.agent is None else wanted.agent
+    either = wanted.agent or (wanted.reader if wanted.sender is None else None)
+    sender = either or wanted.sender
     if sender is None:
         return top
     block = ledger.row(
@@ -68,7 +82,7 @@ def _newest_possible(ledger: Ledger, top: int, wanted: Filter) -> int:
         (sender, top >> BLOCK_BITS),
     )[0]
     found = [0 if block is None else min(top, ((block + 1) << BLOCK_BITS) - 1)]
-    if wanted.agent is not None:
+    if either is not None:
         for flag in (0, 1):
             found += ledger.row(
                 "SELECT ifnull(max(event),0) FROM deliveries"
@@ -103,6 +117,9 @@ def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list
     if wanted.agent is not None:
         where.append("(e.agent = ? OR d.recipient = ?)")
         values += [wanted.agent, wanted.agent]
+    if wanted.reader is not None:
+        where.append(READABLE)
+        values += [wanted.reader, wanted.reader]
     rows = ledger.rows(
         f"SELECT {COLUMNS} FROM events e LEFT JOIN deliveries d ON d.event = e.seq"
         f" WHERE {' AND '.join(where)} ORDER BY e.seq DESC, d.recipient DESC LIMIT ?",
@@ -116,11 +133,15 @@ def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list
     return [message_row(row) for row in rows], bottom
 
 
-def inbox(ledger: Ledger, recipient: str, *, everything: bool, after: int, limit: int) -> list[Row]:
+def inbox(
+    ledger: Ledger, recipient: str, *, everything: bool, after: int, limit: int, own: bool = False
+) -> list[Row]:
     """What waits for ``recipient`` beyond its delivery number ``after``, oldest first; with
-    ``everything`` the newest ``limit`` of all that ever came, in the same order."""
+    ``everything`` the newest ``limit`` of all that ever came, in the same order. ``own``: it asks
+    itself, and so gets what waits in full."""
+    columns = COLUMNS.replace("e.body", ORIGINAL) if own else COLUMNS
     part = (
-        f"SELECT {COLUMNS} FROM deliveries d JOIN events e ON e.seq = d.event"
+        f"SELECT {columns} FROM deliveries d JOIN events e ON e.seq = d.event"
         " WHERE d.recipient=? AND d.open={} AND d.n>? ORDER BY d.event {} LIMIT ?"
     )
     if not everything:

@@ -57,6 +57,8 @@ COLUMNS = (
     f"e.seq, e.id, e.kind, {SENDER}, e.origin, e.mode, e.thread, e.body, e.meta_json, e.created_ms,"
     " d.recipient, d.n, d.state, d.reason, d.proof, d.attempts, d.updated_ms"
 )
+#: What an event ``e`` says, for who has to get it: with the secrets that are masked elsewhere.
+ORIGINAL = "ifnull((SELECT o.body FROM originals o WHERE o.event = e.seq), e.body)"
 
 
 @dataclass(frozen=True, slots=True)

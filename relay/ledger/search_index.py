@@ -19,7 +19,7 @@ from itertools import count
 from relay.core import sqlite
 from relay.core.errors import DamagedFile, StorageError, Timeout
 from relay.core.files import unlink_if_there
-from relay.ledger.queries import CHANNEL, Filter
+from relay.ledger.queries import CHANNEL, READABLE, Filter
 from relay.ledger.schema import COLUMNS, SCHEMA, Row, message_row
 
 #: Characters in the smallest text that the index finds.
@@ -323,6 +323,7 @@ def _events(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> l
     _add(where, values, f"{CHANNEL}=?", wanted.channel)
     _add(where, values, "e.created_ms>=?", wanted.since_ms)
     _add(where, values, "e.seq IN (SELECT event FROM event_tags WHERE tag=?)", wanted.tag)
+    _add(where, values, READABLE, wanted.reader, 2)
     rows = db.execute(
         f"{_EVENTS} WHERE {' AND '.join(where)} AND holds(e.body)"
         " ORDER BY event_parts.rowid DESC LIMIT ?",
@@ -336,6 +337,10 @@ def _turns(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> li
     values: list[object] = [match]
     _add(where, values, "s.persona=?", wanted.agent)
     _add(where, values, "m.created_ms>=?", wanted.since_ms)
+    if wanted.reader is not None:
+        readable = (wanted.reader, *wanted.turns)
+        where.append(f"s.persona COLLATE NOCASE IN ({','.join('?' * len(readable))})")
+        values += readable
     rows = db.execute(
         f"{_TURNS} WHERE {' AND '.join(where)} AND holds(m.content)"
         # What came of an event is found with that.

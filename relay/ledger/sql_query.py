@@ -26,7 +26,7 @@ MEMORY_MAX, ANSWER_MAX = 256 << 20, 64 << 20
 #: The longest text or blob in it.
 TEXT_MAX = 8 << 20
 #: Tables that a query finds nothing in, and an export leaves out.
-SECRET_TABLES = frozenset({"nonce_key"})
+SECRET_TABLES = frozenset({"nonce_key", "originals"})
 #: Columns that read as NULL.
 SECRET_COLUMNS = frozenset({("agents", "token_hash")})
 _STEPS = 20_000

@@ -14,15 +14,17 @@ from dataclasses import astuple, fields
 from itertools import chain
 from os import urandom
 from time import time
-from typing import Any
+from typing import Any, TypeVar
 
 from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid, nonce
 from relay.core.message import QueueMode, State
+from relay.directive.redact import mask
 from relay.ledger.schema import (
     BLOCK_BITS,
     COLUMNS,
     INVOCATION_COLUMNS,
+    ORIGINAL,
     AgentRecord,
     Delivery,
     Row,
@@ -40,6 +42,8 @@ DeliveryTuple = tuple[int, str, int, int, str, str | None, int, int, int]
 PlainEvent = tuple[int, str, str, str, str | None, int]
 #: (event, recipient, n, updated_ms, hops) of a delivery that is queued
 PlainDelivery = tuple[int, str, int, int, int]
+
+StrOrNone = TypeVar("StrOrNone", str, str | None)
 
 #: Rows in one statement. SQLite spends half of an insert on starting the statement.
 _ROWS = 16
@@ -86,6 +90,12 @@ _INSERT_INVOCATION = (
     f"INSERT INTO hook_invocations ({','.join(INVOCATION_COLUMNS[1:])})"
     f" VALUES ({','.join('?' * (len(INVOCATION_COLUMNS) - 1))})"
 )
+_FORGET_ORIGINALS = (
+    "DELETE FROM originals AS o WHERE NOT EXISTS"
+    " (SELECT 1 FROM deliveries WHERE event = o.event AND open)"
+    " AND NOT EXISTS (SELECT 1 FROM evaluations_due WHERE event = o.event)"
+    " AND NOT EXISTS (SELECT 1 FROM dispatches WHERE event = o.event AND (open OR state='dead'))"
+)
 _AGENT_COLUMNS = tuple(field.name for field in fields(AgentRecord))
 #: What ``save_agent`` writes.
 _SAVED = tuple(name for name in _AGENT_COLUMNS if name != "hops")
@@ -100,12 +110,15 @@ class Ledger(Transactions):
         self._numbers: dict[str, int] = {}
         self._newest: str | None = None
         self._senders: set[tuple[str | None, int]] = set()  # some of those that are noted
+        #: Secrets are masked in what is stored, as the person's setting ``redact`` has it.
+        self.redacts = True
         super().__init__(path)
 
     def _open(self) -> None:
         super()._open()
         found = self.row("SELECT key FROM nonce_key")
         self._nonce_key: bytes = found[0] if found else urandom(32)
+        self._has_originals = self.row("SELECT 1 FROM originals LIMIT 1") is not None
 
     # -- transactions: see relay.ledger.transactions
 
@@ -209,8 +222,27 @@ class Ledger(Transactions):
                 self._senders.clear()
             self._senders.update(fresh)
 
+    def shown(self, text: StrOrNone) -> StrOrNone:
+        """A text as it may be stored and shown."""
+        return mask(text) if text and self.redacts else text
+
+    def body_of(self, seq: int, body: str | None) -> str | None:
+        """The body of event ``seq`` as it may be stored and shown; what it is in full is kept for
+        those who have to get it."""
+        shown = self.shown(body)
+        if shown != body:
+            self._has_originals = True
+            self.change("INSERT OR REPLACE INTO originals VALUES (?,?)", (seq, body))
+        return shown
+
+    def forget_originals(self) -> None:
+        """Of events that nobody has to get any more only what is shown is kept."""
+        if self._has_originals:
+            self.change(_FORGET_ORIGINALS)
+
     def add(self, events: Sequence[EventTuple], deliveries: Sequence[DeliveryTuple]) -> None:
         """Append events and their deliveries."""
+        events = [(*one[:7], self.body_of(one[0], one[7]), *one[8:]) for one in events]
         self.note_events(events, {(event[3], event[0] >> BLOCK_BITS) for event in events})
         with self.guard() as db:
             _EVENTS.run(db, events)
@@ -218,6 +250,7 @@ class Ledger(Transactions):
 
     def add_plain(self, events: Sequence[PlainEvent], deliveries: Sequence[PlainDelivery]) -> None:
         """Append messages of the commonest kind, with one queued delivery each."""
+        events = [(*one[:4], self.body_of(one[0], one[4]), one[5]) for one in events]
         self.note_events(events, {(event[2], event[0] >> BLOCK_BITS) for event in events})
         with self.guard() as db:
             _PLAIN_EVENTS.run(db, events)
@@ -239,6 +272,8 @@ class Ledger(Transactions):
         state = delivery.state
         values = (0 if state.final else 1, state.value, *astuple(delivery)[1:], event, recipient)
         self.change(_UPDATE_DELIVERY, values)
+        if state.final:
+            self.forget_originals()
 
     def open_deliveries(
         self, recipient: str, after: int, limit: int, max_bytes: int
@@ -249,7 +284,8 @@ class Ledger(Transactions):
         size = 0
         with self.guard() as db:
             cursor = db.execute(
-                f"SELECT {COLUMNS} FROM deliveries d JOIN events e ON e.seq = d.event"
+                f"SELECT {COLUMNS.replace('e.body', ORIGINAL)} FROM deliveries d"
+                " JOIN events e ON e.seq = d.event"
                 " WHERE d.recipient=? AND d.open=1 AND d.event>? AND d.parked=0 ORDER BY d.event",
                 (recipient, after),
             )

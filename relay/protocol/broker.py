@@ -146,9 +146,12 @@ Ops (``?`` marks what may be left out):
 ``held``      -> rows (with ``hops``), more: what the loop guard has parked for the person
 ``decide``    which? (ids, parts of ids, names; without it all), refuse? -> rows [{id, from, to}]:
               parked messages go on, or fail. Not for agents.
-``spawn``     name, auth? -> parent: whether whoever asks may start an agent of that name without a
-              terminal; the agent whose helper it is then, "" for the person. Agents need the right
-              ``spawn``, and have a limited number of helpers, of a limited depth.
+``spawn``     name, command (words), cwd?, options?, team?, conversation?, auth? -> parent: whether
+              whoever asks may start that without a terminal; the agent whose helper it is then, ""
+              for the person. It is written down. Agents need the right ``spawn``, and have a
+              limited number of helpers, of a limited depth.
+``spawned``   name -> spawned: what ``spawn`` was told last of that name, and ``parent``; null
+              without one. Not for agents.
 ``memory_save`` text, scope? (project), cwd?, agent?, supersedes?, meta?, secrets? (redact, refuse
               or keep), store?, auth? -> memory, outcome, former?, problem? (why it is only kept),
               redacted (the kinds of secrets). Answered once it is on the disk. A memory is what
@@ -217,6 +220,10 @@ Ops (``?`` marks what may be left out):
 ``stop``      -> stopping
 
 ``auth`` is ``{"run", "token"}`` of a registered agent: the request is then that agent's.
+
+Of messages and turns an agent is told what is from it or to it, unless it has the right ``watch``
+or, for turns, ``transcript``: see relay.broker.agent_rights. ``dispatches``, ``held`` and
+``automation_runs`` are not for agents.
 
 Pushes:
 

@@ -23,6 +23,7 @@ from relay.core.errors import NotDelivered, Timeout, UsageError, only_the_person
 from relay.core.ids import new_ulid
 from relay.core.message import AgentState, Message
 from relay.core.source_events import Terminal
+from relay.directive.redact import mask, mask_all
 from relay.hooks.context import Recent
 from relay.screen.dialogs import Dialog, Takes
 from relay.screen.styled_rows import styled_rows
@@ -117,8 +118,9 @@ class ScreenRequests:
         kind, path = self._records()
         if kind in READERS and path:
             with contextlib.suppress(OSError):
-                return {"turns": await asyncio.to_thread(last_turns, kind, path, count)}
-        text = "\n".join(self._output.snapshot()[-LINES:])
+                turns = await asyncio.to_thread(last_turns, kind, path, count)
+                return {"turns": mask_all(turns)}
+        text = mask("\n".join(self._output.snapshot()[-LINES:]))
         return {"turns": [{"prompt": "", "text": text}] if text else []}
 
     # -- answering

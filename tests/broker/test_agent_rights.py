@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,10 @@ import pytest
 from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.protocol import broker as protocol
 from tests.broker.conftest import Configure
-from tests.broker.support import register
+from tests.broker.support import Json, register
+from tests.broker.test_hook_runs import record
 
 
 def asked(client: BrokerClient, by: str, kind: str, agent: str) -> str:
@@ -45,3 +49,79 @@ def test_an_agent_may_what_its_name_is_given_and_where(
             ("Bob", "interrupt", "Ann", "forbidden"),
         ):
             assert asked(client, by, kind, agent) == code, (by, kind, agent)
+
+
+#: What only Ann and Bob have said to each other, or done.
+WORDS = "zebra-crossing"
+TURN: Json = {"state": "completed", "text": f"{WORDS} turn", "started_ms": 5, "ended_ms": 9}
+
+
+def reading(id_: str, said: str) -> list[tuple[str, Json]]:
+    """The ops that tell the person these words, each with a request that finds them."""
+    return [
+        ("inbox", {"name": "Bob", "all": True}),
+        ("sent", {"name": "Ann"}),
+        ("show", {"id": id_}),
+        ("show", {"id": said}),
+        ("history", {}),
+        ("history", {"kind": "*"}),
+        ("history", {"agent": "Ann"}),
+        ("history", {"thread": "t1"}),
+        ("history", {"grep": WORDS}),
+        ("history", {"grep": f"{WORDS} turn"}),
+        ("history", {"about": id_}),
+        ("wait", {"id": id_, "timeout": 0, "answer": True}),
+        ("watch", {"after": 0, "epoch": ""}),
+        ("hook_log", {}),
+        ("dispatches", {}),
+    ]
+
+
+def told(client: BrokerClient, op: str, fields: Json) -> str:
+    """All that the broker says to a request, also by the pushes that follow."""
+    try:
+        answer = json.dumps(client.request(op, **fields, deadline=20.0))
+    except RelayError as error:
+        return f"{error.message} {error.hint}"
+    while op == "watch" and (push := client.next_push(1)) is not None:
+        answer += json.dumps(push)
+    return answer
+
+
+@pytest.mark.usefixtures("served")
+def test_no_op_tells_an_agent_the_words_of_others(home: Home, configure: Configure) -> None:
+    configure('may = {"Ed": ["watch"], "Tim": ["transcript"]}\n')
+    with (
+        register(home, "Ann", "ann") as ann,
+        register(home, "Bob", "bob") as bob,
+        register(home, "Eve", "eve"),
+        register(home, "Ed", "ed"),
+        register(home, "Tim", "tim"),
+        connect(home) as client,
+    ):
+        sent: Json = {"to": "Bob", "body": f"{WORDS} message", "thread": "t1", "answer": True}
+        id_ = str(ann.request("send", **sent)["id"])
+        for state in ("delivering", "seen"):
+            bob.request("state", id=id_, state=state)
+        bob.request("turn", ids=[id_], **TURN)
+        bob.request("hooks_ran", records=[{**record(), "stdout": WORDS}])
+        client.request("dispatch", persona="atlas", body=WORDS)
+        [turn] = client.request("history", grep=f"{WORDS} turn")["rows"]
+        agents: dict[str, Json] = {
+            name: {"auth": {"run": name, "token": "secret"}} for name in ("ann", "eve", "ed", "tim")
+        }
+        for op, fields in reading(id_, turn["id"]):
+            assert WORDS in told(client, op, fields), op
+            assert WORDS not in told(client, op, fields | agents["eve"]), (op, fields)
+            if op not in ("dispatches", "wait"):
+                assert WORDS in told(client, op, fields | agents["ed"]), (op, fields)
+        # Whatever there is, and what is yet to come.
+        guess = {"id": id_, "agent": "Bob", "about": id_, "timeout": 0, "kind": "transcript"}
+        ops = set(re.findall(r"``([a-z_]+)``", str(protocol.__doc__))) - {"watch"}
+        for op in sorted(one for one in ops if not one.startswith("memory")):
+            for names in ({}, {"name": "Bob"}, {"name": "Ann"}):
+                said = told(client, op, {**guess, **names, "request": {}, **agents["eve"]})
+                assert WORDS not in said, op
+        for name, kind in (("ann", "message"), ("tim", "turn")):
+            rows = client.request("history", **{"grep": WORDS, **agents[name]})["rows"]
+            assert [row["kind"] for row in rows] == [kind]

@@ -140,7 +140,9 @@ async def deliveries(
     unheard: Any = SimpleNamespace(wants=lambda event: False)
     watchers = Watchers(ledger, directory, unheard, lambda: clock[0])
     windows = DeliveryWindows(ledger, directory, committer, watchers)
-    ops = DeliveryOps(ledger, directory, windows, committer, lambda *_: None, lambda member: "")
+    ops = DeliveryOps(
+        ledger, directory, unheard, windows, committer, lambda *_: None, lambda member: ""
+    )
     items = OpenItems(watchers)
     held = HeldMessages(ledger, directory, windows, ops, LoopGuard(), items, lambda seq, _: None)
     made = AnswerDeliveries(

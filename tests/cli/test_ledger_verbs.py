@@ -169,6 +169,17 @@ def test_without_a_ledger_it_says_so(relay: Run) -> None:
     assert done.returncode == 3 and "there is no ledger yet" in done.stderr
 
 
+def test_an_agent_does_not_read_the_whole_ledger(
+    relay: Run, broker_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RELAY_RUN", "run-1")
+    for words in (("query", "SELECT body FROM events"), ("export",)):
+        done = relay("ledger", *words)
+        assert done.returncode == 1 and "please" not in done.stdout
+        assert "only the person may read the whole ledger" in done.stderr
+        assert "relay history and relay show read an agent's own" in done.stderr
+
+
 # -- export
 
 

@@ -203,7 +203,7 @@ def test_inside_an_agent_it_speaks_as_the_agent_and_marks_nothing(
         rows = listed(relay("inbox", "--json", env=env))
         assert [(row["to"], row["state"]) for row in rows] == [("Bob", "queued")]
         al.request("send", to=OWNER, body="for the person")
-        listed(relay("inbox", OWNER, "--json", env=env))
+        assert "only read messages from or to itself" in relay("inbox", OWNER, env=env).stderr
         assert len(listed(relay("inbox", "--json"))) == 1
         assert relay("send", "Al", "x", "--from", "Ann", env=env).returncode == 2
         forged = {**env, "RELAY_TOKEN": "guessed"}

@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 import os
 import sys
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from relay.app import spawning
 from relay.app.spawning import Spawned, resumable, spawn
+from relay.broker.client import connect
 from relay.cli import spawn_verbs
 from relay.config import names
 from relay.config.spawned_agents import Spawn, keep
@@ -50,15 +49,33 @@ def test_a_helper_of_an_agent_is_brought_back_by_its_name_and_a_yes(
         verbs("resume", "Bob")
     assert started == []
     verbs("resume", "Bob", "--yes")
-    assert started == [replace(HELPER, parent="")]
+    assert started == [HELPER]
 
 
-def test_what_stands_in_a_record_beyond_what_spawn_writes_is_left_out(isolated_home: Path) -> None:
-    home = Home(str(isolated_home))
+def test_what_is_brought_back_without_a_question_is_what_the_ledger_has(
+    started: list[Spawn], broker_home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An agent can write the files of RELAY_HOME."""
+    with connect(broker_home) as client:
+        client.request("spawn", name="Ann", command=["claude", "-p"], cwd="/", options=[])
+    keep(broker_home, Spawn("Ann", ["touch", "/tmp/evil"], "/tmp"), 1, "run")
+    keep(broker_home, Spawn("Eve", ["touch", "/tmp/evil"], "/"), 1, "run")
+    verbs("resume", "--json")
+    assert started == [Spawn("Ann", ["claude", "-p"], "/")]
+    errors = {row["name"]: row.get("error") for row in printed_json(capsys)}
+    assert errors["Eve"].startswith("may be an agent's words: the ledger does not have it")
+    with pytest.raises(UsageError, match="nobody is here"):
+        verbs("resume", "Eve")
+    assert len(started) == 1
+
+
+def test_what_stands_in_a_record_beyond_what_spawn_writes_is_left_out(broker_home: Home) -> None:
+    home = broker_home
     home.create()
     written = ("--task", "--mcp", "--ungoverned", "--role", "--join", "build", "--record")
     keep(home, Spawn("Bob", ["true"], "/", written), 1, "run")
-    [back] = resumable(home, ["Bob"])
+    [(back, is_known)] = resumable(home, ["Bob"])
+    assert not is_known
     assert back.options == ("--task", "--mcp", "--join", "build")
 
 

@@ -129,7 +129,8 @@ def test_who_has_lost_its_terminal_is_brought_back_and_who_was_released_is_not()
     assert "no agent called Ada was spawned" in relay("resume", "Ada", status=3)
     relay("release", "Bob")
     assert relay_json("resume", "--json") == []
-    assert [one.name for one in spawning.resumable(Home.from_env(), ["Bob"])] == ["Bob"]
+    [(one, is_known)] = spawning.resumable(Home.from_env(), ["Bob"])
+    assert (one.name, is_known) == ("Bob", True)
 
 
 @pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only")

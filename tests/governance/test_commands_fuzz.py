@@ -7,6 +7,7 @@ folder of its own that no line can lead out of it.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from relay.governance.commands import CommandKind, CommandUse, classify
@@ -96,6 +97,33 @@ def test_nothing_changes_but_what_is_told(line: str) -> None:
             }
             wrong = {path for path in changed if not any(covers(one, path) for one in told)}
             assert not wrong, (shell, line, use, wrong)
+
+
+#: Pieces of sed's scripts, of which some hide where an expression ends.
+PIECES = st.lists(
+    st.sampled_from(
+        [*"/|,;#es[]\\pwdq1$!&{}^*+ I:@y\n", "s/", "s,", "s|", "/e", ",e", "|e", "w f", "e id"]
+        + ["[^", "\\/", "[[:", "[[.", "\\n", "\\c", "\\x5d", "1p", "$d", "é", "\\cs"]
+    ),
+    max_size=14,
+).map("".join)
+EXPRESSIONS = st.tuples(st.sampled_from("/,|#@:"), PIECES, PIECES, PIECES).map(
+    lambda parts: "s{0}{1}{0}{2}{0}{3}".format(*parts)
+)
+
+
+@settings(MANY, max_examples=MANY.max_examples * 20)
+@example("s/[/X/;s,],/touch f/e#,", "")
+@given(st.lists(PIECES | EXPRESSIONS, max_size=3).map(";".join), st.sampled_from(["", "-E "]))
+def test_no_script_of_sed_that_reads_has_a_command_that_sed_refuses_in_its_sandbox(
+    script: str, option: str
+) -> None:
+    line = f"sed {option}{shlex.quote(script)} a"
+    if "\0" in script or classify(line, PLAIN).kind is not CommandKind.READ:
+        return
+    words = ["sed", "--sandbox", *option.split(), script, os.devnull]
+    said = subprocess.run(words, capture_output=True, check=False, text=True, errors="replace")
+    assert "sandbox" not in said.stderr, said.stderr
 
 
 def told_paths(use: CommandUse, folder: Path, home: Path) -> set[str]:
