@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from relay.broker.start import starting_file
+from relay.broker.start import open_socket, starting_file
 from relay.core.errors import BrokerUnavailable, DamagedFile, RelayError, error_fields
 from relay.core.files import (
     lock_open_file,
@@ -131,12 +131,10 @@ def _elect(home: Home) -> int | None:
 
 
 def _answers(home: Home) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(home.broker_socket)
-        except OSError:
-            return False
+    try:
+        open_socket(home).close()
+    except (OSError, RelayError):
+        return False  # nobody does, or one that is not the broker
     return True
 
 
