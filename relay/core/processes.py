@@ -312,6 +312,13 @@ def side_of(line: Sequence[Process], around: Collection[Process] = ()) -> str:
     return PERSON
 
 
+def is_own_agents(line: Sequence[Process]) -> bool:
+    """Whether the session that asks may tell the first of ``line`` what is its agent's: it is below
+    the monitor that the same pump has started, or below none."""
+    nearest = next((process for process in line if process.is_marked), None)
+    return bool(line) and (nearest is None or nearest.parent == os.getppid())
+
+
 def marks_above(pid: int) -> Iterator[Process]:
     """The monitors of wrapped runs among ``pid`` and its ancestors, the nearest first."""
     return (process for process in ancestry(pid) if process.is_marked)

@@ -21,10 +21,10 @@ def shown(*pictures: TerminalPicture, size: tuple[int, int] = (20, 5)) -> Emulat
     before = None
     for picture in pictures:
         drawn = picture.drawn_over(before)
-        # As a viewer gets it, in pieces of any size: all of it is let through.
-        for size in (1, 7, len(drawn)):
+        # As a viewer gets it, in pieces of any length: all of it is let through.
+        for length in (1, 7, len(drawn)):
             passing = PictureFilter()
-            pieces = [passing.feed(drawn[at : at + size]) for at in range(0, len(drawn), size)]
+            pieces = [passing.feed(drawn[at : at + length]) for at in range(0, len(drawn), length)]
             assert b"".join(pieces) == drawn
         terminal.feed(drawn)
         before = picture
