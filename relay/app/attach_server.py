@@ -18,6 +18,7 @@ from relay.app.driven_program import DrivenProgram
 from relay.core import descriptors, processes
 from relay.core.errors import RelayError, error_fields, only_the_person
 from relay.core.json_text import dumps, loads
+from relay.core.paths import Home
 from relay.protocol.frames import KEYS, SIZE, Decoder, FrameError
 from relay.screen.terminal_picture import TerminalPicture
 
@@ -74,13 +75,14 @@ class _Viewer:
 
 
 class AttachServer:
-    """Serves the viewers of ``program`` on the socket ``path`` until it has ended.
+    """Serves the viewers of ``program``, which is the agent ``name``, until it has ended.
 
     ``size`` is its terminal's while nobody looks; with viewers, that of the smallest of theirs.
     """
 
-    def __init__(self, path: str, size: tuple[int, int]) -> None:
-        self._path = path
+    def __init__(self, home: Home, name: str, size: tuple[int, int]) -> None:
+        self._path = home.host_socket(name)
+        self._name = name
         self._size = self._now = size
         self._viewers: list[_Viewer] = []
         self._waker, self._woken = socket.socketpair()
@@ -96,10 +98,12 @@ class AttachServer:
             self._waker.send(b".")
 
     def listen(self) -> None:
-        """Open the socket, unless another host of this name has it."""
+        """Open the socket, unless another host of this name has it, and no liar."""
         with socket.socket(socket.AF_UNIX) as other, suppress(OSError):
             other.connect(self._path)
-            return
+            around = tuple(processes.marks_above(os.getpid()))
+            if processes.side_of(processes.peer(other), around) is processes.PERSON:
+                return
         with suppress(FileNotFoundError):
             os.unlink(self._path)
         listener = socket.socket(socket.AF_UNIX)
@@ -207,7 +211,7 @@ class AttachServer:
             self._drop(viewer, program)
             return 0.0
         viewer.may_type = not wanted.get("read_only")
-        viewer.out = dumps({"ok": True, "viewers": len(self._viewers)}).encode() + b"\n"
+        viewer.out = dumps({"ok": True, "name": self._name}).encode() + b"\n"
         if not viewer.flush():
             raise ValueError
         self._resize(viewer, _bounded(int(wanted["cols"]), int(wanted["rows"])), program)
@@ -268,9 +272,6 @@ def _bounded(cols: int, rows: int) -> tuple[int, int]:
 
 
 def _is_persons(connection: socket.socket) -> bool:
-    """Whether the kernel says that nobody inside an agent has connected. Where it cannot say (see
+    """Whether the kernel says that the person has connected. Where it cannot say (see
     docs/security.md) the verb itself has asked."""
-    above = processes.peer(connection)
-    if not processes.MARKS:
-        return True
-    return bool(above) and not any(process.is_marked for process in above)
+    return not processes.MARKS or processes.side_of(processes.peer(connection)) is processes.PERSON

@@ -41,7 +41,7 @@ def main() -> None:
     except OSError as error:
         raise SystemExit(f"{wanted['name']} cannot work in its folder: {error}") from error
     home = Home(env["RELAY_HOME"])
-    server = AttachServer(home.host_socket(wanted["name"]), (COLUMNS, ROWS))
+    server = AttachServer(home, wanted["name"], (COLUMNS, ROWS))
     server.listen()
     began = time.monotonic()
     with DrivenProgram(wanted["argv"], env, COLUMNS, ROWS, server.wake) as program:

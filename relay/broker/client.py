@@ -16,7 +16,7 @@ from relay.core.errors import (
 )
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
-from relay.core.processes import wrapped
+from relay.core.processes import PERSON, UNKNOWN, own_side
 from relay.protocol.broker import (
     LINE_MAX,
     ONCE,
@@ -252,11 +252,19 @@ def request(op: str, *, deadline: float = 30.0, **fields: object) -> Json:
 
 
 def check_person(home: Home, what: str, hint: str = "") -> None:
-    """Raises RelayError for an agent: only the person may do ``what``.
+    """Raises RelayError for an agent, and for whoever may be one: only the person may do ``what``.
 
     In a sandbox that hides its ancestors from it only the broker, which every agent has, can tell.
     """
-    person = not wrapped()
+    side = own_side()
+    if side is UNKNOWN:
+        raise RelayError(
+            f"only the person may {what}, and nobody can tell whose this process is: not all of its"
+            " ancestors can be seen",
+            hint="relay doctor says more",
+            code="forbidden",
+        )
+    person = side is PERSON
     if person:
         try:
             with connect(home, start=False) as client:

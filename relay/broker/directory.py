@@ -265,7 +265,9 @@ class Directory:
             )
         if standing.place is Membership.UNKNOWN and (known or auth is None):
             raise RelayError(
-                "it cannot be told who asks: the process has gone, or runs in another container",
+                "it cannot be told who asks: the process has gone, runs in another container, or"
+                " has ancestors that cannot be seen",
+                hint="relay doctor says more",
                 code="forbidden",
             )
         raise RelayError("this run of an agent is not known to the broker", code="unknown_run")

@@ -15,11 +15,12 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from relay.broker.start import starting_file
+from relay.broker.start import open_socket, starting_file
 from relay.core.errors import BrokerUnavailable, DamagedFile, RelayError, error_fields
 from relay.core.files import (
     lock_open_file,
     open_private,
+    sign_lock,
     unlink_if_there,
     write_atomically,
 )
@@ -113,7 +114,7 @@ def _elect(home: Home) -> int | None:
     """
     lock = open_private(home.broker_lock, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + _LOCK_WAIT
-    while not lock_open_file(lock):
+    while not (lock_open_file(lock) and sign_lock(lock)):
         if _answers(home):
             os.close(lock)
             return None
@@ -130,12 +131,10 @@ def _elect(home: Home) -> int | None:
 
 
 def _answers(home: Home) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(home.broker_socket)
-        except OSError:
-            return False
+    try:
+        open_socket(home).close()
+    except (OSError, RelayError):
+        return False  # nobody does, or one that is not the broker
     return True
 
 

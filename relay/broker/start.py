@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _socket
+import errno
 import os
 import sys
 import time
@@ -10,9 +11,9 @@ import time
 from relay.core import json_text
 from relay.core.descriptors import is_own_peer
 from relay.core.errors import BrokerUnavailable, RelayError
-from relay.core.files import open_private
+from relay.core.files import lock_holder, open_private
 from relay.core.paths import Home
-from relay.core.processes import mark, marks_above, peer
+from relay.core.processes import AGENT, PERSON, ancestry, mark, marks_above, peer, peer_pid, side_of
 from relay.protocol.broker import error_from
 
 #: How long a client goes on trying to reach a broker, by default. Seconds.
@@ -50,7 +51,8 @@ class Starter:
             ) from error
         if not self._start:
             raise BrokerUnavailable(
-                "no broker is running", hint="any other command starts it, or relay broker run"
+                _liar(error) or "no broker is running",
+                hint="any other command starts it, or relay broker run",
             ) from error
         now = time.monotonic()
         if self._may_start is None:
@@ -65,7 +67,8 @@ class Starter:
                     hint="its session does within seconds, if it runs",
                 ) from error
             raise BrokerUnavailable(
-                "the broker cannot be reached", hint=f"look into {self._home.broker_log}"
+                _liar(error) or "the broker cannot be reached",
+                hint=f"look into {self._home.broker_log}",
             ) from error
         if self._may_start and (self._started_at is None or now - self._started_at > _AGAIN_AFTER):
             self._home.create()
@@ -118,25 +121,47 @@ def may_start(home: Home) -> bool:
     # In a sandbox of its own an agent sees none of its ancestors, but knows whose it is.
     if (os.environ.get("RELAY_SOCKET") or "").startswith(home.run + os.sep):
         return False
-    name = mark(home.root)
-    if any(monitor.name == name for monitor in marks_above(os.getpid())):
+    name, line = mark(home.root), ancestry(os.getpid())
+    if not line or any(process.is_marked and process.name == name for process in line):
         return False
     from relay.config.names import is_elsewhere  # on use: most verbs find a broker that runs
 
     return not is_elsewhere(home)
 
 
-def _check_place(connection: _socket.socket, home: Home) -> None:
-    """Raises BrokerUnavailable for a broker of an agent's, unless this process is that agent's."""
-    broker = peer(connection)
-    around = [process for process in broker if process.is_marked]
-    if not around:
-        return
-    own = {process.key for process in marks_above(os.getpid())}
-    if not own.issuperset(process.key for process in around):
+class NotTheBroker(ConnectionRefusedError):
+    """Something else than the broker listens at its socket: as if nobody did, so that the next
+    broker takes the place."""
+
+
+def _liar(error: OSError) -> str:
+    """What stands in the broker's place, "" where nothing does."""
+    return error.strerror or "" if isinstance(error, NotTheBroker) else ""
+
+
+def _prove(connection: _socket.socket, home: Home) -> None:
+    """Raises NotTheBroker unless the kernel says that the other end is the broker: it is there, and
+    holds the lock; BrokerUnavailable for one of an agent's, unless this process is that agent's.
+
+    Everything is told to whoever passes, and believed: see docs/security.md.
+    """
+    pid, line = peer_pid(connection), peer(connection)
+    if pid == 0 and os.environ.get("RELAY_RUN"):
+        return  # an agent's sandbox, with process numbers of its own: see docs/security.md
+    if not line:
+        why = "runs in another container" if pid == 0 else "has ended, or hides whose it is"
+        raise NotTheBroker(errno.ECONNREFUSED, f"what listens at {home.broker_socket} {why}")
+    holder = lock_holder(home.broker_lock) if pid != os.getpid() else pid
+    if holder != pid:
+        raise NotTheBroker(
+            errno.ECONNREFUSED,
+            f"what listens at {home.broker_socket} (process {pid}) does not hold the broker's lock",
+        )
+    # Our own ancestors only where it matters: most brokers are below no run.
+    if side_of(line) is AGENT and side_of(line, tuple(marks_above(os.getpid()))) is not PERSON:
         raise BrokerUnavailable(
             f"the broker at {home.broker_socket} was started by an agent",
-            hint=f"end it, and the next command starts another: kill {broker[0].pid}",
+            hint=f"end it, and the next command starts another: kill {pid}",
         )
 
 
@@ -181,7 +206,7 @@ def open_socket(home: Home) -> _socket.socket:
                 f"the broker at {home.broker_socket} belongs to another user",
                 hint="set RELAY_HOME to a directory of your own",
             )
-        _check_place(connection, home)
+        _prove(connection, home)
     except BaseException:
         connection.close()
         raise

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 
 from relay.agents.launch import PLANNERS
 from relay.broker.client import connect
+from relay.broker.start import NotTheBroker, open_socket
 from relay.cli import output
 from relay.cli.govern_verbs import what_holds
 from relay.cli.installed_agents import agent_line, native_hooks, profiled
@@ -29,6 +30,7 @@ from relay.config.manifest import notices
 from relay.config.trust import candidates
 from relay.core.errors import RelayError
 from relay.core.paths import SOCKET_PATH_MAX, Home
+from relay.core.processes import ancestry
 from relay.core.visible import visible
 
 _MARKS = {"ok": "✓", "warn": "!", "bad": "✗", "absent": "·"}
@@ -52,6 +54,16 @@ class Check:
 
 #: The fix of what ``--fix`` mends: see ``mend``.
 _FIX = "relay doctor --fix"
+
+
+#: Where not all ancestors of a process can be seen, as with /proc mounted with hidepid.
+_HIDDEN = Check(
+    "identity",
+    "bad",
+    "not all ancestors of this process can be seen, so nobody can tell it from an agent's, and only"
+    " agents with their tokens are served",
+    "mount /proc without hidepid, or with gid= of a group that you are in",
+)
 
 
 def add(verbs: Parser) -> None:
@@ -129,6 +141,8 @@ def examine(home: Home, cwd: str) -> list[Check]:
         ("config", lambda: _config(home, cwd)),
     ):
         checks.append(_guarded(name, function))
+    if not ancestry(os.getpid()):
+        checks.append(_HIDDEN)
     at_work = _at_work(home)
     checks += [_guarded(name, functools.partial(_agent, name, at_work)) for name in PLANNERS]
     checks += [Check(*line) for line in profiled(home)]
@@ -266,14 +280,14 @@ def _socket(home: Home) -> Check:
 
 
 def _broker(home: Home) -> Check:
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(BROKER_TIMEOUT)
-        try:
-            connection.connect(home.broker_socket)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return Check("broker", "ok", "not running; it starts when it is needed")
-        except OSError as error:
-            return Check("broker", "warn", f"does not answer: {error}", fix="relay broker stop")
+    try:
+        open_socket(home).close()
+    except NotTheBroker as error:
+        return Check("broker", "warn", f"{error.strerror}", "the next command starts one instead")
+    except (FileNotFoundError, ConnectionRefusedError):
+        return Check("broker", "ok", "not running; it starts when it is needed")
+    except OSError as error:
+        return Check("broker", "warn", f"does not answer: {error}", fix="relay broker stop")
     return Check("broker", "ok", f"running at {home.broker_socket}")
 
 

@@ -15,7 +15,7 @@ from relay.cli.verbs import verb
 from relay.config.memory_spec import StoreSpec
 from relay.core.errors import UsageError
 from relay.core.files import read_file, write_atomically
-from relay.core.loopback_guard import loopback_listener
+from relay.core.loopback_guard import TUNNEL_HELP, admitted, loopback_listener
 from relay.core.paths import Home, working_folder
 from relay.core.processes import wrapped
 
@@ -33,6 +33,7 @@ def add(verbs: Parser) -> None:
     )
     parser.add_argument("--http", action="store_true", help="serve by HTTP, at 127.0.0.1 only")
     parser.add_argument("--port", type=port, metavar="N", help="the port (default: a free one)")
+    parser.add_argument("--allow-tunnel", action="store_true", help=TUNNEL_HELP)
     parser.set_defaults(run=mcp_verb)
 
 
@@ -40,8 +41,9 @@ def mcp_verb(options: Options) -> int:
     """``relay mcp``."""
     if options.http:
         return _serve_http(options)
-    if options.port is not None:
-        raise UsageError("--port without --http", hint="add --http, or leave out --port")
+    for option, given in ("--port", options.port), ("--allow-tunnel", options.allow_tunnel):
+        if given:
+            raise UsageError(f"{option} without --http", hint=f"add --http, or leave out {option}")
     from relay.ui.mcp_server import serve_stdio
 
     home = Home.from_env()
@@ -71,10 +73,11 @@ def _serve_http(options: Options) -> int:
     output.note("What your client needs; keep it to yourself. Ctrl-C ends the server.")
     output.as_json({"mcpServers": {"relay": {"type": "http", "url": url, "headers": headers}}})
     output.flush()
-    from relay.ui.mcp_server import serve_http
+    from relay.ui.mcp_server import Door, serve_http
 
     try:
-        asyncio.run(serve_http(home, listener, token, _memory(home), working_folder()))
+        door = Door(listener, token, admitted(options.allow_tunnel))
+        asyncio.run(serve_http(home, door, _memory(home), working_folder()))
     except KeyboardInterrupt:
         return 0
     return 0

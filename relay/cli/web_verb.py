@@ -6,7 +6,7 @@ from relay.broker.client import check_person
 from relay.cli import output
 from relay.cli.parser import Parser, port
 from relay.cli.verbs import verb
-from relay.core.loopback_guard import loopback_listener
+from relay.core.loopback_guard import TUNNEL_HELP, loopback_listener
 from relay.core.paths import Home
 
 TYPE_CHECKING = False
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 def add(verbs: Parser) -> None:
     """Declare the verb."""
     web = verb(
-        verbs, "web", "relay web\n  relay web --port 8765   (for ssh -L 8765:localhost:8765)"
+        verbs,
+        "web",
+        "relay web\n  relay web --port 8765 --allow-tunnel   (for ssh -L 8765:localhost:8765)",
     )
     web.add_argument("--port", type=port, metavar="N", help="the port (default: a free one)")
+    web.add_argument("--allow-tunnel", action="store_true", help=TUNNEL_HELP)
     web.add_argument("--json", action="store_true", help="print each link as a line of JSON")
     web.set_defaults(run=web_verb)
 
@@ -44,13 +47,13 @@ def web_verb(options: Any) -> int:
         output.note("Open this link in your browser. It is good once; the next one follows then.")
         output.note("Ctrl-C ends the page.")
     try:
-        asyncio.run(_serve(home, listener, on_link))
+        asyncio.run(_serve(home, listener, on_link, options.allow_tunnel))
     except KeyboardInterrupt:
         return 0
     return 0
 
 
-async def _serve(home: Home, listener: socket.socket, on_link: Any) -> None:
+async def _serve(home: Home, listener: socket.socket, on_link: Any, allow_tunnel: bool) -> None:
     from relay.broker.async_client import AsyncClient
     from relay.ui.web_data import WebData
     from relay.ui.web_server import WebServer
@@ -59,6 +62,9 @@ async def _serve(home: Home, listener: socket.socket, on_link: Any) -> None:
     await client.open()
     try:
         data = WebData(home, client)
-        await WebServer(data, listener, on_link=on_link, on_warning=output.note).run()
+        server = WebServer(
+            data, listener, on_link=on_link, on_warning=output.note, allow_tunnel=allow_tunnel
+        )
+        await server.run()
     finally:
         await client.close()

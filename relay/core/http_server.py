@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from relay.core.descriptors import loopback_owners
 from relay.core.http import PIECE, next_event
@@ -177,6 +177,17 @@ class ServerConnection:
                 await self._writer.wait_closed()
 
 
+class Newcomer(Protocol):
+    """A connection that has not shown the token."""
+
+    @property
+    def port(self) -> int:
+        """The client's port; 0 where it has none."""
+
+    def abort(self) -> None:
+        """Drop the connection."""
+
+
 class Newcomers:
     """Connections to a loopback port that have not shown the token, the oldest first.
 
@@ -187,15 +198,18 @@ class Newcomers:
     def __init__(self, most: int) -> None:
         self._most = most
         self._port = 0  # ours
-        self._connections: dict[ServerConnection, None] = {}
+        self._connections: dict[Newcomer, None] = {}
 
     def __len__(self) -> int:
         return len(self._connections)
 
-    def __contains__(self, connection: ServerConnection) -> bool:
+    def __iter__(self) -> Iterator[Newcomer]:
+        return iter(self._connections)
+
+    def __contains__(self, connection: Newcomer) -> bool:
         return connection in self._connections
 
-    def add(self, connection: ServerConnection, here: object) -> None:
+    def add(self, connection: Newcomer, here: object) -> None:
         """One more has come to ``here``, the address of our socket; makes room for it."""
         self._port = int(here[1]) if isinstance(here, tuple) else 0
         if len(self._connections) >= self._most:
@@ -207,6 +221,6 @@ class Newcomers:
                 one.abort()
         self._connections[connection] = None
 
-    def remove(self, connection: ServerConnection) -> None:
+    def remove(self, connection: Newcomer) -> None:
         """It has shown the token, or is gone."""
         self._connections.pop(connection, None)

@@ -10,7 +10,9 @@ page can send. It is never a cookie: browsers send those to every port of 127.0.
 an agent serves there.
 
 ``client_of`` keeps the last two out, where the kernel says who holds the client's end of the
-connection (Linux). Elsewhere whoever shows the key is believed.
+connection (Linux): a process of the person's must. A client that nobody is seen to hold is unknown:
+it may be an agent's that hides, or come through a tunnel, which only the person can allow.
+Elsewhere whoever shows the key is believed.
 
 A file of its own because every server of relay's for people needs it.
 """
@@ -24,7 +26,7 @@ from enum import Enum
 from relay.core.descriptors import loopback_client
 from relay.core.errors import RelayError
 from relay.core.http_server import Refused
-from relay.core.processes import MARKS, ancestry
+from relay.core.processes import AGENT, MARKS, PERSON, UNKNOWN, ancestry, side_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ _HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _SITES = frozenset({b"", b"same-origin", b"none"})
 #: A process may hand its socket to a child and end while we look: we look that often.
 _LOOKS = 3
+#: What the option says that lets tunnels in.
+TUNNEL_HELP = "serve who comes through a tunnel (ssh -L) or from a container, too"
 
 
 def loopback_listener(port: int) -> socket.socket:
@@ -54,10 +58,19 @@ def loopback_listener(port: int) -> socket.socket:
 class ClientKind(Enum):
     """Who holds the other end of a connection."""
 
-    PERSON = "the person's"
-    AGENT = "an agent's"
+    PERSON = PERSON
+    AGENT = AGENT
     STRANGER = "another user's"
-    UNKNOWN = "unknown"  # it has gone, or hides what it has open
+    UNKNOWN = UNKNOWN  # nobody is seen to hold it: it has gone, it hides, or it is a tunnel's
+
+
+def admitted(allow_tunnel: bool) -> frozenset[ClientKind]:
+    """Who is served. ``allow_tunnel``: the person lets in who comes from elsewhere, and with that
+    whoever is not seen to be an agent's."""
+    return frozenset(ClientKind) - {ClientKind.AGENT} if allow_tunnel else _PERSONS
+
+
+_PERSONS = frozenset({ClientKind.PERSON})
 
 
 def check_host(headers: Mapping[bytes, bytes]) -> str:
@@ -93,21 +106,18 @@ def client_of(port: int, address: str, client: int) -> ClientKind:
     if user not in (os.geteuid(), 0):
         return ClientKind.STRANGER
     link = f"socket:[{inode}]"
-    hidden = False
     for _ in range(_LOOKS):
-        holders, secretive = _holders(link, user)
-        if any(_is_agents(pid) for pid in holders):
+        sides = {side_of(ancestry(pid)) for pid in _holders(link)}
+        if AGENT in sides:
             return ClientKind.AGENT
-        if holders:
-            return ClientKind.PERSON
-        hidden = hidden or any(_is_agents(pid) for pid in secretive)
-    # Nobody who lets us look: sshd for one. An agent's process that hides is not believed.
-    return ClientKind.UNKNOWN if hidden else ClientKind.PERSON
+        if sides:
+            return ClientKind.PERSON if sides == {PERSON} else ClientKind.UNKNOWN
+    return ClientKind.UNKNOWN
 
 
-def _holders(link: str, user: int) -> tuple[list[int], list[int]]:
-    """(the processes that have ``link`` open, those of ``user`` that let nobody look)."""
-    holders, secretive = [], []
+def _holders(link: str) -> list[int]:
+    """The processes that are seen to have ``link`` open."""
+    holders = []
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -115,12 +125,9 @@ def _holders(link: str, user: int) -> tuple[list[int], list[int]]:
         try:
             if any(_target(f"{folder}/{fd}") == link for fd in os.listdir(folder)):
                 holders.append(int(name))
-        except PermissionError:
-            if _user(name) == user:
-                secretive.append(int(name))
         except OSError:
-            continue  # it has ended
-    return holders, secretive
+            continue  # it has ended, or lets nobody look
+    return holders
 
 
 def _target(path: str) -> str:
@@ -128,22 +135,3 @@ def _target(path: str) -> str:
         return os.readlink(path)
     except FileNotFoundError:
         return ""  # closed meanwhile
-
-
-def _user(pid: str) -> int:
-    """The user whose process ``pid`` is, -1 for none. Not who owns its folder: of a process that
-    hides that is root."""
-    try:
-        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
-            for line in file:
-                if line.startswith("Uid:"):
-                    return int(line.split()[2])
-    except OSError:
-        return -1
-    return -1
-
-
-def _is_agents(pid: int) -> bool:
-    """Whether ``pid`` is below a wrapped run, or it can no more be told."""
-    line = ancestry(pid)
-    return not line or any(process.is_marked for process in line)

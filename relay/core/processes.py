@@ -1,5 +1,8 @@
 """What the kernel says of processes: who is behind a socket, below which wrapped run, where.
 
+``side_of`` decides who speaks, for every client and every server of relay's: the person, an agent,
+or nobody knows. Unknown is never the person, and nobody to talk to.
+
 A run is *marked*: its monitor, of which the agent and all that it starts are descendants, has a
 name that starts with ``MARK``. No other process can change or remove that name, so whoever finds
 it among the ancestors of a process knows that it belongs to an agent, whatever its environment
@@ -17,7 +20,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
 #: The name of a run's monitor begins so; what follows says of which RELAY_HOME it is.
 MARK = "relay:"
@@ -26,10 +29,10 @@ MARK = "relay:"
 SESSION = "relay-session"
 #: Whether runs are marked here.
 MARKS = sys.platform == "linux"
-#: Ancestors that are looked at. A process with more is nobody whom relay knows.
-ANCESTORS_MAX = 512
-#: How often a process is looked at again because its parent ended meanwhile.
-_TRIES = 50
+#: How long the ancestors of a process may take to read: there can be thousands (10 µs each), and it
+#: begins again when one of them has ended. Of the processor, so that a busy machine says no less.
+#: Seconds.
+_ANCESTRY_MAX = 0.1
 #: How long ``ps`` may take, where there is no /proc. Seconds.
 _PS_TIMEOUT = 5.0
 # From Linux' sys/prctl.h and asm-generic/socket.h, and from macOS' sys/un.h.
@@ -269,21 +272,26 @@ def _terminal(number: int) -> str:
 
 
 def ancestry(pid: int) -> tuple[Process, ...]:
-    """The process ``pid`` and its ancestors, the nearest first; empty when it cannot be known."""
-    for _ in range(_TRIES):
-        found = [process] if (process := read_process(pid)) else []
-        while found and found[-1].parent > 0 and len(found) <= ANCESTORS_MAX:
-            parent = read_process(found[-1].parent)
-            if parent is None or not _older(parent, found[-1]):
-                break
-            found.append(parent)
-        if not found or len(found) > ANCESTORS_MAX:
-            return ()
-        last = found[-1]
-        again = read_process(last.pid) if last.parent > 0 else last
-        if again is not None and again.key == last.key and again.parent == last.parent:
-            return tuple(found)  # or what is above is another user's, and hidden from us
-        # Its parent ended while we looked: it has another one by now.
+    """The process ``pid`` and all its ancestors, the nearest first; empty where one of them cannot
+    be looked at, or the last one is not reached in time: then nobody can tell whose it is."""
+    import time
+
+    end = time.thread_time() + _ANCESTRY_MAX
+    found: list[Process] = []
+    while time.thread_time() < end:
+        one = read_process(found[-1].parent if found else pid)
+        if one is None or (found and not _older(one, found[-1])):
+            if not found:
+                return ()
+            last = found[-1]
+            again = read_process(last.pid)
+            if again is not None and again.key == last.key and again.parent == last.parent:
+                return ()  # what is above is hidden from us: it may be a monitor
+            found.clear()  # its parent ended while we looked: it has another one by now
+            continue
+        found.append(one)
+        if one.parent <= 0:
+            return tuple(found)
     return ()
 
 
@@ -294,18 +302,49 @@ def _older(parent: Process, child: Process) -> bool:
     return int(parent.start) <= int(child.start)
 
 
+#: Whose a process is: below no run (the person's own, or what they let run); an agent's; or nobody
+#: can tell, for it has gone, or not all of its ancestors can be seen. No enum: its import is dear.
+PERSON, AGENT, UNKNOWN = "the person's", "an agent's", "unknown"
+
+
+def side_of(line: Sequence[Process], around: Collection[Process] = ()) -> str:
+    """Whose the first of ``line`` is, a process with its ancestors as ``ancestry`` has them.
+
+    The monitors ``around`` whoever asks say nothing: what stands below the same one is as near.
+    Where runs are not marked only the broker knows of some: see relay.broker.identity.
+    """
+    if not line:
+        return UNKNOWN
+    known = {process.key for process in around}
+    if any(process.is_marked and process.key not in known for process in line):
+        return AGENT
+    return PERSON
+
+
+def is_own_agents(line: Sequence[Process]) -> bool:
+    """Whether the session that asks may tell the first of ``line`` what is its agent's: it is below
+    the monitor that the same pump has started, or below none."""
+    nearest = next((process for process in line if process.is_marked), None)
+    return bool(line) and (nearest is None or nearest.parent == os.getppid())
+
+
 def marks_above(pid: int) -> Iterator[Process]:
     """The monitors of wrapped runs among ``pid`` and its ancestors, the nearest first."""
     return (process for process in ancestry(pid) if process.is_marked)
 
 
-def wrapped() -> bool:
-    """Whether this process belongs to an agent.
+def own_side() -> str:
+    """Whose this process is.
 
     The kernel says so; where it cannot, and for what an agent has handed to a process outside,
     the variable that ``relay wrap`` gives its agent does.
     """
-    return bool(os.environ.get("RELAY_RUN")) or any(marks_above(os.getpid()))
+    return AGENT if os.environ.get("RELAY_RUN") else side_of(ancestry(os.getpid()))
+
+
+def wrapped() -> bool:
+    """Whether this process belongs to an agent, or may."""
+    return own_side() is not PERSON
 
 
 # -- who is behind a socket
@@ -317,8 +356,10 @@ def peer(connection: _socket.socket) -> tuple[Process, ...]:
     Empty when it has gone, runs where this system's numbers mean nothing (another container), or
     cannot be told. A socket that was handed on is still that of the process that connected it.
     """
-    pid, handle = _peer_pid(connection)
+    handle = -1
     try:
+        handle = _peer_handle(connection)
+        pid = peer_pid(connection)
         found = ancestry(pid) if pid > 0 else ()
         if handle >= 0 and found:
             _check_alive(handle)  # so it was it that was looked at, and no later one of its number
@@ -336,27 +377,38 @@ def _check_alive(handle: int) -> None:
     signal.pidfd_send_signal(handle, 0)
 
 
-def _peer_pid(connection: _socket.socket) -> tuple[int, int]:
-    """(the peer's pid or 0, a descriptor of the process or -1)."""
+def peer_pid(connection: _socket.socket) -> int:
+    """The number that the process at the other end of a unix socket has, or had; 0 where it runs
+    where this system's numbers mean nothing, or cannot be told."""
     import _socket
 
     try:
         if sys.platform == "darwin":
             raw = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID, 4)
-            return int.from_bytes(raw, sys.byteorder), -1
-        if sys.platform != "linux":
-            return 0, -1
-        raw = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
-        pid = int.from_bytes(raw[:4], sys.byteorder, signed=True)
+        elif sys.platform == "linux":
+            raw = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+        else:
+            return 0
     except OSError:
-        return 0, -1
+        return 0
+    return max(0, int.from_bytes(raw[:4], sys.byteorder, signed=True))
+
+
+def _peer_handle(connection: _socket.socket) -> int:
+    """A descriptor of the process at the other end; -1 where the system has none. Raises
+    ProcessLookupError where it has gone."""
+    import _socket
+
+    if sys.platform != "linux":
+        return -1
     try:
-        return pid, connection.getsockopt(_socket.SOL_SOCKET, _SO_PEERPIDFD)
+        return connection.getsockopt(_socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
         import errno
 
-        # A kernel before 6.5 does not know it; one that does says otherwise that it has gone.
-        return (pid if error.errno == errno.ENOPROTOOPT else 0), -1
+        if error.errno == errno.ENOPROTOOPT:
+            return -1  # a kernel before 6.5 does not know it
+        raise ProcessLookupError(error.errno, "the process has gone") from error
 
 
 def _from_ps(pid: int) -> Process | None:

@@ -6,6 +6,8 @@ so no sequence of the program's reaches the other terminal, and none of it is ev
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -18,6 +20,42 @@ MODES = (1, 5, 66, 9, 1000, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016, 2004
 ALT, _CURSOR = 1049, 25
 # Between these two a terminal that can do so shows nothing yet.
 _BEGIN, _END = b"\x1b[?2026h", b"\x1b[?2026l"
+
+
+#: What pictures are made of: places, colours, erasing, modes, the keyboard, a title, and text. The
+#: numbers of a mode are looked at apart.
+_DRAWN = re.compile(
+    r"\x1b\[[0-9;:]*[HJKmr]|\x1b\[\?([0-9]{1,5})[hl]|\x1b\[4l|\x1b\[=[0-9]+(?:;1)?u|\x1b\[<99u"
+    r"|\x1b\[>4;[0-9]m|\x1b[=>78]|\x1b\]2;[^\x00-\x1f\x7f-\x9f]{0,1024}\a"
+    r"|\r\n|[^\x00-\x1f\x7f-\x9f]+"
+)
+#: A sequence of these that is not whole yet.
+_BEGUN = re.compile(
+    r"\x1b(?:\[[<=>?]?[0-9;:]{0,256}|\]|\]2|\]2;[^\x00-\x1f\x7f-\x9f]{0,1024})?\Z|\r\Z"
+)
+
+
+class PictureFilter:
+    """Lets through only what pictures are made of: for who shows what another process has drawn.
+    Nothing else of what it is sent is obeyed by a terminal, nor asks it anything."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+        self._modes = {*MODES, *DISTURBING, *EXPECTED, ALT}
+
+    def feed(self, data: bytes) -> bytes:
+        """What a terminal may be sent of the next piece of it."""
+        text = self._rest + self._decoder.decode(data)
+        begun = _BEGUN.search(text)
+        self._rest = begun[0] if begun else ""
+        text = text[: len(text) - len(self._rest)]
+        drawn = (
+            found[0]
+            for found in _DRAWN.finditer(text)
+            if found[1] is None or int(found[1]) in self._modes
+        )
+        return "".join(drawn).encode()
 
 
 @dataclass(frozen=True, slots=True)

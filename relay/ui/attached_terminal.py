@@ -11,14 +11,16 @@ import sys
 import termios
 from contextlib import suppress
 
+from relay.broker.client import connect
 from relay.config import names
-from relay.core import descriptors
+from relay.core import descriptors, processes
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.json_text import dumps, loads
 from relay.core.paths import Home
 from relay.protocol import broker, frames
 from relay.pump import tty
 from relay.screen.terminal_modes import DISTURBING, EXPECTED, reset_bytes
+from relay.screen.terminal_picture import PictureFilter
 
 #: Seconds that the host has to answer.
 _GREETING = 5.0
@@ -94,7 +96,7 @@ def attach(home: Home, name: str, *, read_only: bool = False) -> bool:
     for number in _CAUGHT:
         signal.signal(number, _noted)
     before = signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-    view = _View(connection, woken, read_only=read_only)
+    view = _View(connection, name, woken, read_only=read_only)
     try:
         view.greet()
         termios.tcsetattr(0, termios.TCSANOW, tty.raw(modes))
@@ -124,6 +126,7 @@ def _connect(home: Home, name: str) -> socket.socket:
         connection.connect(home.host_socket(name))
         if not descriptors.is_own_peer(connection):
             raise RelayError(f"the terminal of {name} is another user's", code="forbidden")
+        _prove(connection, home, name)
         return connection
     except OSError as error:
         connection.close()
@@ -140,11 +143,38 @@ def _connect(home: Home, name: str) -> socket.socket:
         raise
 
 
-class _View:
-    """The connection to the host, and what this terminal shows of it."""
+def _prove(connection: socket.socket, home: Home, name: str) -> None:
+    """Raises RelayError unless the kernel says that the other end is no agent's, or that the agent
+    ``name`` runs below it: then it is a helper's, whose terminal is inside another agent."""
+    line = processes.peer(connection)
+    side = processes.side_of(line)
+    if side is processes.PERSON or not processes.MARKS:
+        return
+    if side is processes.AGENT:
+        with connect(home) as client:
+            rows = client.request("agents")["agents"]
+        pids = [row["pid"] for row in rows if row["name"].lower() == name.lower() and row["pid"]]
+        if any(line[0] in processes.ancestry(pid) for pid in pids):
+            return
+        told = f"an agent's process ({line[0].pid})"
+    else:
+        told = "a process that has ended, or hides whose it is,"
+    raise RelayError(
+        f"{told} poses as the terminal of {name}",
+        hint=f"relay peek {name} prints what it shows; relay release {name} ends it",
+        code="forbidden",
+    )
 
-    def __init__(self, connection: socket.socket, woken: int, *, read_only: bool) -> None:
+
+class _View:
+    """The connection to the host of ``name``, and what this terminal shows of it."""
+
+    def __init__(
+        self, connection: socket.socket, name: str, woken: int, *, read_only: bool
+    ) -> None:
         self._connection = connection
+        self._name = name
+        self._drawn_only = PictureFilter()
         self._woken = woken
         self._read_only = read_only
         self._key = DetachKey()
@@ -169,6 +199,12 @@ class _View:
             ) from error
         if not answer.get("ok"):
             raise broker.error_from(answer.get("error") or {})
+        if str(answer.get("name", "")).lower() != self._name.lower():  # its socket was moved here
+            raise RelayError(
+                f"what answers in place of {self._name} is the terminal of another agent",
+                hint=f"relay release {self._name}, then relay resume {self._name}",
+                code="forbidden",
+            )
         self._connection.settimeout(None)
         # What stands here stays above, where one can scroll to.
         sys.stdout.flush()
@@ -183,6 +219,7 @@ class _View:
                 data = self._connection.recv(65536)
                 if not data:
                     return False
+                data = self._drawn_only.feed(data)
                 self._kitty = self._kitty or b"\x1b[=" in data or b"\x1b[>4" in data
                 _write(data)
             if self._woken in ready:

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from relay.core.errors import RelayError, error_fields
 from relay.core.http_server import JSON, Header, Newcomers, Refused, Request, ServerConnection
-from relay.core.loopback_guard import ClientKind, check_host, check_origin, client_of
+from relay.core.loopback_guard import ClientKind, admitted, check_host, check_origin, client_of
 from relay.core.visible import visible_lines
 
 #: Bytes of what the page may send.
@@ -111,9 +111,11 @@ class WebServer:
         *,
         on_link: Callable[[str], None],
         on_warning: Callable[[str], None],
+        allow_tunnel: bool = False,
     ) -> None:
         """``listener`` is bound to 127.0.0.1. ``on_link`` gets the link that is good now, each time
         that there is a new one; ``on_warning`` what the person should know."""
+        self._admitted = admitted(allow_tunnel)
         self._data = data
         self._listener = listener
         self._port: int = listener.getsockname()[1]
@@ -226,7 +228,7 @@ class WebServer:
         if connection in self._proven:
             return
         kind = await asyncio.to_thread(client_of, self._port, *connection.client)
-        if kind is not ClientKind.PERSON:
+        if kind not in self._admitted:
             if kind is not ClientKind.UNKNOWN:
                 self._revoke(kind)
             raise Refused(403, _WHY_NOT[kind])
@@ -286,7 +288,8 @@ _WHO = {ClientKind.AGENT: "An agent", ClientKind.STRANGER: "Another user of this
 _WHY_NOT = {
     ClientKind.AGENT: "this browser was started by an agent: open the link in one of your own",
     ClientKind.STRANGER: "this page is for the user who has started relay web",
-    ClientKind.UNKNOWN: "nobody can tell who asks: an agent runs something that hides",
+    ClientKind.UNKNOWN: "nobody can tell who asks: through a tunnel (ssh -L), or from a container,"
+    " this needs relay web --allow-tunnel",
 }
 
 

@@ -22,7 +22,7 @@ from relay.broker.open_connections import CONNECTIONS_MAX
 from relay.broker.ops_agents import GRACE
 from relay.broker.server import IDLE, BrokerServer, wall_ms
 from relay.core.errors import RelayError
-from relay.core.files import is_locked, take_lock, unlink_if_there
+from relay.core.files import is_locked, sign_lock, take_lock, unlink_if_there
 from relay.core.ids import new_ulid
 from relay.core.log import Log
 from relay.core.paths import Home
@@ -66,7 +66,7 @@ def broker_thread(
     """A broker in a thread of this process: what a test needs that kills nothing."""
     home.create()
     lock = take_lock(home.broker_lock)
-    assert lock is not None, "another broker is running"
+    assert lock is not None and sign_lock(lock), "another broker is running"
     log = Log(home.broker_log)
     listening = threading.Event()
     stops: list[Callable[[], object]] = []

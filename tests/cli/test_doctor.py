@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from relay.agents.launch import PLANNERS
-from relay.broker.client import connect
+from relay.broker.client import check_person, connect
+from relay.broker.start import may_start
 from relay.cli import doctor
 from relay.config.trust import CONFIG_NAME
+from relay.core import processes
+from relay.core.errors import RelayError
 from relay.core.paths import Home
 from tests.broker.support import registration
 from tests.cli.verbs import Verb, program, verbs_of
@@ -190,6 +193,22 @@ def test_a_broker_that_runs_is_seen(home: Home, path: Path, tmp_path: Path) -> N
         assert "running at" in _checks(home, tmp_path)["broker"].text
     # A socket file that its owner left behind.
     assert "not running" in _checks(home, tmp_path)["broker"].text
+
+
+def test_where_ancestors_are_hidden_nobody_is_the_person(
+    home: Home,
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "identity" not in _checks(home, tmp_path)
+    read, parent = processes.read_process, os.getppid()
+    # As with hidepid=2, where another user's process, or one that hides, is not there.
+    monkeypatch.setattr(processes, "read_process", lambda pid: None if pid == parent else read(pid))
+    assert "hidepid" in _checks(home, tmp_path)["identity"].hint
+    with pytest.raises(RelayError, match="nobody can tell whose this process is"):
+        check_person(home, "say what is trusted")
+    assert not may_start(home)
 
 
 def test_a_state_directory_that_is_not_writable_is_broken(

@@ -7,16 +7,22 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from relay.core.agent_names import owner_name
+from relay.core.processes import MARKS
+from relay.ui.mcp_server import CONNECTIONS_MAX, UNPROVEN_MAX
 from tests.e2e.wrapped import ECHO, RELAY, python, relay, relay_json, wait_registered, wrapped
 from tests.support import wait_until
 
@@ -86,40 +92,90 @@ async def _story(project: Path) -> None:
         assert "no parameter 'cc'" in await call("send", to="Bob", text="x", cc="y")
 
 
-#: Asks the server at argv[1] with the token argv[2], and says with what status it answered.
-_AGENT = """
-import sys, urllib.request, urllib.error
-head = {"Authorization": "Bearer " + sys.argv[2], "Content-Type": "application/json"}
-try:
-    urllib.request.urlopen(urllib.request.Request(sys.argv[1], b"{}", head))
-except urllib.error.HTTPError as error:
-    print("STATUS", error.code, error.read().decode())
+#: Asks the server at argv[1] with the token argv[2], and says how it answered. As argv[3] says, the
+#: connection is seen among the descriptors of no process meanwhile: it is in the table of a thread
+#: of its own, or on its way from one socket to another.
+_HIDDEN = """
+import ctypes, socket, sys, threading, time, urllib.parse
+url, token, how = sys.argv[1:]
+place = urllib.parse.urlsplit(url)
+def ask():
+    if how == "thread": assert not ctypes.CDLL(None).unshare(0x400)
+    link = socket.create_connection((place.hostname, place.port))
+    lines = [f"POST {place.path} HTTP/1.1", f"Host: {place.netloc}", "Content-Length: 2"]
+    lines += [f"Authorization: Bearer {token}", "Content-Type: application/json"]
+    request = "\\r\\n".join([*lines, "Connection: close", "", "{}"]).encode()
+    if how == "on its way":
+        ours, theirs = socket.socketpair()
+        again = link.dup()
+        socket.send_fds(ours, [b"x"], [again.fileno()])
+        again.close()
+        link.sendall(request)
+        link.close()
+        time.sleep(5)
+        link = socket.socket(fileno=socket.recv_fds(theirs, 1, 1)[1][0])
+    else:
+        link.sendall(request)
+    with link.makefile("rb") as answer:
+        print("STATUS", answer.read().decode().replace("\\r\\n", " "), flush=True)
+one = threading.Thread(target=ask)
+one.start()
+one.join()
 """
 
 
-def test_over_http_the_person_is_served_and_an_agent_with_the_token_is_not() -> None:
-    served = subprocess.Popen([*RELAY, "mcp", "--http"], stdout=subprocess.PIPE, text=True)
+@contextmanager
+def _served(*options: str) -> Iterator[tuple[str, str]]:
+    """The URL and the token of a server that is ready."""
+    served = subprocess.Popen(
+        [*RELAY, "mcp", "--http", *options], stdout=subprocess.PIPE, text=True
+    )
     assert served.stdout is not None
     try:
         lines = iter(served.stdout.readline, "}\n")
         server = json.loads("".join(lines) + "}")["mcpServers"]["relay"]
         token = server["headers"]["Authorization"].removeprefix("Bearer ")
         wait_until(lambda: _post(server["url"], token) != 0, 30, "the server")
-        # It is let in, and says what MCP wants it to accept.
-        assert _post(server["url"], token) == 406
-        assert _post(server["url"], token[:-1]) == 401
-        assert _post(server["url"], token, Origin="http://evil.example") == 403
-        assert _post(server["url"], token, Host="evil.example") == 403
-        agent = [sys.executable, "-c", _AGENT, server["url"], token]
-        with wrapped(agent, name="Eve") as eve:
-            assert eve.wait_for(r"STATUS (\d+) (.*)\r?\n")[1] == "403"
-            assert "the client is an agent's" in eve.output
-        assert asyncio.run(_names(server["url"], server["headers"])) >= {"send", "ask", "inbox"}
+        yield server["url"], token
     finally:
         served.send_signal(signal.SIGINT)
         assert served.wait(15) == 0
         served.stdout.close()
         relay("broker", "stop")
+
+
+def test_over_http_the_person_is_served_and_an_agent_with_the_token_is_not() -> None:
+    with _served() as (url, token):
+        # It is let in, and says what MCP wants it to accept.
+        assert _post(url, token) == 406
+        assert _post(url, token[:-1]) == 401
+        assert _post(url, token, Origin="http://evil.example") == 403
+        assert _post(url, token, Host="evil.example") == 403
+        for how, why in ("plainly", "an agent's"), ("thread", "unknown"), ("on its way", "unknown"):
+            with wrapped([sys.executable, "-c", _HIDDEN, url, token, how], name="Eve") as eve:
+                assert eve.wait_for(r"STATUS HTTP/1.1 (\d+) ")[1] == "403"
+                eve.wait_for(f"the client is {why}")
+        headers = {"Authorization": f"Bearer {token}"}
+        assert asyncio.run(_names(url, headers)) >= {"send", "ask", "inbox"}
+
+
+@pytest.mark.skipif(not MARKS, reason="elsewhere whoever shows the token is believed")
+def test_who_comes_through_a_tunnel_is_served_once_the_person_says_so() -> None:
+    for options, status in ((), "403"), (("--allow-tunnel",), "406"):
+        with _served(*options) as (url, token):
+            hidden = [sys.executable, "-c", _HIDDEN, url, token, "thread"]
+            done = subprocess.run(hidden, capture_output=True, text=True, timeout=60)
+            assert done.stdout.startswith(f"STATUS HTTP/1.1 {status}"), done.stdout + done.stderr
+            with wrapped([sys.executable, "-c", _HIDDEN, url, token, "plainly"], name="Eve") as eve:
+                eve.wait_for("the client is an agent's")
+
+
+def test_silent_connections_keep_nobody_out() -> None:
+    with _served() as (url, token), ExitStack() as stack:
+        place = urlsplit(url)
+        for _ in range(UNPROVEN_MAX + CONNECTIONS_MAX):
+            stack.enter_context(socket.create_connection((place.hostname, place.port)))
+        assert _post(url, token) == 406
 
 
 def _post(url: str, token: str, **headers: str) -> int:

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable
 
 from relay.agents.base import ChannelClosed
+from relay.core.processes import MARKS, is_own_agents, peer
 
 #: Seconds to connect and to write one message.
 DEADLINE = 5.0
@@ -50,6 +51,8 @@ class ClaudeChannel:
             async with asyncio.timeout(DEADLINE):
                 _, writer = await asyncio.open_unix_connection(path)
                 try:
+                    if MARKS and not is_own_agents(peer(writer.get_extra_info("socket"))):
+                        raise ChannelClosed("what listens there is not this agent")
                     writer.write(line.encode())
                     await writer.drain()
                     writer.write_eof()

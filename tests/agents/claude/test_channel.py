@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from relay.agents.base import ChannelClosed
 from relay.agents.claude import channel as doors
 from relay.agents.claude.channel import ClaudeChannel
+from relay.core.processes import MARKS
 
 
 def test_one_message_is_one_line(tmp_path: Path) -> None:
@@ -82,3 +85,30 @@ def test_what_is_given_up_does_not_arrive_later(
             return arrived
 
         assert b"\n" not in asyncio.run(main())
+
+
+#: Listens at argv[1] inside another agent, or has a process that has ended listen there.
+_LIAR = """import os, socket, sys
+path, how = sys.argv[1:]
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(path)
+if how == "there": open("/proc/self/comm", "w").write("relay:0")
+if how == "there" or not os.fork():
+    listener.listen()
+    if how == "gone": os._exit(0)
+else: os.wait()
+print("LISTENS", flush=True)
+print(listener.accept()[0].recv(999), flush=True)
+"""
+
+
+@pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only")
+@pytest.mark.parametrize("how", ["there", "gone"])
+def test_what_is_for_an_agent_is_handed_to_no_other(how: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    words = [sys.executable, "-c", _LIAR, path, how]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as liar:
+        assert liar.stdout is not None and liar.stdout.readline() == "LISTENS\n"
+        with pytest.raises(ChannelClosed, match="not this agent"):
+            asyncio.run(ClaudeChannel(lambda: path).submit("hello", ""))
+        assert liar.stdout.readline() == "b''\n"
