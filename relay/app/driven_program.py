@@ -29,6 +29,16 @@ _KEPT, _TITLE_MAX = 1000, 256
 #: Seconds that its end may come after that of its terminal.
 _REAPED = 2.0
 _OTHER_KEYS = re.compile(r"\x1b\[>4;(\d)m")
+#: The variables that say which terminal a program has: those of another one are not its.
+_OF_A_TERMINAL = (
+    *("TERM", "TERMCAP", "COLORTERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TERM_SESSION_ID"),
+    *("TMUX", "TMUX_PANE", "STY", "WINDOW", "WINDOWID", "VTE_VERSION", "KITTY_WINDOW_ID"),
+    *("WT_SESSION", "ITERM_SESSION_ID", "WEZTERM_PANE", "ZELLIJ", "LINES", "COLUMNS"),
+)
+#: A usual terminal shows all colours, and answers which it draws with: some programs draw otherwise
+#: then. What else it is asked (its attributes, modes, the cursor's place) the emulator answers.
+_SHOWS = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+_TEXT, _GROUND = (0xD0, 0xD0, 0xD0), (0x10, 0x10, 0x10)
 
 
 class DrivenProgram:
@@ -44,6 +54,7 @@ class DrivenProgram:
         cols: int,
         rows: int,
         drew: Callable[[], None] | None = None,
+        cwd: str | None = None,
     ) -> None:
         try:
             import pyghostty
@@ -53,12 +64,13 @@ class DrivenProgram:
                 hint="relay doctor says more",
             ) from error
         self._lock = threading.Lock()
-        self._screen: Any = pyghostty.Terminal(cols, rows, _KEPT)
+        self._screen: Any = pyghostty.Terminal(cols, rows, _KEPT, _TEXT, _GROUND)
         self._screen.on_reply(self._write)
         self._drew = drew
         self._text = ""
         self._drawn = time.monotonic()
-        self._process: Any = PtyProcess.spawn(argv, env=env, dimensions=(rows, cols))
+        env = {name: one for name, one in env.items() if name not in _OF_A_TERMINAL} | _SHOWS
+        self._process: Any = PtyProcess.spawn(argv, env=env, cwd=cwd, dimensions=(rows, cols))
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
