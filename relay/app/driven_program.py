@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from ptyprocess import PtyProcess
 
@@ -189,7 +189,7 @@ class DrivenProgram:
             self._screen.close()
             self._screen = None
 
-    def __enter__(self) -> DrivenProgram:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -215,3 +215,30 @@ def test_the_windows_title_is_touched_only_when_that_is_asked_for(titled: bool) 
     # The agent's own comes after ours, and the terminal has kept the one before.
     before, after = ("\33[22;2t\33]2;Bob tester\7", "\33[23;2t") if titled else ("", "")
     assert bob.output == f"{before}\33]2;mine\7hello{after}"
+
+
+#: A profile of a program that has drawn its input line otherwise once.
+FITS_NO_MORE = """\
+input:
+  above: '═{8,}'
+  prompt: '» ?'
+dialog: ['Do you want to proceed']
+"""
+
+
+def test_a_profile_that_does_not_fit_is_no_worse_than_none(
+    tmp_path: Path, isolated_home: Path
+) -> None:
+    profiles = isolated_home / "profiles"
+    profiles.mkdir(mode=0o700, parents=True)
+    (profiles / "tui.yaml").write_text(FITS_NO_MORE)
+    out = tmp_path / "out"
+    with wrapped([sys.executable, TUI, str(out), "dialog"], name="Bob") as bob:
+        wait_registered("Bob")
+        bob.wait_for("Do you want to proceed")
+        relay("send", "Bob", "hello")
+        bob.type("\x1b")
+        wait_until(lambda: outcome("hello")[0] == "seen", 40)
+        assert "hello" in out.read_text() and "approved" not in out.read_text()
+        said = relay("status")
+        assert "the profile of tui does not fit" in said and "relay agent check tui" in said

@@ -1,4 +1,4 @@
-"""A terminal for a real program, as ``relay agent check`` gives it one, with what tests wait for."""
+"""The terminal that ``relay agent check`` gives a program, with what tests wait for there."""
 
 from __future__ import annotations
 
