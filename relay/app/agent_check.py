@@ -17,7 +17,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relay.app import standard_conversation as talk
-from relay.app.correspondence import FINAL, QUIET, SETTLE, Correspondence, Sent, new_token
+from relay.app.correspondence import (
+    FINAL,
+    QUIET,
+    SETTLE,
+    STARTS_MAX,
+    Correspondence,
+    Sent,
+    new_token,
+)
 from relay.app.driven_program import DrivenProgram
 from relay.app.standard_conversation import Ask, Verdict
 from relay.app.throwaway_home import throwaway_home, undisturbed
@@ -82,6 +90,8 @@ def check(
             with contextlib.ExitStack() as stack:
                 client = stack.enter_context(_there(home, name, program))
                 post = Correspondence(program, client, name, patience)
+                progress(f"it starts: until it rests, for {STARTS_MAX:g} s at most")
+                post.started()
                 conversation = _Conversation(program, post, home.root)
                 conversation.hold(progress, dialog)
                 with undisturbed():
