@@ -48,8 +48,9 @@ class Profile:
 
     #: The name under which it is started.
     name: str = ""
-    #: The version with which this was seen.
+    #: The version with which this was seen, and the npm or Python package that it is of.
     checked_with: str = ""
+    package: str = ""
     #: How it draws around its words.
     screen: AgentStyle = UNKNOWN
     #: Its input line; without it only general rules tell where something may be typed.

@@ -127,8 +127,8 @@ class SessionParts:
             broker = MemoryGate(self._registered, store.problem)
         # What is noted stands in the order in which a person needs it.
         saved = [str(note) for note in checkpoint.state.get("notes", [])]
-        degraded = [str(self._launch["degraded"])] if self._launch.get("degraded") else []
-        notes = [*saved, *degraded, *unusable, *([store.note] if store.note else []), *problems]
+        told = [str(self._launch[key]) for key in ("degraded", "newer") if self._launch.get(key)]
+        notes = [*saved, *told, *unusable, *([store.note] if store.note else []), *problems]
 
         def has_hooks(event: HookEventName) -> bool:
             return bool(config.registry.hooks(event))

@@ -126,7 +126,7 @@ def examine(home: Home, cwd: str) -> list[Check]:
         ("config", lambda: _config(home, cwd)),
     ):
         checks.append(_guarded(name, function))
-    checks += [_guarded(name, functools.partial(_agent, name)) for name in PLANNERS]
+    checks += [_guarded(name, functools.partial(_agent, name, home)) for name in PLANNERS]
     checks += [Check(*line) for line in profiled(home)]
     checks += _governance(home, cwd)
     checks += _lines("memory", lambda: memory_lines(home, cwd, os.environ))
@@ -294,8 +294,8 @@ def _config(home: Home, cwd: str) -> Check:
     return Check("config", "ok", f"{', '.join(applied)}, trusted")
 
 
-def _agent(command: str) -> Check:
-    return Check(command, *agent_line(command))
+def _agent(command: str, home: Home) -> Check:
+    return Check(command, *agent_line(command, home.profiles))
 
 
 def _distribution(name: str) -> str | None:

@@ -4,6 +4,8 @@ A program draws otherwise in another version, or in another terminal. A profile 
 never seen would keep everything away from its program, for nothing seems to read what is typed. So
 that part of it is left out after some seconds of rest, until the input line is seen after all. Once
 it was seen, what hides it is something else that reads keys: then the profile is right.
+
+A file of its own: it is tested by itself.
 """
 
 from __future__ import annotations

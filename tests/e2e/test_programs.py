@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from relay.agents.profile import find_profile
 from tests.e2e.wrapped import ECHO, Wrapped, python, relay, relay_json, wait_registered, wrapped
 from tests.support import wait_until
 
@@ -242,3 +244,23 @@ def test_a_profile_that_does_not_fit_is_no_worse_than_none(
         assert "hello" in out.read_text() and "approved" not in out.read_text()
         said = relay("status")
         assert "the profile of tui does not fit" in said and "relay agent check tui" in said
+
+
+def test_a_program_that_is_newer_than_what_was_checked_is_named_at_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "node_modules" / "@mariozechner" / "pi-coding-agent"
+    package.mkdir(parents=True)
+    described = {"name": "@mariozechner/pi-coding-agent", "version": "1.5.2"}
+    (package / "package.json").write_text(json.dumps(described))
+    (package / "cli.sh").write_text("#!/bin/sh\necho started >> runs; echo begun; read line\n")
+    (package / "cli.sh").chmod(0o755)
+    (tmp_path / "pi").symlink_to(package / "cli.sh")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    said = f"pi is 1.5.2, newer than {find_profile('pi')[0].checked_with}, with which relay was"
+    with wrapped(["pi"], name="Pi", cwd=tmp_path) as pi:
+        pi.wait_for("begun")
+        assert pi.output.startswith(f"relay: {said} checked: relay agent check pi tells what works")
+        wait_registered("Pi")
+        assert said in relay("status")
+        assert (tmp_path / "runs").read_text() == "started\n"
