@@ -173,7 +173,10 @@ class _Conversation:
     def _rest(self) -> None:
         sent = self._post.ask(talk.simple(token := new_token(), "a reply"), token)
         state, reason = self._post.state(sent)
-        self._rows[talk.REST] = (state == "seen", "" if state == "seen" else _why(state, reason))
+        why = "" if state == "seen" else _why(state, reason)
+        if state == "seen" and self._program.ends_at_cursor(sent.ask.body):
+            why = "it counts as seen, and stands unsent in the input line"
+        self._rows[talk.REST] = (not why, why)
         self._asked[talk.REPLY] = [sent]
 
     def _say(self, what: str, make: Callable[[str], Sequence[Ask]]) -> None:

@@ -26,6 +26,8 @@ ENDING = 20.0
 _TYPING = 5.0
 #: Rows that are kept of what has scrolled out of its screen, and characters of its title.
 _KEPT, _TITLE_MAX = 1000, 256
+#: By so many last characters a text is recognised.
+_TAIL = 10
 #: Seconds that its end may come after that of its terminal.
 _REAPED = 2.0
 _OTHER_KEYS = re.compile(r"\x1b\[>4;(\d)m")
@@ -95,6 +97,15 @@ class DrivenProgram:
     def shows(self, text: str) -> bool:
         """Whether ``text`` stands on its screen, however that is divided into rows."""
         return _solid(text) in _solid("".join(self.rows()))
+
+    def ends_at_cursor(self, text: str) -> bool:
+        """Whether ``text`` ends where the cursor stands, as what is typed and not sent does."""
+        rows = self.rows()
+        with self._lock:
+            (column, row), cols = self._screen.cursor, self._screen.size[0]
+        column += column == cols - 1  # behind a whole row it stands on its last character
+        before = _solid("".join([*rows[:row], rows[row][:column] if row < len(rows) else ""]))
+        return before.endswith(_solid(text)[-_TAIL:])
 
     def type(self, keys: str | bytes) -> None:
         """Press keys, as a person would."""

@@ -106,10 +106,10 @@ class TypingChannel:
             return held
         alone = self._rules.in_front() if self._rules.is_shell else None
         cooked = self._terminal.cooked()
-        if cooked and self._rules.cooked:
-            return Blocked(self._rules.cooked, 0.5)
         if cooked and self._starts(rows):
             return Blocked(STARTING, 0.1)
+        if cooked and self._rules.cooked:
+            return Blocked(self._rules.cooked, 0.5)
         if cooked and (self._line.is_away() or self._is_away()):
             return Blocked(AWAY, 0.5)
         typing = cooked or self._rules.comment or alone or self._line.applies or self._rules.takes

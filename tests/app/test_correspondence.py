@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any, cast
 
+import pytest
+
+from relay.app import agent_check
 from relay.app import standard_conversation as talk
+from relay.app.agent_check import _Conversation
 from relay.app.correspondence import STARTED, Correspondence
 from relay.app.driven_program import DrivenProgram
 from relay.broker.client import BrokerClient
 from relay.session.typing_channel import STARTING
+from tests.support import wait_until
 
 PATIENCE = 0.2
 
@@ -68,3 +74,18 @@ def test_patience_begins_when_the_program_reads() -> None:
     it = post(SlowProgram([(["> "], 99.0)]), broker)
     sent = it.ask(talk.simple("T1"), "T1")
     assert it.state(sent) == ("seen", "")
+
+
+@pytest.mark.parametrize(("shown", "unsent"), [("> {}", True), ("> {}\n\n> ", False)])
+def test_what_stands_unsent_in_the_input_line_is_not_seen(
+    shown: str, unsent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_check, "new_token", lambda: "T1")
+    body = talk.simple("T1", "a reply").body
+    words = shown.format(body).replace("\n", "\\n").replace("%", "%%")
+    with DrivenProgram(["sh", "-c", f"printf '{words}'; cat"], dict(os.environ), 60, 20) as shows:
+        wait_until(lambda: shows.shows(body))
+        it = Correspondence(shows, cast(BrokerClient, Broker([("seen", "")], 0.0)), "Ada", PATIENCE)
+        conversation = _Conversation(shows, it, "")
+        conversation._rest()
+        assert conversation._rows[talk.REST][0] is not unsent
