@@ -84,7 +84,8 @@ class ProfileFit:
         if self._seen or now - screen.changed_at < REST or not any(map(str.strip, rows)):
             return False
         asks_or_works = whole.asks(rows, screen.title) or whole.shows_turn(rows, screen.title)
-        if asks_or_works or self._terminal.cooked():
+        starts = self._terminal.cooked() or self._terminal.waits() is False
+        if asks_or_works or starts:
             return False
         return self._use(replace(whole, input=None))
 

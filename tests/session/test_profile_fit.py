@@ -62,9 +62,10 @@ def test_what_shows_nothing_or_asks_or_works_is_not_judged(rows: list[str]) -> N
     assert desk.source.profile is desk.profile
 
 
-def test_a_program_that_only_starts_is_not_judged() -> None:
+@pytest.mark.parametrize("cooked", [True, False])
+def test_a_program_that_only_starts_is_not_judged(cooked: bool) -> None:
     desk = Desk()
-    desk.terminal.is_cooked = True
+    desk.terminal.is_cooked, desk.terminal.awaits = cooked, cooked
     assert desk.shows(OTHER, 1e6) == "busy"
 
 
