@@ -80,7 +80,7 @@ def npm_version(path: str, package: str) -> Version | None:
             with open(os.path.join(path, "package.json"), encoding="utf-8") as file:
                 described = json.load(file)
             if described.get("name") == package:
-                return parse_version(str(described.get("version")))
+                return parse_version(str(described.get("version")), 1)
         except (OSError, ValueError, AttributeError):
             continue
     return None
@@ -104,16 +104,21 @@ def pip_version(path: str, package: str) -> Version | None:
             continue
         for name in found:
             if name.startswith(beginning) and name.endswith(".dist-info"):
-                return parse_version(name[len(beginning) : -len(".dist-info")])
+                return parse_version(name[len(beginning) : -len(".dist-info")], 1)
     return None
 
 
-def parse_version(text: str) -> Version | None:
-    """``2.1.330-beta`` -> (2, 1, 330); None when it is not three numbers."""
+def parse_version(text: str, least: int = 3) -> Version | None:
+    """``2.1.330-beta`` -> (2, 1, 330); None when it is not ``least`` to four numbers."""
     numbers = text.split("-")[0].split(".")
-    if len(numbers) == 3 and all(map(str.isdigit, numbers)):
+    if least <= len(numbers) <= 4 and all(map(str.isdecimal, numbers)):
         return tuple(map(int, numbers))
     return None
+
+
+def dotted(version: Version) -> str:
+    """``(2, 1, 330)`` as people write it."""
+    return ".".join(map(str, version))
 
 
 def read_text(path: str) -> str:

@@ -212,18 +212,26 @@ def pager_in_front(pid: int) -> bool | None:
     """Whether a pager or an editor is in front in the terminal of the process ``pid``: that one, or
     one below it. None where that cannot be told.
     """
+    names = in_front(pid)
+    return None if names is None else not _EDITORS.isdisjoint(names.values())
+
+
+def in_front(pid: int) -> dict[int, str] | None:
+    """The processes that are in front in the terminal of ``pid``, of that one and those below it,
+    and their names. None where that cannot be told.
+    """
     read = _darwin if sys.platform == "darwin" else _linux
     own = read(pid)
     if own is None or own[2] <= 0:
         return None
-    family = [pid]
+    names, family = {}, [pid]
     for process in family:
         found = read(process)
-        if found is not None and found[1] == own[2] and found[0] in _EDITORS:
-            return True
+        if found is not None and found[1] == own[2]:
+            names[process] = found[0]
         if len(family) < _FAMILY_MAX:
             family += children_of(process)
-    return False
+    return names
 
 
 def children_of(pid: int, proc: str = "/proc") -> list[int]:

@@ -120,6 +120,33 @@ PLANNERS = {
 }
 
 
+def package_of(name: str, profiles: str) -> str:
+    """The package of the program that is started as ``name``, "" where nobody says."""
+    if name in PLANNERS:
+        from importlib import import_module
+
+        return str(import_module(PLANNERS[name]).PACKAGE)
+    from relay.agents.profile_start import start_facts
+
+    return start_facts(name, profiles).package
+
+
+def newer_than_checked(name: str, path: str, env: dict[str, str], profiles: str) -> str:
+    """How the program ``name``, installed as ``path``, is newer than what relay was checked with.
+
+    "" where it is not, or nobody can tell: files are read, nothing is run.
+    """
+    from relay.agents.installed import dotted, parse_version, version_of
+    from relay.agents.profile_start import start_facts
+
+    known, package = start_facts(name, profiles).checked_with, package_of(name, profiles)
+    checked = parse_version(known, 1)
+    version = version_of(path, env, package) if checked and package else None
+    if version is None or checked is None or version <= checked:
+        return ""
+    return f"{dotted(version)}, newer than {known}, with which relay was checked"
+
+
 #: Seconds that an agent waits for the answer of a gate: what those with hooks do by themselves.
 GATE_TIMEOUT = 600
 #: What Claude Code runs of a skill's text by itself (``!`command` ``), asking no gate.

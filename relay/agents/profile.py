@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from relay.agents.headless import HeadlessForm
 from relay.agents.input_line import ComposerState, InputLine, Patterns
@@ -42,24 +42,15 @@ class ProfileError(RelayError):
 Takes = Literal["", "line", "paste"]
 
 
-class Titled(Protocol):
-    """A terminal's screen, as far as it is more than rows."""
-
-    @property
-    def title(self) -> str: ...
-
-    @property
-    def cursor(self) -> tuple[int, int]: ...
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
     """What is known of one program; the default of each field serves for every other program."""
 
     #: The name under which it is started.
     name: str = ""
-    #: The version with which this was seen.
+    #: The version with which this was seen, and the npm or Python package that it is of.
     checked_with: str = ""
+    package: str = ""
     #: How it draws around its words.
     screen: AgentStyle = UNKNOWN
     #: Its input line; without it only general rules tell where something may be typed.
@@ -107,12 +98,6 @@ class Profile:
         """Whether it says by what to tell an input line, a question or a turn."""
         told = (self.input, self.dialog, self.dialog_anywhere, self.busy, self.busy_anywhere)
         return any((*told, self.dialog_title, self.busy_title))
-
-    def watch(self, screen: Titled) -> Callable[[list[str]], ComposerState] | None:
-        """What tells of the input line, from rows of ``screen``; None where nothing is known."""
-        if not self.tells_of_screen:
-            return None
-        return lambda rows: self.composer_at_rest(rows, screen.title, screen.cursor[1])
 
     def composer(self, rows: Sequence[str]) -> ComposerState:
         """Tell by the screen's rows how the input line is, or what stands in its place."""

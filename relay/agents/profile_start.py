@@ -17,7 +17,7 @@ PROFILE_MAX = 64 * 1024
 #: A program's name, as far as it can have a profile.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _LISTS = ("answers_once", "converses_with")
-_TEXTS = ("told_by", "spelling")
+_TEXTS = ("told_by", "spelling", "checked_with", "package")
 
 
 class StartFacts:
@@ -40,6 +40,9 @@ class StartFacts:
         self.told_by = _plain(found.get("told_by", ""))
         #: How it must write a block or an escape so that its renderer leaves it alone.
         self.spelling = _plain(found.get("spelling", ""))
+        #: The version with which it was checked, and the npm or Python package that it is of.
+        self.checked_with = _plain(found.get("checked_with", ""))
+        self.package = _plain(found.get("package", ""))
 
     def converses(self, argv: list[str]) -> int:
         """Where in ``argv`` its options may stand, for a conversation; 0 for what is none."""

@@ -17,7 +17,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relay.app import standard_conversation as talk
-from relay.app.correspondence import FINAL, QUIET, SETTLE, Correspondence, Sent, new_token
+from relay.app.correspondence import (
+    FINAL,
+    QUIET,
+    SETTLE,
+    STARTS_MAX,
+    Correspondence,
+    Sent,
+    new_token,
+)
 from relay.app.driven_program import DrivenProgram
 from relay.app.standard_conversation import Ask, Verdict
 from relay.app.throwaway_home import throwaway_home, undisturbed
@@ -82,6 +90,8 @@ def check(
             with contextlib.ExitStack() as stack:
                 client = stack.enter_context(_there(home, name, program))
                 post = Correspondence(program, client, name, patience)
+                progress(f"it starts: until it rests, for {STARTS_MAX:g} s at most")
+                post.started()
                 conversation = _Conversation(program, post, home.root)
                 conversation.hold(progress, dialog)
                 with undisturbed():
@@ -163,7 +173,10 @@ class _Conversation:
     def _rest(self) -> None:
         sent = self._post.ask(talk.simple(token := new_token(), "a reply"), token)
         state, reason = self._post.state(sent)
-        self._rows[talk.REST] = (state == "seen", "" if state == "seen" else _why(state, reason))
+        why = "" if state == "seen" else _why(state, reason)
+        if state == "seen" and self._program.ends_at_cursor(sent.ask.body):
+            why = "it counts as seen, and stands unsent in the input line"
+        self._rows[talk.REST] = (not why, why)
         self._asked[talk.REPLY] = [sent]
 
     def _say(self, what: str, make: Callable[[str], Sequence[Ask]]) -> None:

@@ -12,9 +12,13 @@ from relay.app import standard_conversation as talk
 from relay.app.driven_program import DrivenProgram
 from relay.app.standard_conversation import Ask
 from relay.broker.client import BrokerClient
+from relay.session.typing_channel import STARTING
 
 #: After so many seconds without drawing anything an agent may be at rest.
 QUIET = 5.0
+#: After so many seconds without drawing a program that starts may be there; it may take longer to
+#: come to that, or to read its terminal, but no longer than this.
+STARTED, STARTS_MAX = 2.0, 300.0
 #: How long after an answer it is waited for what should not come.
 SETTLE = 1.0
 #: The last states of a message, and those before in which it has left.
@@ -71,9 +75,16 @@ class Correspondence:
         self.sent.append(sent)
         return sent
 
+    def started(self) -> None:
+        """Until it shows something and rests: an installer, a cold cache may take its time."""
+        self.until(lambda: self._program.quiet > STARTED and any(self._program.rows()), STARTS_MAX)
+
     def answer(self, sent: Sent, over: Callable[[], bool] = lambda: False) -> None:
         """Wait until it is answered, or is ``over``, or the program has come to rest."""
-        self.until(lambda: self.state(sent)[0] in FINAL or over(), self._patience)
+        arrived = self.until(lambda: self.state(sent)[0] in FINAL or over(), self._patience)
+        if not arrived and self.state(sent)[1] == STARTING:
+            self.until(lambda: self.state(sent)[1] != STARTING, STARTS_MAX)
+            self.until(lambda: self.state(sent)[0] in FINAL or over(), self._patience)
         if self.state(sent)[0] == "seen":
             began = time.monotonic()
             self.until(lambda: self.is_answered(sent) or over() or self._rests(), self._patience)

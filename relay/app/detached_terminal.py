@@ -35,7 +35,6 @@ def main() -> None:
     print(os.getpid(), flush=True)
     taken = wanted["env"]
     env = {name: one for name, one in {**os.environ, **taken}.items() if one is not None}
-    env["TERM"] = "xterm-256color"
     try:
         os.chdir(wanted["cwd"] or os.path.expanduser("~"))
     except OSError as error:

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from ptyprocess import PtyProcess
 
@@ -26,9 +26,21 @@ ENDING = 20.0
 _TYPING = 5.0
 #: Rows that are kept of what has scrolled out of its screen, and characters of its title.
 _KEPT, _TITLE_MAX = 1000, 256
+#: By so many last characters a text is recognised.
+_TAIL = 10
 #: Seconds that its end may come after that of its terminal.
 _REAPED = 2.0
 _OTHER_KEYS = re.compile(r"\x1b\[>4;(\d)m")
+#: The variables that say which terminal a program has: those of another one are not its.
+_OF_A_TERMINAL = (
+    *("TERM", "TERMCAP", "COLORTERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TERM_SESSION_ID"),
+    *("TMUX", "TMUX_PANE", "STY", "WINDOW", "WINDOWID", "VTE_VERSION", "KITTY_WINDOW_ID"),
+    *("WT_SESSION", "ITERM_SESSION_ID", "WEZTERM_PANE", "ZELLIJ", "LINES", "COLUMNS"),
+)
+#: A usual terminal shows all colours, and answers which it draws with: some programs draw otherwise
+#: then. What else it is asked (its attributes, modes, the cursor's place) the emulator answers.
+_SHOWS = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+_TEXT, _GROUND = (0xD0, 0xD0, 0xD0), (0x10, 0x10, 0x10)
 
 
 class DrivenProgram:
@@ -44,6 +56,7 @@ class DrivenProgram:
         cols: int,
         rows: int,
         drew: Callable[[], None] | None = None,
+        cwd: str | None = None,
     ) -> None:
         try:
             import pyghostty
@@ -53,12 +66,13 @@ class DrivenProgram:
                 hint="relay doctor says more",
             ) from error
         self._lock = threading.Lock()
-        self._screen: Any = pyghostty.Terminal(cols, rows, _KEPT)
+        self._screen: Any = pyghostty.Terminal(cols, rows, _KEPT, _TEXT, _GROUND)
         self._screen.on_reply(self._write)
         self._drew = drew
         self._text = ""
         self._drawn = time.monotonic()
-        self._process: Any = PtyProcess.spawn(argv, env=env, dimensions=(rows, cols))
+        env = {name: one for name, one in env.items() if name not in _OF_A_TERMINAL} | _SHOWS
+        self._process: Any = PtyProcess.spawn(argv, env=env, cwd=cwd, dimensions=(rows, cols))
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -83,6 +97,15 @@ class DrivenProgram:
     def shows(self, text: str) -> bool:
         """Whether ``text`` stands on its screen, however that is divided into rows."""
         return _solid(text) in _solid("".join(self.rows()))
+
+    def ends_at_cursor(self, text: str) -> bool:
+        """Whether ``text`` ends where the cursor stands, as what is typed and not sent does."""
+        rows = self.rows()
+        with self._lock:
+            (column, row), cols = self._screen.cursor, self._screen.size[0]
+        column += column == cols - 1  # behind a whole row it stands on its last character
+        before = _solid("".join([*rows[:row], rows[row][:column] if row < len(rows) else ""]))
+        return before.endswith(_solid(text)[-_TAIL:])
 
     def type(self, keys: str | bytes) -> None:
         """Press keys, as a person would."""
@@ -177,7 +200,7 @@ class DrivenProgram:
             self._screen.close()
             self._screen = None
 
-    def __enter__(self) -> DrivenProgram:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

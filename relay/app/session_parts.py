@@ -50,6 +50,7 @@ from relay.session.hook_setup import SessionConfig, SessionHooks
 from relay.session.native_channel import AgentRecords, ChannelSelector
 from relay.session.pager_watch import PagerWatch
 from relay.session.permission_gate import gate_of_run
+from relay.session.profile_fit import ProfileFit
 from relay.session.prompt_watch import PromptWatch
 from relay.session.pump_link import PumpLink
 from relay.session.question_watch import QuestionWatch
@@ -126,8 +127,8 @@ class SessionParts:
             broker = MemoryGate(self._registered, store.problem)
         # What is noted stands in the order in which a person needs it.
         saved = [str(note) for note in checkpoint.state.get("notes", [])]
-        degraded = [str(self._launch["degraded"])] if self._launch.get("degraded") else []
-        notes = [*saved, *degraded, *unusable, *([store.note] if store.note else []), *problems]
+        told = [str(self._launch[key]) for key in ("degraded", "newer") if self._launch.get(key)]
+        notes = [*saved, *told, *unusable, *([store.note] if store.note else []), *problems]
 
         def has_hooks(event: HookEventName) -> bool:
             return bool(config.registry.hooks(event))
@@ -169,6 +170,7 @@ class SessionParts:
             self._guards, self._sources, self._hello["pid"], self._queue, self._clock
         )
         self._tasks.spawn(stalls.run())
+        self._tasks.spawn(self._fit.run(self._sources, self._queue, self._clock))
         for fd in (self._start.unix, self._start.tcp):
             if fd is not None:
                 await self._server.serve(socket.socket(fileno=fd))
@@ -276,6 +278,9 @@ class SessionParts:
             style=self._profile.screen,
         )
         own = source_of(self._adapter, self._profile)
+        drawn = (self._screen, self._terminal)
+        seen = bool(state.get("fit", {}).get("seen"))
+        self._fit = ProfileFit(self._profile, self._adapter, own, *drawn, seen=seen)
         inner = NestedOutput(self._run.run_id, state.get("inner", 0), self._hello["pid"])
         rules = rules_of(self._profile, self._start.args, self._adapter, self._hello["pid"])
         self._prompt = PromptWatch(self._screen, self._terminal, rules, state.get("prompt", {}))
@@ -291,8 +296,8 @@ class SessionParts:
         screen, profile = self._screen, self._profile
         if self._adapter is not None:
             return self._adapter.composer(rows) == "dialog" or profile.asks(rows, screen.title)
-        if (state := profile.watch(screen)) is not None:
-            return state(rows) == "dialog"
+        if (state := self._fit.composer(rows)) != "unknown":
+            return state == "dialog"
         return not self._pager.there(self._clock()) and bool(self._prompt.asks())
 
     def _make_driver(self, config: LoadedConfig, broker: Broker) -> SessionDriver:
@@ -308,6 +313,7 @@ class SessionParts:
             self._home, self._kind, self._hello, lambda: self._sources.model
         )
         kept: dict[str, Checkpointed] = {"memory": memories, "prompt": self._prompt}
+        kept["fit"] = self._fit
         if self._adapter is not None:
             kept["native"] = self._adapter
         kept |= {"turns": self._turns, "gate": self._turns.gate, "governance": governance}
@@ -374,7 +380,7 @@ class SessionParts:
             self._prompt,
             self._clock,
             ascii_only=not takes_utf8(self._run.env),
-            composer=adapter.composer if adapter else self._profile.watch(self._screen),
+            composer=self._fit.composer,
             written=frozenset(self._hello.get("written", ())),
             seen=records.seen,
         )

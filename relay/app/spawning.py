@@ -41,12 +41,6 @@ _HANGUP, _TERM, _KILL = 5.0, 5.0, 5.0
 _ENDING_MAX = 65.0
 #: What can be an id of a conversation, and no option of a program.
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
-#: The variables that say which terminal a program has: those of the shell are not its.
-_OF_A_TERMINAL = (
-    *("TERM", "TERMCAP", "COLORTERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TERM_SESSION_ID"),
-    *("TMUX", "TMUX_PANE", "STY", "WINDOW", "WINDOWID", "VTE_VERSION", "KITTY_WINDOW_ID"),
-    *("WT_SESSION", "ITERM_SESSION_ID", "WEZTERM_PANE", "ZELLIJ", "LINES", "COLUMNS"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +94,11 @@ def spawn(
 def _start_host(home: Home, wanted: Spawn) -> tuple[int, int]:
     """(a pipe with what it says of an agent that ends at once, its pid)."""
     wrap = [sys.executable, "-P", "-m", "relay", "wrap", "--name", wanted.name, *wanted.options]
-    env: dict[str, str | None] = {**dict.fromkeys(_OF_A_TERMINAL), "COLORTERM": "truecolor"}
     asked = {
         "name": wanted.name,
         "argv": [*wrap, "--", *_words_of(home, wanted)],
         "cwd": wanted.cwd,
-        "env": {**env, **wanted.env},
+        "env": wanted.env,
     }
     reading, writing = os.pipe()
     try:

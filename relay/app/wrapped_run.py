@@ -224,6 +224,7 @@ def _run_with(
         check_start(str(facts["governed"]), choices.command[0], plan.profile, plan.data)
         plan.env |= git_environment(os.environ)
     program = _program(home, about, plan, choices.config)
+    _say_newer(about, plan)
     session = _session(home, choices, about, plan, facts, listeners)
     recording = None
     if choices.record is not None:
@@ -237,6 +238,20 @@ def _run_with(
         session.close()
     _say_unreached(home, about.name, started_ms)
     return status
+
+
+def _say_newer(about: Run, plan: Launch) -> None:
+    """Say that the program is newer than what relay was checked with; to the session, too."""
+    if not about.terminal or plan.profile == "command" or plan.data.get("headless"):
+        return
+    from relay.agents.launch import newer_than_checked
+
+    name = plan.profile
+    newer = newer_than_checked(name, plan.argv[0], dict(os.environ), about.profiles)
+    if newer:
+        said = f"{name} is {newer}: relay agent check {name} tells what works"
+        print(f"relay: {said}", file=sys.stderr, flush=True)
+        plan.data["newer"] = said
 
 
 def _say_unreached(home: Home, name: str, started_ms: int) -> None:

@@ -144,7 +144,7 @@ def examine(home: Home, cwd: str) -> list[Check]:
     if not ancestry(os.getpid()):
         checks.append(_HIDDEN)
     at_work = _at_work(home)
-    checks += [_guarded(name, functools.partial(_agent, name, at_work)) for name in PLANNERS]
+    checks += [_guarded(name, functools.partial(_agent, name, home, at_work)) for name in PLANNERS]
     checks += [Check(*line) for line in profiled(home)]
     checks += _governance(home, cwd)
     checks += _lines("memory", lambda: memory_lines(home, cwd, os.environ))
@@ -326,8 +326,8 @@ def _at_work(home: Home) -> dict[str, list[str]]:
     return found
 
 
-def _agent(command: str, at_work: dict[str, list[str]]) -> Check:
-    level, *line = agent_line(command)
+def _agent(command: str, home: Home, at_work: dict[str, list[str]]) -> Check:
+    level, *line = agent_line(command, home.profiles)
     if level == "absent" and (names := at_work.get(command)):
         runs = "runs" if len(names) == 1 else "run"
         return Check(command, "ok", f"not in this PATH; {', '.join(names)} {runs} it")

@@ -11,17 +11,27 @@ import os
 import shutil
 import tempfile
 
-from relay.agents.installed import version_of
+from relay.agents.installed import dotted, version_of
 from relay.agents.known_agents import ungated, untold
-from relay.agents.launch import PLANNERS, TOOL_EVENTS, TURN_EVENTS, Run, plan
+from relay.agents.launch import (
+    PLANNERS,
+    TOOL_EVENTS,
+    TURN_EVENTS,
+    Run,
+    newer_than_checked,
+    plan,
+)
 from relay.agents.profile import find_profile, profile_names
 from relay.config.manifest import known
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 
 
-def agent_line(command: str) -> tuple[str, str, str, str]:
-    """(level, text, hint, fix): what is installed as ``command``, and how relay hears it."""
+def agent_line(command: str, folder: str) -> tuple[str, str, str, str]:
+    """(level, text, hint, fix): what is installed as ``command``, and how relay hears it.
+
+    ``folder`` is the person's own of profiles.
+    """
     path = shutil.which(command)
     planner = importlib.import_module(PLANNERS[command])
     if path is None:
@@ -32,11 +42,14 @@ def agent_line(command: str) -> tuple[str, str, str, str]:
     if supported:
         heard, hint = "its own words", f"if its screen has to stand in: {unseen}"
     else:
-        least = ".".join(map(str, planner.OLDEST))
+        least = dotted(planner.OLDEST)
         heard, hint = f"its screen: relay knows its interfaces from {least} on", unseen
-    shown = ".".join(map(str, version)) if version else "version unknown"
+    shown = dotted(version) if version else "version unknown"
     text = f"{shown}, heard through {heard} ({path})"
     hint = f"{hint} (docs/screen.md)"
+    if newer := newer_than_checked(command, path, {}, folder):
+        text = f"{newer}, heard through {heard} ({path})"
+        return "warn", text, hint, f"relay agent check {command}"
     return ("ok", text, hint, "") if supported else ("warn", text, hint, _install(planner.PACKAGE))
 
 
@@ -47,19 +60,23 @@ def _install(package: str) -> str:
     return f"npm install -g {package}@latest"
 
 
-def profiled(home: Home) -> list[tuple[str, str, str, str]]:
-    """(name, level, text, hint): other installed programs that have a profile, and what is wrong
-    with the person's own profiles."""
+def profiled(home: Home) -> list[tuple[str, str, str, str, str]]:
+    """(name, level, text, hint, fix): other installed programs that have a profile, and what is
+    wrong with the person's own profiles."""
     lines = []
     for name in profile_names(home.profiles):
         profile, notes = find_profile(name, home.profiles)
-        lines += [(name, "warn", note, "mend it: docs/profiles.md") for note in notes]
+        lines += [(name, "warn", note, "mend it: docs/profiles.md", "") for note in notes]
         path = shutil.which(name)
         if path is not None and name not in PLANNERS and not notes:
+            hint = f"{profile.unseen} (docs/screen.md)" if profile.unseen else ""
+            if newer := newer_than_checked(name, path, {}, home.profiles):
+                text = f"{newer}, heard through its screen, by a profile ({path})"
+                lines.append((name, "warn", text, hint, f"relay agent check {name}"))
+                continue
             checked = f", checked with {profile.checked_with}" if profile.checked_with else ""
             text = f"heard through its screen, by a profile{checked} ({path})"
-            hint = f"{profile.unseen} (docs/screen.md)" if profile.unseen else ""
-            lines.append((name, "ok", text, hint))
+            lines.append((name, "ok", text, hint, ""))
     return lines
 
 

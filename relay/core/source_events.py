@@ -141,5 +141,5 @@ class Terminal(Protocol):
         ...
 
     def waits(self) -> bool | None:
-        """Whether the program waits for input of some kind; None where nobody tells."""
+        """Whether what has the terminal waits for its input; None where nobody can tell."""
         ...

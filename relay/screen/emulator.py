@@ -31,6 +31,12 @@ class EmulatorError(Exception):
     """The library refused: a broken snapshot, or no memory."""
 
 
+#: Where the numbers of colours begin that are none of the palette's.
+_RGB = 1024
+#: So far apart are the levels of red, green and blue in what counts as grey; themes tint it.
+GREY = 48
+
+
 class Style(NamedTuple):
     """How a cell is drawn. Colours are numbers that differ when they do; 0 is the default."""
 
@@ -39,8 +45,14 @@ class Style(NamedTuple):
     colour: int
     background: int
 
-
-PLAIN = Style(False, False, 0, 0)
+    @property
+    def is_grey(self) -> bool:
+        """Whether its letters have the usual colour, or one that may be mixed of the terminal's own
+        colours, which programs ask for: a grey."""
+        if self.colour < _RGB:
+            return self.colour == 0
+        levels = (self.colour - _RGB).to_bytes(4, "big")[:3]
+        return max(levels) - min(levels) <= GREY
 
 
 class Mark:
@@ -242,7 +254,7 @@ class Emulator:
             return 1 + int(colour.value.palette)
         if colour.tag == self._lib.GHOSTTY_STYLE_COLOR_RGB:
             rgb = colour.value.rgb
-            return int(rgb.r << 24 | rgb.g << 16 | rgb.b << 8) + 1024
+            return int(rgb.r << 24 | rgb.g << 16 | rgb.b << 8) + _RGB
         return 0
 
     def continues(self, y: int) -> bool:

@@ -14,7 +14,7 @@ from relay.core.state import from_json, to_json
 from relay.protocol import frames
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.checkpoint import size_of
-from relay.screen.emulator import PLAIN, Emulator, Mark, slice_rows
+from relay.screen.emulator import Emulator, Mark, Style, slice_rows
 from relay.screen.inputbox import CURSOR_SHOWN, InputBox
 from relay.screen.redraw_reader import ALL_ROWS, RedrawReader
 from relay.screen.rows import Snapshot
@@ -384,6 +384,10 @@ def told_apart(emulator: Emulator, rows: list[str], first: int, style: AgentStyl
     return told
 
 
+def _is_usual(style: Style) -> bool:
+    return style.is_grey and not style.background
+
+
 def _told(emulator: Emulator, row: str, y: int, known: AgentStyle) -> str:
     head = _HEAD.match(row)
     if head is None or head.end() >= emulator.cols:
@@ -396,5 +400,5 @@ def _told(emulator: Emulator, row: str, y: int, known: AgentStyle) -> str:
     end = min(word.end() + 1 if word else at, len(row), emulator.cols)
     others = (emulator.style(x, y) for x in range(at + 1, end) if row[x] != " ")
     code = known.styled and any(other[1:] != style[1:] for other in others)
-    told = known.styled and (style.bold or (known.plain and style != PLAIN))
+    told = known.styled and (style.bold or (known.plain and not _is_usual(style)))
     return f"{row[:at]}\\{row[at:]}" if code or told else row

@@ -16,13 +16,15 @@ import os
 import sys
 import termios
 
+from relay.agents.interpreters import in_front
+
 _IN_ACCESS = 1
 _EVENT_BYTES = 16
-#: Where a process sleeps in Linux that waits for a terminal's input, or for any event.
-_WAITING = frozenset(
-    ("n_tty_read", "wait_woken", "do_epoll_wait", "ep_poll", "do_poll", "do_select")
-    + ("poll_schedule_timeout", "do_sys_poll")
-)
+#: Where a thread sleeps in Linux that reads a terminal (or a socket), that waits for an event of
+#: those in a set that can be looked at, and that waits for one of those that only it knows.
+_READS = ("n_tty_read", "wait_woken")
+_WAITS = ("do_epoll_wait", "ep_poll")
+_MAY_WAIT = ("poll_schedule_timeout", "do_poll", "do_select", "do_sys_poll")
 
 
 class InnerTerminal:
@@ -62,13 +64,36 @@ class InnerTerminal:
         return self._reads
 
     def waits(self) -> bool | None:
-        """Whether the program waits for input of some kind; None where nobody tells."""
-        try:
-            with open(f"/proc/{self._pid}/wchan", encoding="ascii") as file:
-                where = file.read()
-        except (OSError, UnicodeDecodeError):
+        """Whether what has the terminal waits for its input; None where nobody can tell."""
+        processes = in_front(self._pid) if sys.platform == "linux" else None
+        if processes is None:
             return None
-        return where in _WAITING
+        found: set[bool | None] = set()
+        for pid in processes:
+            with contextlib.suppress(OSError, ValueError):
+                found.update(self._awaits(pid, task) for task in os.listdir(f"/proc/{pid}/task"))
+        return True if True in found else None if None in found or not found else False
+
+    def _awaits(self, pid: int, task: str) -> bool | None:
+        """The same of one thread of one process: proc(5)."""
+        folder = f"/proc/{pid}/task/{task}"
+        where = _text(f"{folder}/wchan").partition(".")[0]
+        if where in _READS:
+            call = _text(f"{folder}/syscall").split()  # its number and what it was given
+            return self._is_terminal(pid, str(int(call[1], 16))) if len(call) > 1 else True
+        if where in _WAITS:
+            sets = [fd for fd in os.listdir(f"/proc/{pid}/fd") if _is_event_set(pid, fd)]
+            watched = [fd for one in sets for fd in _watched(pid, one)]
+            return any(self._is_terminal(pid, fd) for fd in watched)
+        hidden = where == "0" and _text(f"{folder}/stat").rpartition(")")[2].split()[0] == "S"
+        return None if where in _MAY_WAIT or hidden else False
+
+    def _is_terminal(self, pid: int, fd: str) -> bool:
+        try:
+            device = os.stat(f"/proc/{pid}/fd/{fd}").st_rdev
+        except OSError:
+            return False
+        return device in (os.fstat(self._fd).st_rdev, os.makedev(5, 0))  # the other is /dev/tty
 
     def close(self) -> None:
         """Close our descriptions; calling it again does nothing."""
@@ -83,6 +108,27 @@ class InnerTerminal:
         except (OSError, termios.error):
             return 0
         return flags
+
+
+def _text(path: str) -> str:
+    """What a file of /proc says; "" where it says nothing to us."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _is_event_set(pid: int, fd: str) -> bool:
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/{pid}/fd/{fd}") == "anon_inode:[eventpoll]"
+    return False
+
+
+def _watched(pid: int, fd: str) -> list[str]:
+    """The descriptors in a set of events."""
+    lines = _text(f"/proc/{pid}/fdinfo/{fd}").splitlines()
+    return [line.split()[1] for line in lines if line.startswith("tfd:")]
 
 
 def _watch_reads(path: str) -> int:

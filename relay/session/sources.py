@@ -311,6 +311,10 @@ class SourceSelector:
         if reason not in self.notes:
             self.notes = [*self.notes, reason][-NOTES_MAX:]
 
+    def forget(self, reason: str) -> None:
+        """Take such a remark back."""
+        self.notes = [one for one in self.notes if one != reason]
+
     def _silence_ends(self) -> float | None:
         """When an open block of the screen's is given up."""
         if not self._detector.is_open(SCREEN):

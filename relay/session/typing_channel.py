@@ -25,8 +25,7 @@ COOKED_MAX = 2048
 ONE_LINE = LINE_BYTES if sys.platform == "darwin" else 3800
 #: The pump refuses more writes at a time.
 BATCH_MAX = 16
-#: A program that was never seen to wait for input may read all the same after so many seconds.
-STARTING_MAX = 10.0
+STARTING = "the program does not read its terminal yet"
 #: Messages of which it is remembered that reading their bytes proves nothing.
 RAW_MAX = 1000
 #: So often, and with rests of this many seconds, a program's screen is looked at for a message.
@@ -82,7 +81,6 @@ class TypingChannel:
             link, terminal, screen, guards, prompt, clock, composer=composer, seen=seen
         )
         self._raw: OrderedDict[str, Message] = OrderedDict()  # that it was read proves nothing
-        self._built = clock()
         self._started = False  # the program was seen to wait for input
         self._begun = "", 0  # of this message so many pieces have been typed
         self._reads: int | None = None  # how often the program had read before a batch
@@ -109,10 +107,10 @@ class TypingChannel:
             return held
         alone = self._rules.in_front() if self._rules.is_shell else None
         cooked = self._terminal.cooked()
+        if cooked and self._starts(rows):
+            return Blocked(STARTING, 0.1)
         if cooked and self._rules.cooked:
             return Blocked(self._rules.cooked, 0.5)
-        if cooked and self._starts(now):
-            return Blocked("the program is starting", 0.1)
         if cooked and (self._line.is_away() or self._is_away()):
             return Blocked(AWAY, 0.5)
         typing = cooked or self._rules.comment or alone or self._line.applies or self._rules.takes
@@ -345,11 +343,15 @@ class TypingChannel:
         while len(self._raw) > RAW_MAX:
             self._raw.popitem(last=False)
 
-    def _starts(self, now: float) -> bool:
+    def _starts(self, rows: list[str]) -> bool:
         """Whether the program may still be on its way to what it reads: most full-screen programs
-        begin in a cooked terminal, and throw away or misread what was typed there."""
-        self._started |= self._rules.is_shell or self._terminal.waits() is not False
-        return not self._started and now - self._built < STARTING_MAX
+        begin in a cooked terminal, and throw away or misread what was typed there. However long
+        that takes; where the system does not say who reads, it has to have shown something."""
+        if not self._started:
+            reads = self._terminal.waits()
+            drawn = reads is None and any(row.strip() for row in rows)
+            self._started = self._rules.is_shell or self._rules.vouched or bool(reads) or drawn
+        return not self._started
 
     def _is_away(self) -> bool:
         """Whether a program that takes pastes when it rests lets the kernel edit lines now."""

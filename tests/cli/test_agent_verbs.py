@@ -122,7 +122,7 @@ def test_a_small_chat_holds_the_conversation(
 
 def test_a_program_is_learnt_while_it_is_used(tmp_path: Path, isolated_home: Path) -> None:
     command = [*RELAY, "agent", "learn", "--name", "mine", "--", sys.executable, str(CHAT), "."]
-    env = {**os.environ, "COLORTERM": "truecolor"}
+    env = dict(os.environ)
     with Terminal(argv=command, env=env, cwd=tmp_path) as person:
         person.wait_for("Begin? [y/N]")
         person.type("y\r")

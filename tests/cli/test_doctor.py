@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from relay.agents.launch import PLANNERS
+from relay.agents.profile import find_profile
 from relay.broker.client import check_person, connect
 from relay.broker.start import may_start
 from relay.cli import doctor
@@ -135,8 +136,16 @@ def test_a_program_with_a_profile_is_named_and_a_profile_that_is_wrong_too(
     home: Home, path: Path, tmp_path: Path
 ) -> None:
     program(path, "chatty")
+    dotted = program(tmp_path / "node_modules" / "newer", "newer")
+    (path / "newer").symlink_to(dotted)
+    described = {"name": "newer", "version": "0.74.0"}
+    (tmp_path / "node_modules" / "newer" / "package.json").write_text(json.dumps(described))
     os.makedirs(home.profiles, mode=0o700)
-    for name, text in (("chatty", "checked_with: '1.2'\nunseen: code looks live"), ("odd", "x: 1")):
+    for name, text in (
+        ("chatty", "checked_with: '1.2'\nunseen: code looks live"),
+        ("newer", "checked_with: '0.73.10'\npackage: newer"),
+        ("odd", "x: 1"),
+    ):
         file = Path(home.profiles, f"{name}.yaml")
         file.write_text(text)
         file.chmod(0o600)
@@ -145,6 +154,8 @@ def test_a_program_with_a_profile_is_named_and_a_profile_that_is_wrong_too(
         f"heard through its screen, by a profile, checked with 1.2 ({path / 'chatty'})"
     )
     assert found["chatty"].hint == "code looks live (docs/screen.md)"
+    assert found["newer"].text.startswith("0.74.0, newer than 0.73.10, with which relay")
+    assert (found["newer"].level, found["newer"].fix) == ("warn", "relay agent check newer")
     assert found["odd"].level == "warn" and "odd.yaml:1: there is no 'x'" in found["odd"].text
 
 
@@ -165,7 +176,10 @@ def test_agents_are_found_with_their_versions_and_not_run(
     (site / "aider_chat-0.9.1.dist-info").mkdir(parents=True)
     program(path, "gemini")
     found = _checks(home, tmp_path)
-    assert found["claude"].text.startswith("9.8.7, heard through its own words")
+    checked = find_profile("claude")[0].checked_with
+    newer = f"9.8.7, newer than {checked}, with which relay was checked, heard through its own"
+    assert found["claude"].text.startswith(newer)
+    assert (found["claude"].level, found["claude"].fix) == ("warn", "relay agent check claude")
     assert found["codex"].text.startswith("0.1.3, heard through its screen")
     assert found["codex"].level == "warn" and "from 0.169.0 on" in found["codex"].text
     assert found["aider"].text.startswith("0.9.1, ")

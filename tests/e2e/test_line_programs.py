@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
+from relay.session.typing_channel import STARTING
 from tests.directive.envelope_reader import read
 from tests.e2e import tui
-from tests.e2e.wrapped import python, relay, relay_json, states, wait_registered, wrapped
+from tests.e2e.wrapped import ECHO, python, relay, relay_json, states, wait_registered, wrapped
 from tests.support import wait_until
 
 #: Reads with a line editor of its own, then thinks for a while, as chat programs do.
@@ -39,6 +41,22 @@ tty.setraw(0)
 sys.stdout.write("q quits> "); sys.stdout.flush()
 while True:
     open(sys.argv[1], "a").write(repr(sys.stdin.read(1)) + "\\n")
+"""
+
+#: Starts for as long as nobody writes into a fifo, waiting for it as launchers do that download
+#: what they run, and shows that. What is typed meanwhile the program throws away.
+SLOW = """
+import asyncio, os, sys
+fifo, *command = sys.argv[1:]
+async def start():
+    gone, fd = asyncio.Event(), os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    asyncio.get_running_loop().add_reader(fd, gone.set)
+    await gone.wait()
+print("Loading")
+asyncio.run(start())
+import termios
+termios.tcflush(0, termios.TCIFLUSH)
+os.execv(command[0], command)
 """
 
 
@@ -105,3 +123,27 @@ def test_a_person_can_say_that_a_program_takes_lines(tmp_path: Path) -> None:
         # What such a program does with it nobody can see, so it is submitted and no more.
         wait_until(lambda: states() == ["submitted"], 20, "the line")
         assert got.read_text().endswith("'\\r'\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nobody tells who reads a terminal here")
+@pytest.mark.parametrize("which", ["readline", "composer"])
+def test_a_program_that_only_starts_is_not_written_to(which: str, tmp_path: Path) -> None:
+    got, fifo = tmp_path / "got", tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with wrapped([*python(SLOW), str(fifo), *command(which, got)], name="Bob") as bob:
+        wait_registered("Bob")
+        bob.wait_for("Loading")
+        relay("send", "Bob", "hello")
+        wait_until(lambda: [row["reason"] for row in relay_json("sent")] == [STARTING])
+        fifo.write_text("go")
+        wait_until(lambda: states() == ["seen"], 40)
+    assert [read(line)[0].body for line in taken(got)] == ["hello"]
+
+
+def test_what_a_launcher_has_started_is_seen_to_read(tmp_path: Path) -> None:
+    got = tmp_path / "got"
+    launcher = ["sh", "-c", '"$@" > "$0"; true', str(got), *python(ECHO)]
+    with wrapped(launcher, name="Bob"):
+        wait_registered("Bob")
+        relay("send", "Bob", "hello", "--wait=8")
+        wait_until(lambda: "hello" in got.read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from relay.agents.profile import find_profile
 from tests.e2e.wrapped import ECHO, Wrapped, python, relay, relay_json, wait_registered, wrapped
 from tests.support import wait_until
 
@@ -215,3 +217,50 @@ def test_the_windows_title_is_touched_only_when_that_is_asked_for(titled: bool) 
     # The agent's own comes after ours, and the terminal has kept the one before.
     before, after = ("\33[22;2t\33]2;Bob tester\7", "\33[23;2t") if titled else ("", "")
     assert bob.output == f"{before}\33]2;mine\7hello{after}"
+
+
+#: A profile of a program that has drawn its input line otherwise once.
+FITS_NO_MORE = """\
+input:
+  above: '═{8,}'
+  prompt: '» ?'
+dialog: ['Do you want to proceed']
+"""
+
+
+def test_a_profile_that_does_not_fit_is_no_worse_than_none(
+    tmp_path: Path, isolated_home: Path
+) -> None:
+    profiles = isolated_home / "profiles"
+    profiles.mkdir(mode=0o700, parents=True)
+    (profiles / "tui.yaml").write_text(FITS_NO_MORE)
+    out = tmp_path / "out"
+    with wrapped([sys.executable, TUI, str(out), "dialog"], name="Bob") as bob:
+        wait_registered("Bob")
+        bob.wait_for("Do you want to proceed")
+        relay("send", "Bob", "hello")
+        bob.type("\x1b")
+        wait_until(lambda: outcome("hello")[0] == "seen", 40)
+        assert "hello" in out.read_text() and "approved" not in out.read_text()
+        said = relay("status")
+        assert "the profile of tui does not fit" in said and "relay agent check tui" in said
+
+
+def test_a_program_that_is_newer_than_what_was_checked_is_named_at_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "node_modules" / "@mariozechner" / "pi-coding-agent"
+    package.mkdir(parents=True)
+    described = {"name": "@mariozechner/pi-coding-agent", "version": "1.5.2"}
+    (package / "package.json").write_text(json.dumps(described))
+    (package / "cli.sh").write_text("#!/bin/sh\necho started >> runs; echo begun; read line\n")
+    (package / "cli.sh").chmod(0o755)
+    (tmp_path / "pi").symlink_to(package / "cli.sh")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    said = f"pi is 1.5.2, newer than {find_profile('pi')[0].checked_with}, with which relay was"
+    with wrapped(["pi"], name="Pi", cwd=tmp_path) as pi:
+        pi.wait_for("begun")
+        assert pi.output.startswith(f"relay: {said} checked: relay agent check pi tells what works")
+        wait_registered("Pi")
+        assert said in relay("status")
+        assert (tmp_path / "runs").read_text() == "started\n"

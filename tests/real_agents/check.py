@@ -104,8 +104,7 @@ def mark(row: dict[str, Any]) -> str:
 def keep(name: str, found: dict[str, Any]) -> None:
     """Note what holds of a program in checked.json."""
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    rows = {row["what"]: [mark(row), TOKEN.sub("…", row["reason"])] for row in found["rows"]}
-    kept[name] = {"version": (install.PINS | install.PROFILED)[name].version, "rows": rows}
+    kept[name] = {row["what"]: [mark(row), TOKEN.sub("…", row["reason"])] for row in found["rows"]}
     KEPT.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
 
 
@@ -114,10 +113,11 @@ def table() -> str:
     kept = json.loads(KEPT.read_text())
     names = sorted(kept)
     lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    lines.append(f"| version | {' | '.join(kept[name]['version'] for name in names)} |")
+    pins = install.PINS | install.PROFILED
+    lines.append(f"| version | {' | '.join(pins[name].version for name in names)} |")
     notes: dict[tuple[str, str], list[str]] = {}
     for what in ROWS:
-        cells = [kept[name]["rows"][what] for name in names]
+        cells = [kept[name][what] for name in names]
         lines.append(f"| {what} | {' | '.join(cell[0] for cell in cells)} |")
         for name, (said, reason) in zip(names, cells, strict=True):
             if said != "yes":

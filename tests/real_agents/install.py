@@ -20,6 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from relay.agents.launch import package_of
+from relay.agents.profile_start import start_facts
+
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL_DEADLINE = 600  # seconds
 #: What aider 0.86 runs on; the newest first.
@@ -41,32 +44,17 @@ class Pin:
         return f"{self.package}{joint}{self.version}"
 
 
-PINS = {
-    pin.program: pin
-    for pin in (
-        Pin("claude", "@anthropic-ai/claude-code", "2.1.330"),
-        Pin("codex", "@openai/codex", "0.169.0"),
-        Pin("gemini", "@google/gemini-cli", "0.61.0"),
-        Pin("qwen", "@qwen-code/qwen-code", "0.24.4"),
-        Pin("opencode", "opencode-ai", "1.18.33"),
-        Pin("aider", "aider-chat", "0.86.2", "pypi"),
-    )
-}
+def _checked(program: str, registry: str = "npm") -> Pin:
+    """The pin of a program of whose version its profile tells."""
+    version = start_facts(program, "").checked_with
+    return Pin(program, package_of(program, ""), version, registry)
+
+
+PINS = {name: _checked(name) for name in ("claude", "codex", "gemini", "qwen", "opencode")}
+PINS["aider"] = _checked("aider", "pypi")
 #: Agents that have no interface of their own in relay, only a profile; installed when named.
-PROFILED = {
-    pin.program: pin
-    for pin in (
-        Pin("pi", "@mariozechner/pi-coding-agent", "0.73.1"),
-        Pin("cline", "cline", "3.0.65"),
-        Pin("cn", "@continuedev/cli", "1.5.47"),
-        Pin("copilot", "@github/copilot", "1.0.102"),
-        Pin("grok", "@vibe-kit/grok-cli", "0.0.34"),
-        Pin("gptme", "gptme", "0.35.1", "pypi"),
-        Pin("llm", "llm", "0.36", "pypi"),
-        Pin("interpreter", "open-interpreter", "0.4.3", "pypi"),
-        Pin("elia", "elia-chat", "1.10.0", "pypi"),
-    )
-}
+PROFILED = {name: _checked(name) for name in ("pi", "cline", "cn", "copilot", "grok")}
+PROFILED |= {name: _checked(name, "pypi") for name in ("gptme", "llm", "interpreter", "elia")}
 #: What a package of PyPI needs beside itself and does not say.
 UNSAID = {"interpreter": ("setuptools<81",)}
 #: Programs beside the agents that relay works with.

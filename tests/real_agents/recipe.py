@@ -108,7 +108,6 @@ class Place:
         return {
             "HOME": str(self.home),
             "PATH": f"{node_folder()}:/usr/local/bin:/usr/bin:/bin",
-            "TERM": "xterm-256color",
             "LANG": "C.UTF-8",
             "SHELL": "/bin/bash",
             "USER": "tester",

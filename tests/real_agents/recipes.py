@@ -141,7 +141,6 @@ def gemini(binary: Path, base: Path, model_url: str, options: Options) -> Recipe
     save(folder / "trustedFolders.json", {str(where.project.resolve()): "TRUST_FOLDER"})
     env = {
         **where.env,
-        "COLORTERM": "truecolor",  # else it warns
         "GEMINI_API_KEY": KEY,
         "GOOGLE_GEMINI_BASE_URL": model_url,
         "GEMINI_CLI_NO_RELAUNCH": "true",

@@ -77,7 +77,7 @@ class Running:
         self.terminal.wait_quiet()
         for _ in range(TRIES):
             self.terminal.type("\r")
-            if self._soon(lambda: self.terminal.shows(self.recipe.marks.taken), ENTER_DEADLINE):
+            if self._soon(lambda: self.terminal.matches(self.recipe.marks.taken), ENTER_DEADLINE):
                 return
         raise AssertionError(f"Enter was not heard:\n{self.terminal.text()}")
 
@@ -101,7 +101,7 @@ class Running:
         terminal, marks = self.terminal, self.recipe.marks
         for number, keys in enumerate(marks.quit):
             if number:  # Codex ends at the first, and hangs if the second comes at once
-                wait_until(lambda: not terminal.alive or terminal.shows(marks.again))
+                wait_until(lambda: not terminal.alive or terminal.matches(marks.again))
             if terminal.alive:
                 terminal.type(keys)
         self.terminal.wait_end(QUIT_DEADLINE)

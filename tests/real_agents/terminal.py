@@ -1,21 +1,16 @@
-"""A terminal for a real program: a PTY, a thread that reads it, and a screen that answers it."""
+"""The terminal that ``relay agent check`` gives a program, with what tests wait for there."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-import select
 import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import ptyprocess
-import pyghostty
-
+from relay.app.driven_program import DrivenProgram
 from tests.support import wait_until
 
 STOP_DEADLINE = 10.0
@@ -24,22 +19,14 @@ ALWAYS_DRAWS = 2.0
 TITLE = re.compile(rb"\x1b\][02];([^\x07\x1b]*)(?:\x07|\x1b\\)")
 
 
-class Terminal:
+class Terminal(DrivenProgram):
     """Runs ``argv`` in a terminal of ``cols`` by ``rows``; close it, or use it in a ``with``."""
 
     def __init__(
         self, *, argv: list[str], env: dict[str, str], cwd: Path, cols: int = 80, rows: int = 24
     ) -> None:
-        self.cols, self.rows = cols, rows
         self.raw = bytearray()
-        self._lock = threading.Lock()
-        self._screen = pyghostty.Terminal(cols, rows)
-        self._screen.on_reply(self._reply)
-        self._process: Any = ptyprocess.PtyProcess.spawn(
-            argv, env=env, cwd=str(cwd), dimensions=(rows, cols)
-        )
-        self._thread = threading.Thread(target=self._read)
-        self._thread.start()
+        super().__init__(argv, env, cols, rows, cwd=str(cwd))
 
     @property
     def pid(self) -> int:
@@ -47,13 +34,12 @@ class Terminal:
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive()
+        return self.runs
 
     def lines(self) -> list[str]:
         """The screen's rows, top to bottom, always as many as the terminal has."""
-        with self._lock:
-            shown = self._screen.text().split("\n")
-        return [row.rstrip() for row in shown] + [""] * (self.rows - len(shown))
+        shown = self.rows()
+        return shown + [""] * (self._screen.size[1] - len(shown))
 
     def text(self) -> str:
         return "\n".join(self.lines())
@@ -61,25 +47,20 @@ class Terminal:
     @property
     def title(self) -> str:
         """The title that the program gave the window last, "" for none."""
-        with self._lock:
-            titles = TITLE.findall(self.raw)
+        titles = TITLE.findall(bytes(self.raw))
         return titles[-1].decode("utf-8", "replace") if titles else ""
-
-    def type(self, keys: str | bytes) -> None:
-        """What a person's keyboard would send."""
-        self._write(keys.encode() if isinstance(keys, str) else keys)
 
     def wait_for(self, text: str, timeout: float = 40.0) -> None:
         """Until ``text`` stands on the screen."""
         self.wait_match(re.escape(text), timeout)
 
-    def shows(self, pattern: str) -> bool:
+    def matches(self, pattern: str) -> bool:
         """Whether the regular expression is found on the screen."""
         return re.search(pattern, self.text(), re.MULTILINE) is not None
 
     def wait_match(self, pattern: str, timeout: float = 40.0) -> None:
         """Until the regular expression is found on the screen."""
-        self.wait_that(lambda: self.shows(pattern), timeout, f"{pattern!r} on screen")
+        self.wait_that(lambda: self.matches(pattern), timeout, f"{pattern!r} on screen")
 
     def wait_that(self, check: Callable[[], bool], timeout: float = 40.0, what: str = "") -> None:
         """Until ``check`` holds; fails with the screen when it does not, or the program ended."""
@@ -100,63 +81,26 @@ class Terminal:
         with contextlib.suppress(AssertionError):
             wait_until(quiet, ALWAYS_DRAWS)
 
-    def resize(self, cols: int, rows: int) -> None:
-        """Another size, as when the person drags the window's corner."""
-        with self._lock:
-            self.cols, self.rows = cols, rows
-            self._screen.resize(cols, rows)
-        self._process.setwinsize(rows, cols)
-
     def wait_end(self, timeout: float = STOP_DEADLINE) -> None:
         """Until the program has ended."""
         self._thread.join(timeout)
         assert not self._thread.is_alive(), "the program did not end"
 
     def close(self) -> None:
-        if self._thread.is_alive():
-            for number in (signal.SIGHUP, signal.SIGKILL):
-                self._kill(number)
+        """End it, and whatever it has started in its own process group."""
+        for number in (signal.SIGHUP, signal.SIGKILL):
+            if self.runs:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.pid, number)
                 self._thread.join(STOP_DEADLINE)
-                if not self._thread.is_alive():
-                    break
-        self._process.close(force=True)
-        self._screen.close()
-
-    def __enter__(self) -> Terminal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        super().close()
 
     def _gone(self, what: str) -> bool:
-        if self._thread.is_alive():
+        if self.runs:
             return False
         raise AssertionError(f"the program ended before there was {what}")
 
-    def _kill(self, number: int) -> None:
-        try:
-            os.killpg(self.pid, number)
-        except ProcessLookupError:
-            return
-
-    def _read(self) -> None:
-        fd = self._process.fd
-        while True:
-            try:
-                data = os.read(fd, 65536)
-            except OSError:
-                data = b""
-            if not data:
-                return
-            with self._lock:
-                self.raw += data
-                self._screen.feed(data)
-
-    def _reply(self, data: bytes) -> None:
-        self._write(data)
-
-    def _write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            select.select([], [self._process.fd], [], STOP_DEADLINE)
-            view = view[os.write(self._process.fd, view) :]
+    def _output(self) -> bytes:
+        data = super()._output()
+        self.raw += data
+        return data

@@ -72,7 +72,7 @@ def test_two_in_one_project_are_not_mixed_up(
 
 def wait_cleared(agent: Running) -> None:
     """Until nothing of the conversation is shown any more, and it takes a prompt."""
-    agent.terminal.wait_that(lambda: not agent.terminal.shows("MARK-"), what="an empty screen")
+    agent.terminal.wait_that(lambda: not agent.terminal.matches("MARK-"), what="an empty screen")
     agent.ready()
 
 

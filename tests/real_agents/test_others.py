@@ -124,7 +124,7 @@ class Other:
             (folder / name).write_text(text + "\n" * (which == "bash"))
         wrap = [sys.executable, "-P", "-m", "relay", "wrap", "--name", "Ada", "--"]
         env = {**os.environ, "PS1": "ready$ ", "HOME": str(folder), "LANG": "C.UTF-8"}
-        env |= {"COLORTERM": "truecolor", "PYTHON_HISTORY": str(folder / "history")}
+        env |= {"PYTHON_HISTORY": str(folder / "history")}
         self.terminal = Terminal(
             argv=[*wrap, *self.kind.argv], env=env, cwd=folder, cols=cols, rows=rows
         )
@@ -148,7 +148,7 @@ class Other:
     def _shown_last(self, last: str) -> bool:
         rows = (row.rstrip(SCROLL_BAR).strip() for row in self.terminal.lines())
         shown = [row for row in rows if row]
-        return last in shown[-6:] and self.terminal.shows(self.kind.prompt)
+        return last in shown[-6:] and self.terminal.matches(self.kind.prompt)
 
     def submitted(self) -> list[str]:
         """What the chat was told."""

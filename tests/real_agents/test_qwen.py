@@ -83,7 +83,7 @@ def test_what_it_is_sent_arrives_once(qwen: Path, tmp_path: Path, model: Scripte
         assert "see \\@README.md, \\@nothing and me@example.org" in text
         assert "# A project" not in text
         wait_about("Qwen", "idle")
-        assert one.terminal.shows(r"^> half a draft\s*$")
+        assert one.terminal.matches(r"^> half a draft\s*$")
         one.terminal.type("\x15")
         one.ready()
 

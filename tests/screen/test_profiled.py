@@ -54,9 +54,7 @@ def replay(name: str, size: str) -> tuple[list[SourceEvent], list[tuple[str, str
 
 
 def state(profile: Profile, source: ScreenSource) -> str:
-    watch = profile.watch(source)
-    assert watch is not None
-    return watch(source.visible())
+    return profile.composer_at_rest(source.visible(), source.title, source.cursor[1])
 
 
 @pytest.mark.parametrize(("name", "size"), BOTH)

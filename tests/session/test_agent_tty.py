@@ -9,6 +9,7 @@ import tty
 from collections.abc import Iterator
 
 import pytest
+from ptyprocess import PtyProcess
 
 from relay.session.agent_tty import InnerTerminal, NoTerminal
 from tests.support import wait_until
@@ -71,3 +72,37 @@ def test_what_was_read_is_told_from_what_was_thrown_away(
     wait_until(lambda: inner.unread() == 4)
     assert os.read(slave, 100) == b"two\n"
     assert inner.reads() != before
+
+
+#: What a program does, and whether it waits for its terminal: nobody can look into select().
+DOES = {
+    "input()": True,
+    "import threading; threading.Thread(target=input).start()": True,
+    "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])": True,
+    "import select; e = select.epoll(); e.register(0, 1); e.poll()": True,
+    "import os, select; e = select.epoll(); e.register(os.pipe()[0], 1); e.poll()": False,
+    "import select; select.select([0], [], [])": None,
+    "import socket; socket.socketpair()[0].recv(1)": False,
+    "import time; time.sleep(600)": False,
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nobody tells of reads here")
+@pytest.mark.parametrize(("source", "waits"), DOES.items())
+def test_who_waits_for_the_terminal_is_told_from_who_waits_for_something_else(
+    source: str, waits: bool | None
+) -> None:
+    words = [sys.executable, "-c", f"print('ready', flush=True); {source}"]
+    program = PtyProcess.spawn(words)
+    try:
+        while b"ready" not in program.read():
+            pass
+        inner = InnerTerminal(path_of(program), program.pid)
+        wait_until(lambda: inner.waits() is waits)
+        inner.close()
+    finally:
+        program.close(force=True)
+
+
+def path_of(program: PtyProcess) -> str:
+    return os.readlink(f"/proc/{program.pid}/fd/0")

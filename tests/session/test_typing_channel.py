@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from relay.agents.base import TypingRules
+from relay.agents.base import Blocked, TypingRules
 from relay.core.message import AgentState, Message
 from relay.protocol import frames
 from relay.screen.questions import QUESTION
@@ -16,7 +16,7 @@ from relay.session import paste_typing, typing_channel
 from relay.session.agent_tty import InnerTerminal
 from relay.session.delivery_channel import write_id
 from relay.session.prompt_watch import PromptWatch
-from relay.session.typing_channel import COOKED_MAX, TypingChannel
+from relay.session.typing_channel import COOKED_MAX, STARTING, TypingChannel
 from relay.session.typing_policy import DRAFT, KEY_REST, Guards
 from tests.directive.envelope_reader import read
 from tests.support import wait_until
@@ -31,6 +31,7 @@ class FakeTerminal:
         self.is_cooked = cooked
         self.left = 0
         self.has_read: int | None = None
+        self.awaits: bool | None = True
 
     def cooked(self) -> bool:
         return self.is_cooked
@@ -45,7 +46,7 @@ class FakeTerminal:
         return self.has_read
 
     def waits(self) -> bool | None:
-        return None
+        return self.awaits
 
 
 class FakeScreen:
@@ -127,6 +128,26 @@ def no_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paste_typing, "PASTE_REST", 0.0)
     monkeypatch.setattr(paste_typing, "ENTER_REST", 0.0)
     monkeypatch.setattr(typing_channel, "PROOF_LOOK", 0.0)
+
+
+def test_nothing_is_typed_before_the_program_reads_however_long_that_takes() -> None:
+    desk = Desk()
+    desk.screen.rows = ["Loading"]
+    desk.terminal.awaits = False
+    desk.now += 3600.0
+    assert desk.door.hold(desk.now) == Blocked(STARTING, 0.1)
+    desk.terminal.awaits = True
+    assert desk.door.hold(desk.now) is None
+    desk.terminal.awaits = False  # it works
+    assert desk.door.hold(desk.now) is None
+
+
+def test_where_nobody_tells_who_reads_a_program_has_shown_something_first() -> None:
+    desk = Desk()
+    desk.terminal.awaits = None
+    assert desk.door.hold(desk.now) == Blocked(STARTING, 0.1)
+    desk.screen.rows = ["name: "]
+    assert desk.door.hold(desk.now) != Blocked(STARTING, 0.1)
 
 
 def test_a_line_program_gets_whole_lines_and_no_escape_sequence() -> None:

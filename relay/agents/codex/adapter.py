@@ -68,7 +68,7 @@ class CodexAdapter(AgentAdapter):
         found = self.profile.composer(rows)
         if found != "dialog" and self.source.agent_state is AgentState.BUSY:
             return "busy"
-        if found == "unknown":
+        if found == "unknown" and self.profile.input is not None:
             # Another view stands in the place of the input line, or nothing is drawn yet.
             return "busy" if self.source.agent_state is AgentState.STARTING else "dialog"
         return found

@@ -249,7 +249,7 @@ class CodexSource(StructuredSource):
             if self.saved.state in (AgentState.STARTING, AgentState.BUSY):
                 return self._change(AgentState.BLOCKED, "a dialog waits for the person")
             return []
-        if self.profile.composer(rows) == "unknown":
+        if self.profile.input is not None and self.profile.composer(rows) == "unknown":
             return []
         if self.saved.state is AgentState.STARTING:
             self._drawn = self._drawn or now

@@ -31,7 +31,8 @@ def doing(title: str, rows: list[str], profile: Profile) -> Doing:
         return "blocked"
     if profile.shows_turn([] if title.startswith(_AT_REST) else rows, title):
         return "busy"
-    return "unknown" if profile.composer(rows) == "unknown" else "idle"
+    hidden = profile.input is not None and profile.composer(rows) == "unknown"
+    return "unknown" if hidden else "idle"
 
 
 def question(rows: list[str]) -> str:

@@ -313,7 +313,10 @@ class QwenSource(StructuredSource):
         if composer == "dialog" and self.saved.state is not AgentState.BLOCKED:
             return self._change(AgentState.BLOCKED, "a dialog waits for the person")
         if self.saved.state in (AgentState.STARTING, AgentState.BLOCKED):
-            return self._change(AgentState.IDLE) if at_rest and self.saved.session else []
+            # Where its input line is never seen nothing else will show that it rests.
+            unseen = self.profile.input is None and composer == "unknown" and not busy
+            ready = (at_rest or unseen) and self.saved.session
+            return self._change(AgentState.IDLE) if ready else []
         return self._silent(now) if busy else self._at_work()
 
     def _rested(self, now: float) -> list[SourceEvent]:

@@ -1,0 +1,115 @@
+"""Whether an agent's profile fits what it draws: its input line was seen once.
+
+A program draws otherwise in another version, or in another terminal. A profile whose input line is
+never seen would keep everything away from its program, for nothing seems to read what is typed. So
+that part of it is left out after some seconds of rest, until the input line is seen after all. Once
+it was seen, what hides it is something else that reads keys: then the profile is right.
+
+A file of its own: it is tested by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from relay.agents.base import AgentAdapter, StructuredSource
+from relay.agents.input_line import ComposerState
+from relay.agents.profile import Profile
+from relay.core.source_events import Terminal
+from relay.session.session_events import EventQueue, SourcesRead
+from relay.session.sources import SourceSelector
+
+#: Seconds between two looks, and of rest after which an input line should be there.
+LOOK, REST = 0.5, 5.0
+
+
+class RestingScreen(Protocol):
+    """What is seen of the agent."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def cursor(self) -> tuple[int, int]: ...
+    @property
+    def changed_at(self) -> float: ...
+    def visible(self) -> list[str]: ...
+
+
+class ProfileFit:
+    """Tells how the agent's input line is: by its profile, or without that where it does not fit.
+
+    ``adapter`` and ``source`` are the agent's, as far as it has them: they get the profile that
+    counts. ``seen``: a session before this one has seen the input line.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        adapter: AgentAdapter | None,
+        source: StructuredSource | None,
+        screen: RestingScreen,
+        terminal: Terminal,
+        *,
+        seen: bool,
+    ) -> None:
+        self._whole = self._used = profile
+        self._adapter = adapter
+        self._source = source
+        self._screen = screen
+        self._terminal = terminal
+        self._seen = seen or profile.input is None
+
+    def composer(self, rows: list[str]) -> ComposerState:
+        """How the input line is, by the screen's rows."""
+        if self._adapter is not None:
+            return self._adapter.composer(rows)
+        if not self._used.tells_of_screen:
+            return "unknown"
+        return self._used.composer_at_rest(rows, self._screen.title, self._screen.cursor[1])
+
+    def state(self) -> dict[str, bool]:
+        """Return a JSON-able checkpoint."""
+        return {"seen": self._seen}
+
+    def look(self, now: float) -> bool:
+        """Look whether the profile fits; whether that has changed."""
+        whole, screen = self._whole, self._screen
+        rows = screen.visible()
+        if whole.input is not None and whole.input.find(rows) is not None:
+            self._seen = True
+            return self._use(whole)
+        if self._seen or now - screen.changed_at < REST or not any(map(str.strip, rows)):
+            return False
+        asks_or_works = whole.asks(rows, screen.title) or whole.shows_turn(rows, screen.title)
+        starts = self._terminal.cooked() or self._terminal.waits() is False
+        if asks_or_works or starts:
+            return False
+        return self._use(replace(whole, input=None))
+
+    async def run(
+        self, sources: SourceSelector, events: EventQueue, clock: Callable[[], float]
+    ) -> None:
+        """Look until the input line was seen, and have ``relay status`` say when it is not."""
+        name = self._whole.name
+        remark = (
+            f"the profile of {name} does not fit: its input line is not seen, so the general rules"
+            f" apply (relay agent check {name} tells what works)"
+        )
+        sources.forget(remark)  # of a session before this one
+        while not self._seen:
+            await asyncio.sleep(LOOK)
+            if self.look(clock()):
+                (sources.forget if self._seen else sources.note)(remark)
+                events.post(SourcesRead())
+
+    def _use(self, profile: Profile) -> bool:
+        if (self._used.input is None) is (profile.input is None):
+            return False
+        self._used = profile
+        for holder in (self._adapter, self._source):
+            if holder is not None:
+                holder.profile = profile
+        return True
