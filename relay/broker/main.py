@@ -26,7 +26,7 @@ from relay.core.files import (
 from relay.core.log import Log
 from relay.core.paths import Home
 from relay.core.visible import visible
-from relay.ledger.recovery import recover
+from relay.ledger.recovery import set_aside
 from relay.ledger.store import Ledger
 
 #: A loser of the election waits this long for a broker that is just going away. Seconds.
@@ -85,12 +85,12 @@ def run(home: Home, log: Log) -> int:
 
 
 def _open(home: Home, log: Log) -> Ledger:
-    """The ledger; of a damaged one what can be read. Raises StorageError."""
+    """The ledger; a new one where it is damaged. Raises StorageError."""
     try:
         return Ledger(home.ledger)
     except DamagedFile as error:
         log.write(error.message)
-        told = recover(home.ledger)
+        told = set_aside(home.ledger)
         ledger = Ledger(home.ledger)
         ledger.tell(told)
         return ledger
