@@ -20,6 +20,7 @@ from relay.core.errors import BrokerUnavailable, DamagedFile, RelayError, error_
 from relay.core.files import (
     lock_open_file,
     open_private,
+    sign_lock,
     unlink_if_there,
     write_atomically,
 )
@@ -113,7 +114,7 @@ def _elect(home: Home) -> int | None:
     """
     lock = open_private(home.broker_lock, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + _LOCK_WAIT
-    while not lock_open_file(lock):
+    while not (lock_open_file(lock) and sign_lock(lock)):
         if _answers(home):
             os.close(lock)
             return None

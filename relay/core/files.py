@@ -1,7 +1,6 @@
 """Files that relay owns: private folders, files replaced as a whole, locks between processes.
 
-Only ``os`` and ``stat`` are imported at the top: ``relay wrap`` reads this before it starts the
-agent.
+Little is imported at the top: ``relay wrap`` reads this before it starts the agent.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 
 #: Seconds between two looks at a lock that is held: no system call waits for one with a deadline.
 _LOCK_POLL = 0.02
@@ -199,6 +199,46 @@ def lock_open_file(fd: int, *, shared: bool = False) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def sign_lock(fd: int) -> bool:
+    """Have the kernel name this process as the holder of a locked file; whether it does now.
+
+    flock(2) says that a lock is held, and not by whom: what was forked from its holder holds it
+    too. A record lock belongs to one process, passes to nobody, and names it. It ends when this
+    process closes *any* descriptor of the file, so nobody opens the file again who has signed it.
+    """
+    import fcntl
+
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # which of the two depends on the system
+        return False
+    return True
+
+
+def lock_holder(path: str) -> int:
+    """The pid of the other process that has signed the lock of ``path``; 0 where there is none, or
+    its number means nothing here (another container). Not for who has signed it: see there."""
+    import fcntl
+    import struct
+
+    # struct flock: on macOS the range and the pid stand first.
+    form, place = ("qqihh", 2) if sys.platform == "darwin" else ("hhqqi", 4)
+    asked = [0] * 5
+    asked[3 if form == "qqihh" else 0] = fcntl.F_WRLCK
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        told = struct.unpack(form, fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(form, *asked)))
+    except OSError:
+        return 0
+    finally:
+        os.close(fd)
+    is_held = told[3 if form == "qqihh" else 0] != fcntl.F_UNLCK
+    return max(0, told[place]) if is_held else 0
 
 
 def is_locked(path: str) -> bool:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -59,6 +62,32 @@ def test_a_lock_has_one_holder_until_it_is_closed(tmp_path: Path) -> None:
     assert second is not None
     os.close(second)
     assert not files.is_locked(path)
+
+
+def test_the_kernel_names_who_has_signed_a_lock_and_nobody_inherits_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    assert files.lock_holder(path) == 0
+    sign = (
+        "import os, sys, time\n"
+        "from relay.core.files import sign_lock, take_lock\n"
+        "fd = take_lock(sys.argv[1])\n"
+        "assert sign_lock(fd)\n"
+        "child = os.fork()\n"
+        "if child: print(child, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    words = [sys.executable, "-c", sign, path]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        child = int(holder.stdout.readline())
+        assert files.lock_holder(path) == holder.pid
+        with open(path, "r+b") as other:
+            assert not files.sign_lock(other.fileno())
+        holder.kill()
+        holder.wait()
+        # The child still holds what it inherited, and is not taken for its holder.
+        assert files.is_locked(path) and files.lock_holder(path) == 0
+        os.kill(child, signal.SIGKILL)
 
 
 def test_a_file_that_is_closed_to_others_is_not_opened(
