@@ -19,6 +19,8 @@ from relay.protocol.broker import Json
 
 #: Why an agent is in its state that waits for a person's yes or no.
 _ASKS = "waits for your yes or no: relay approve"
+#: ... that runs while its session does not: nothing is heard of it, and nothing reaches it.
+_DEAF = "deaf: its session has ended, and starts again within a minute"
 
 
 def token_hash(token: str) -> str:
@@ -35,6 +37,7 @@ class Member:
         "person",
         "routing",
         "live",
+        "deaf",
         "client",
         "source",
         "notes",
@@ -55,6 +58,8 @@ class Member:
         self.presence: tuple[str, ...] = ()
         #: An agent that has a connection, or lost it a moment ago.
         self.live = False
+        #: It is there, and its session has been away for longer than a moment.
+        self.deaf = False
         #: The connection of its session.
         self.client: Client | None = None
         #: What the session says of where its agent's output comes from.
@@ -116,19 +121,23 @@ class Member:
     def leave(self, record: AgentRecord) -> None:
         """The agent is there no more, unless it has come back meanwhile."""
         if self.client is None:
-            self.live = False
+            self.live = self.deaf = False
             self.update(record)
 
     def fields(self, unread: int) -> Json:
         """This agent as the ``agents`` op shows it."""
         record = self.record
-        state = AgentState.BLOCKED.value if self._approvals else record.state
+        state, reason = record.state, record.reason
+        if self._approvals:
+            state, reason = AgentState.BLOCKED.value, _ASKS
+        if self.deaf:
+            state, reason = AgentState.STARTING.value, _DEAF
         if not self.live:
             state = AgentState.GONE.value
         return {
             "name": self.name,
             "state": state,
-            "reason": _ASKS if self._approvals else record.reason,
+            "reason": reason,
             "kind": record.kind,
             "pid": record.pid if self.live else None,
             "cwd": record.cwd,
@@ -191,7 +200,7 @@ class Directory:
         if before is not None and before is not client:
             del self._bound[before]
         member.client = client
-        member.live = True
+        member.live, member.deaf = True, False
         self._bound[client] = member
         return before if before is not client else None
 
@@ -333,7 +342,9 @@ class Directory:
         for row in rows:
             if row["state"] == State.QUEUED.value:
                 member = self.get(row["to"])
-                if member is not None and not member.live and not member.person:
+                if member is not None and member.deaf:
+                    row["reason"] = f"{member.name} is {_DEAF}"
+                elif member is not None and not member.live and not member.person:
                     row["reason"] = absent(member.name)
         return rows
 

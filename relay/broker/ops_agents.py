@@ -293,8 +293,16 @@ class AgentOps:
 
     def _grace_over(self, member: Member) -> None:
         self._end_grace(member)
-        if member.client is None:
+        if member.client is not None:
+            return
+        if names.run_of(self._home, member.name) != member.record.run:
             self._committer.submit_job(partial(self._gone, member))
+            return
+        # Its name is held as long as it runs: its session is on the way, or cannot start.
+        self._begin_grace(member)
+        if not member.deaf:
+            member.deaf = True
+            self._watchers.agent(member)
 
     def _gone(self, member: Member, batch: Batch) -> None:
         if member.client is not None:
