@@ -6,7 +6,7 @@ import os
 import time
 
 from relay import __version__
-from relay.broker.start import DEADLINE, Starter, open_socket
+from relay.broker.start import DEADLINE, Starter, open_socket, silent
 from relay.core.errors import (
     BrokerUnavailable,
     RelayError,
@@ -148,9 +148,7 @@ class BrokerClient:
             except Timeout as error:
                 self.close()
                 # Nothing was asked of it yet; the status of a Timeout would say that it was.
-                raise BrokerUnavailable(
-                    "the broker does not answer", hint="it may be stopped: relay broker status"
-                ) from error
+                raise silent(self.home) from error
             except BaseException:
                 self.close()
                 raise

@@ -10,7 +10,7 @@ import time
 from relay.core import json_text
 from relay.core.descriptors import is_own_peer
 from relay.core.errors import BrokerUnavailable, RelayError
-from relay.core.files import open_private
+from relay.core.files import is_locked, open_private
 from relay.core.paths import Home
 from relay.core.processes import mark, marks_above, peer
 from relay.protocol.broker import error_from
@@ -18,6 +18,10 @@ from relay.protocol.broker import error_from
 #: How long a client goes on trying to reach a broker, by default. Seconds.
 DEADLINE = 10.0
 _AGAIN_AFTER = 1.0
+#: A broker whose socket was removed has made it again by then. Seconds.
+_SOCKET_WAIT = 3.0
+#: The code of the error where no broker runs, and none is to be started.
+NONE_RUNS = "no_broker"
 
 _RUN = (
     "import sys; sys.path.append(sys.argv.pop(1));"
@@ -36,6 +40,7 @@ class Starter:
         self._home = home
         self._start = start
         self._deadline = time.monotonic() + deadline
+        self._socket_by = min(self._deadline, time.monotonic() + _SOCKET_WAIT)
         self._begun = time.time()
         self._started_at: float | None = None
         self._may_start: bool | None = None  # looked at when it first matters
@@ -44,15 +49,18 @@ class Starter:
     def next_pause(self, error: OSError) -> float:
         """Seconds until the next try. Raises RelayError when there is no use in one."""
         if isinstance(error, PermissionError):
-            raise BrokerUnavailable(
-                f"the broker's socket {self._home.broker_socket} belongs to another user",
-                hint="set RELAY_HOME to a directory of your own",
-            ) from error
-        if not self._start:
-            raise BrokerUnavailable(
-                "no broker is running", hint="any other command starts it, or relay broker run"
-            ) from error
+            raise _shut(self._home) from error
         now = time.monotonic()
+        if not self._start:
+            if not is_locked(self._home.broker_lock):
+                raise BrokerUnavailable(
+                    "no broker is running",
+                    hint="any other command starts it, or relay broker run",
+                    code=NONE_RUNS,
+                ) from error
+            if now > self._socket_by:
+                raise silent(self._home) from error
+            return 0.1  # it starts, or makes its socket again
         if self._may_start is None:
             self._may_start = may_start(self._home)
         reason = failure_since(self._home, self._begun)
@@ -64,9 +72,7 @@ class Starter:
                     "no broker is running, and an agent starts none",
                     hint="its session does within seconds, if it runs",
                 ) from error
-            raise BrokerUnavailable(
-                "the broker cannot be reached", hint=f"look into {self._home.broker_log}"
-            ) from error
+            raise silent(self._home) from error
         if self._may_start and (self._started_at is None or now - self._started_at > _AGAIN_AFTER):
             self._home.create()
             if _is_first(self._home):
@@ -74,6 +80,43 @@ class Starter:
                 self._started_at = now
         self._pause = min(self._pause * 1.5, 0.1)
         return self._pause
+
+
+def silent(home: Home) -> BrokerUnavailable:
+    """Why the broker does not answer, and what to do about it."""
+    from relay.core.lock_holders import holders  # on use: most brokers answer
+
+    for one in holders(home.broker_lock):
+        if one.is_broker and one.is_stopped:
+            return BrokerUnavailable(
+                f"{one.named} is stopped",
+                hint=f"kill -CONT {one.pid} lets it go on; relay broker stop ends it",
+            )
+        why = "does not answer" if one.is_broker else "holds the broker's lock, and is no broker"
+        return BrokerUnavailable(
+            f"{one.named} {why}",
+            hint="relay broker stop ends it, and the next command starts a broker",
+        )
+    return BrokerUnavailable("the broker cannot be reached", hint=f"look into {home.broker_log}")
+
+
+def _shut(home: Home) -> RelayError:
+    """Why this user may not connect to the broker's socket."""
+    for path in (home.broker_socket, home.run, home.root):
+        try:
+            if os.stat(path).st_uid not in (os.geteuid(), 0):
+                return BrokerUnavailable(
+                    f"the broker's socket {home.broker_socket} belongs to another user",
+                    hint="set RELAY_HOME to a directory of your own",
+                )
+        except OSError:
+            continue  # the folder above it is shut
+    return RelayError(
+        f"the state directory {home.root} cannot be used: no permission to use"
+        f" {home.broker_socket}",
+        hint=f"chmod -R u+rwX {home.root}, or set RELAY_HOME to a directory that you can write to",
+        code="state_dir",
+    )
 
 
 def starting_file(home: Home) -> str:

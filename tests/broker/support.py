@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import socket
@@ -53,6 +54,19 @@ def kill_broker(home: Home) -> None:
 def lock_is_free(home: Home) -> bool:
     """Whether nobody is the broker of ``home``."""
     return not is_locked(home.broker_lock)
+
+
+@contextmanager
+def lock_kept(home: Home) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that was left with the broker's lock, which another one took, and is no broker."""
+    with open(home.broker_lock, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen(["sleep", "600"], pass_fds=(lock.fileno(),))
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(timeout=30)
 
 
 @contextmanager

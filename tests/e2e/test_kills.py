@@ -101,6 +101,33 @@ def test_the_broker_is_killed_while_messages_flow(tmp_path: Path) -> None:
         all_there(kept, 40)
 
 
+def test_a_session_that_is_killed_again_and_again_comes_back_and_status_says_so_meanwhile() -> None:
+    with wrapped(python(ECHO), name="Bob") as bob:
+        wait_registered("Bob")
+        for _ in range(6):
+            kill_session(bob)
+        os.kill(found(lambda: session_pid(bob)), signal.SIGKILL)
+        deaf = "Bob: starting (deaf: its session has ended, and starts again within a minute)"
+        wait_until(lambda: deaf in relay("status"), 20, "status says so")
+        relay("send", "Bob", "still here", "--wait=30")
+        bob.wait_for("GOT Relay message .*still here")
+        assert "deaf" not in relay("status")
+
+
+def test_a_broker_that_is_stopped_is_called_that_and_can_go_on_or_end() -> None:
+    relay("send", "Bob", "first", "--offline")
+    pid = relay_json("broker", "status")["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    told = f"broker: the broker (pid {pid}) is stopped (kill -CONT {pid} lets it go on"
+    assert told in relay("broker", "status")
+    os.kill(pid, signal.SIGCONT)
+    assert relay_json("broker", "status")["pid"] == pid
+    os.kill(pid, signal.SIGSTOP)
+    os.unlink(Home.from_env().broker_socket)
+    assert relay_json("broker", "stop") == {"stopped": True, "pid": pid}
+    assert "first" in relay("history")  # of the next one
+
+
 def test_an_answer_is_told_once_whatever_is_killed_before_it() -> None:
     with ExitStack() as stack:
         agents = {n: stack.enter_context(wrapped(python(ANSWER), name=n)) for n in NAMES}
