@@ -19,7 +19,16 @@ from relay.core.errors import BrokerUnavailable, RelayError, Timeout
 from relay.core.ids import new_ulid
 from relay.core.message import State
 from relay.core.paths import Home
-from relay.protocol.broker import LINE_MAX, ONCE, PROTOCOL, Json, decode, encode, error_from
+from relay.protocol.broker import (
+    IDENTIFIED,
+    LINE_MAX,
+    ONCE,
+    PROTOCOL,
+    Json,
+    decode,
+    encode,
+    error_from,
+)
 
 #: Requests without an answer. When it is full ``request`` waits for room until its deadline.
 OUTBOX_MAX = 1024
@@ -150,7 +159,7 @@ class AsyncClient:
         Timeout when it did not answer. After either of the last two the request may still have
         been carried out; asking again with the same ``id`` is always right.
         """
-        if op in ("send", "event"):
+        if op in IDENTIFIED:
             fields.setdefault("id", new_ulid(int(self._clock() * 1000)))
         try:
             async with asyncio.timeout(deadline):

@@ -271,6 +271,8 @@ WATCHED = frozenset(("message", "delivery", "agent", "turn", "item", "obligation
 ASK_TIMEOUT_MAX = 120.0
 #: What does something beyond the ledger: a client never repeats it by itself.
 ONCE = frozenset({"stop", "ask", "item_answer"})
+#: What stores something new each time, but for the same ``id``: a client gives it one.
+IDENTIFIED = frozenset({"send", "event", "dispatch"})
 
 #: How a broker begins to refuse what it does not know; a newer client looks for it.
 UNKNOWN_OP = "this broker knows no op"
