@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from relay import __version__
 from relay.broker.start import DEADLINE, Starter, open_socket, silent
+from relay.core.build import build
 from relay.core.errors import (
     BrokerUnavailable,
     RelayError,
@@ -60,7 +60,8 @@ class BrokerClient:
         #: What the broker, by the kernel's word, takes this process for: the person's, or not.
         self.is_person = True
         self._n = 0
-        self._version = ""  # of the broker
+        self.version = ""  # of the broker
+        self._last: Json = {}  # what the broker said of itself
         self._socket: _socket.socket | None = None
         self._part = bytearray()
         self._lines: list[Json] = []  # the next one last
@@ -140,7 +141,7 @@ class BrokerClient:
         self.close()
 
     def _open(self) -> None:
-        starter = Starter(self.home, start=self._start, deadline=self._deadline)
+        starter = Starter(self.home, start=self._start, deadline=self._deadline, last=self._last)
         while True:
             self.close()
             self._part.clear()
@@ -157,11 +158,12 @@ class BrokerClient:
             except Timeout as error:
                 self.close()
                 # Nothing was asked of it yet; the status of a Timeout would say that it was.
-                raise silent(self.home) from error
+                raise silent(self.home, "the broker does not answer") from error
             except BaseException:
                 self.close()
                 raise
-        self._version = str(hello.get("version"))
+        self.version = str(hello.get("version"))
+        self._last = hello
         self.is_person = hello.get("person") is not False
         if hello["protocol"] != PROTOCOL:
             self.close()
@@ -201,10 +203,10 @@ class BrokerClient:
 
     def _explained(self, error: RelayError) -> RelayError:
         """What the broker says; of an older one's that does not know a request, what to do."""
-        if UNKNOWN_OP not in error.message or self._version == __version__:
+        if UNKNOWN_OP not in error.message or self.version == build():
             return error
         return BrokerUnavailable(
-            f"the broker that runs is of relay {self._version}, this command of {__version__}: it"
+            f"the broker that runs is of relay {self.version}, this command of {build()}: it"
             " does not know what is asked for",
             hint="relay broker stop; the next command starts one of this version, and agents that"
             " run go on with it",

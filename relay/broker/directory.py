@@ -11,6 +11,7 @@ from relay.broker.delivery_states import absent
 from relay.broker.identity import Membership, Standing, WrappedRuns
 from relay.broker.routing import Route, Routing, suggestions
 from relay.core.agent_names import owner_name
+from relay.core.build import build, is_older
 from relay.core.errors import NotFound, RelayError, only_the_person
 from relay.core.message import AgentState, State
 from relay.core.processes import marks_above
@@ -47,6 +48,7 @@ class Member:
         "roles",
         "channels",
         "presence",
+        "version",
         "_memory_of",
         "_approvals",
     )
@@ -56,6 +58,8 @@ class Member:
         #: The channels that it is in, and of whom it wants to hear that they come and go.
         self.channels: tuple[str, ...] = ()
         self.presence: tuple[str, ...] = ()
+        #: The build of its session.
+        self.version: object = None
         #: An agent that has a connection, or lost it a moment ago.
         self.live = False
         #: It is there, and its session has been away for longer than a moment.
@@ -146,12 +150,23 @@ class Member:
             "since_ms": record.since_ms,
             "last_seen_ms": record.last_seen_ms,
             "source": self.source,
-            "notes": list(self.notes),
+            "notes": [*self.notes, *self._outdated()],
+            "version": self.version if self.live else None,
             "run": record.run,
             "conversation": record.conversation,
             "roles": list(self.roles),
             "channels": list(self.channels),
         }
+
+    def _outdated(self) -> list[str]:
+        """What to know where its session is of an older relay than this broker."""
+        if self.client is None or not is_older(self.version, build()):
+            return []
+        again = ""
+        if self.client.ancestors:
+            pid = self.client.ancestors[0].pid
+            again = f"; kill {pid} starts it again, and the agent goes on"
+        return [f"its session is of an older relay, {self.version or 'without a number'}{again}"]
 
 
 class Directory:

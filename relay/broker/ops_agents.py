@@ -178,7 +178,12 @@ class AgentOps:
         new = known is None or known.record.run != run
         asked = fields.get("join") if new else ()  # what it leaves later, it has left
         channels = self._channels.joined_at_start(name, asked, batch.now_ms)
-        batch.after.append(partial(self._registered, client, record, memory, channels, released))
+        batch.after.append(
+            partial(
+                self._registered,
+                *(client, record, memory, fields.get("version"), channels, released),
+            )
+        )
         return {
             "name": name,
             "waiting": queries.unread(self._ledger, name),
@@ -190,11 +195,13 @@ class AgentOps:
         client: Client,
         record: AgentRecord,
         memory: Json,
+        version: object,
         channels: tuple[str, ...],
         released: list[tuple[str, str]],
     ) -> None:
         member = self._directory.put(record)
         member.remember_with(memory)
+        member.version = version
         member.be_in(channels)
         if client.closed:
             # It went while its registration was being stored: that is a lost connection too.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import _socket
 import os
-import sys
 import time
 
 from relay.core import json_text
+from relay.core.build import newer_program, program
 from relay.core.descriptors import is_own_peer
 from relay.core.errors import BrokerUnavailable, RelayError
 from relay.core.files import is_locked, open_private
 from relay.core.paths import Home
 from relay.core.processes import mark, marks_above, peer
-from relay.protocol.broker import error_from
+from relay.protocol.broker import Json, error_from
 
 #: How long a client goes on trying to reach a broker, by default. Seconds.
 DEADLINE = 10.0
@@ -36,8 +36,13 @@ class Starter:
     says how long to wait before the next try. Raises the reason once there is one.
     """
 
-    def __init__(self, home: Home, *, start: bool, deadline: float) -> None:
+    def __init__(
+        self, home: Home, *, start: bool, deadline: float, last: Json | None = None
+    ) -> None:
+        """``last``: what the broker said of itself to which there was a connection before. One of a
+        newer relay is started again, and not ours."""
         self._home = home
+        self._last = last or {}
         self._start = start
         self._deadline = time.monotonic() + deadline
         self._socket_by = min(self._deadline, time.monotonic() + _SOCKET_WAIT)
@@ -76,14 +81,15 @@ class Starter:
         if self._may_start and (self._started_at is None or now - self._started_at > _AGAIN_AFTER):
             self._home.create()
             if _is_first(self._home):
-                launch(self._home)
+                newer = newer_program(self._last.get("program"), self._last.get("version"))
+                launch(self._home, newer) if newer else launch(self._home)
                 self._started_at = now
         self._pause = min(self._pause * 1.5, 0.1)
         return self._pause
 
 
-def silent(home: Home) -> BrokerUnavailable:
-    """Why the broker does not answer, and what to do about it."""
+def silent(home: Home, why: str = "the broker cannot be reached") -> BrokerUnavailable:
+    """Why the broker does not answer, and what to do about it; ``why`` where nobody knows."""
     from relay.core.lock_holders import holders  # on use: most brokers answer
 
     for one in holders(home.broker_lock):
@@ -92,12 +98,12 @@ def silent(home: Home) -> BrokerUnavailable:
                 f"{one.named} is stopped",
                 hint=f"kill -CONT {one.pid} lets it go on; relay broker stop ends it",
             )
-        why = "does not answer" if one.is_broker else "holds the broker's lock, and is no broker"
+        does = "does not answer" if one.is_broker else "holds the broker's lock, and is no broker"
         return BrokerUnavailable(
-            f"{one.named} {why}",
+            f"{one.named} {does}",
             hint="relay broker stop ends it, and the next command starts a broker",
         )
-    return BrokerUnavailable("the broker cannot be reached", hint=f"look into {home.broker_log}")
+    return BrokerUnavailable(why, hint=f"look into {home.broker_log}")
 
 
 def _shut(home: Home) -> RelayError:
@@ -132,12 +138,18 @@ def _is_first(home: Home) -> bool:
             return False
     except OSError:
         pass
+    say_starting(home)
+    return True
+
+
+def say_starting(home: Home) -> None:
+    """Keep others from starting a broker for a second: this process does."""
+    path = starting_file(home)
     try:
         os.close(open_private(path, os.O_WRONLY | os.O_CREAT))
         os.utime(path)
     except OSError:
-        pass  # the broker says why
-    return True
+        return  # the broker says why
 
 
 def failure_since(home: Home, begun: float) -> RelayError | None:
@@ -183,19 +195,19 @@ def _check_place(connection: _socket.socket, home: Home) -> None:
         )
 
 
-def launch(home: Home) -> None:
-    """Start a broker process that is nobody's child and has no terminal."""
+def launch(home: Home, of: list[str] | None = None) -> None:
+    """Start a broker process that is nobody's child and has no terminal; ``of`` another relay."""
     # Imported on use: most verbs find a broker that runs.
     import subprocess
 
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    python, root = of or program()
     try:
         with open(home.broker_log, "ab", opener=open_private) as log:
             # The shell ends at once, so the broker is not the client's to reap. -P: nothing in
             # the directory where the client happens to run may take a module's place.
             subprocess.run(
                 ["/bin/sh", "-c", '"$@" &', "sh"]
-                + [sys.executable, "-P", "-c", _RUN, root, "--home", home.root],
+                + [python, "-P", "-c", _RUN, root, "--home", home.root],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -7,12 +7,13 @@ import time
 from contextlib import suppress
 
 from relay.broker.client import connect, request
-from relay.broker.start import NONE_RUNS, may_start
+from relay.broker.start import NONE_RUNS, launch, may_start, say_starting
 from relay.cli import output, table
 from relay.cli.broker_service import install_verb
 from relay.cli.parser import Parser
 from relay.cli.status import broker_status, print_broker
 from relay.cli.verbs import verb
+from relay.core.build import build, is_older
 from relay.core.errors import BrokerUnavailable, RelayError, Timeout, UsageError, only_the_person
 from relay.core.files import is_locked
 from relay.core.lock_holders import holders
@@ -117,8 +118,13 @@ def stop_verb(options: Any) -> int:
     pid: int | None = None
     try:
         with connect(home, start=False, deadline=_ANSWER_WITHIN) as client:
+            is_outdated = is_older(client.version, build())
+            if is_outdated:
+                say_starting(home)
             pid = client.request("stop", deadline=_ANSWER_WITHIN, **output.speaker())["pid"]
             _wait_for_end(home, pid)
+            if is_outdated:
+                _take_its_place(home)
     except (BrokerUnavailable, Timeout) as error:
         if error.code != NONE_RUNS:
             pid = _end_holders(home, error, yes=options.yes)
@@ -154,6 +160,17 @@ def _end_holders(home: Home, error: RelayError, *, yes: bool) -> int:
         else:
             return found[0].pid
     raise Timeout(f"{found[0].named} has not ended yet", hint=f"kill -9 {found[0].pid}")
+
+
+def _take_its_place(home: Home) -> None:
+    """Start a broker of this relay, before sessions of the older one start theirs again."""
+    launch(home)
+    end = time.monotonic() + _END_WITHIN
+    while not is_locked(home.broker_lock) and time.monotonic() < end:
+        say_starting(home)
+        time.sleep(0.02)
+    with connect(home) as client:
+        output.note(f"a broker of this version runs now ({client.version})")
 
 
 def _wait_for_end(home: Home, pid: int) -> None:

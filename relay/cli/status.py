@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from relay import __version__
 from relay.broker.client import connect, request
 from relay.broker.start import NONE_RUNS
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.config.trust import TRUSTED, candidates, found_at, trusted_paths
+from relay.core.build import build, is_older
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home, working_folder
 
@@ -132,7 +132,7 @@ def broker_status(home: Home) -> Json:
         "pid": None,
         "socket": home.broker_socket,
         "home": home.root,
-        "version": __version__,
+        "version": build(),
         "uptime_s": None,
         "counts": {},
         "dispatches": {},
@@ -169,6 +169,8 @@ def print_broker(found: Json) -> None:
         f"broker: running, pid {found['pid']}, version {found['version']},"
         f" for {found['uptime_s']:.0f} s"
     )
+    if is_older(found["version"], build()):
+        output.data(f"! it is older than this relay, {build()}: relay broker stop")
     output.data(f"home: {found['home']}")
     events = found["counts"]["events"]
     waiting = sum(number for name, number in found["counts"].items() if name != "events")
