@@ -22,6 +22,7 @@ from relay.broker.main import listen
 from relay.broker.open_connections import CONNECTIONS_MAX
 from relay.broker.ops_agents import GRACE
 from relay.broker.server import IDLE, BrokerServer, wall_ms
+from relay.core.build import build
 from relay.core.errors import RelayError
 from relay.core.files import is_locked, take_lock, unlink_if_there
 from relay.core.ids import new_ulid
@@ -179,7 +180,8 @@ def register(
     """A connection of its own that is registered as ``name``."""
     client = connect(home)
     try:
-        client.request("register", **registration(name, run, token, store, cwd))
+        fields = registration(name, run, token, store, cwd)
+        client.request("register", **fields, version=build())
     except BaseException:
         client.close()
         raise
