@@ -15,11 +15,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from relay.broker.start import DEADLINE, Starter, open_socket
+from relay.core.build import build
 from relay.core.errors import BrokerUnavailable, RelayError, Timeout
 from relay.core.ids import new_ulid
 from relay.core.message import State
 from relay.core.paths import Home
-from relay.protocol.broker import LINE_MAX, ONCE, PROTOCOL, Json, decode, encode, error_from
+from relay.protocol.broker import (
+    IDENTIFIED,
+    LINE_MAX,
+    ONCE,
+    PROTOCOL,
+    Json,
+    decode,
+    encode,
+    error_from,
+)
 
 #: Requests without an answer. When it is full ``request`` waits for room until its deadline.
 OUTBOX_MAX = 1024
@@ -65,6 +75,7 @@ class AsyncClient:
         self._on_problem = on_problem or (lambda _: None)
         self._clock = clock
         self._start = start
+        self._last: Json = {}  # what the broker said of itself
         self._n = 0
         self._registration: dict[str, object] | None = None
         self._requests: dict[int, _Request] = {}
@@ -110,6 +121,7 @@ class AsyncClient:
             "memory": memory,
             "roles": list(roles),
             "join": list(join),
+            "version": build(),
         }
         answer = await self.request("register", deadline=deadline, **fields)
         self._registration = {**fields, "resume": True}
@@ -150,7 +162,7 @@ class AsyncClient:
         Timeout when it did not answer. After either of the last two the request may still have
         been carried out; asking again with the same ``id`` is always right.
         """
-        if op in ("send", "event"):
+        if op in IDENTIFIED:
             fields.setdefault("id", new_ulid(int(self._clock() * 1000)))
         try:
             async with asyncio.timeout(deadline):
@@ -245,7 +257,7 @@ class AsyncClient:
     async def _connect(self, deadline: float) -> _Link:
         """A link on which the broker has said hello."""
         loop = asyncio.get_running_loop()
-        starter = Starter(self.home, start=self._start, deadline=deadline)
+        starter = Starter(self.home, start=self._start, deadline=deadline, last=self._last)
         while True:
             try:
                 link, hello = await self._try(deadline)
@@ -258,6 +270,7 @@ class AsyncClient:
                 f"the broker is of another version of relay ({hello['version']})",
                 hint="relay broker stop; the next command starts one of this version",
             )
+        self._last = hello
         self._link = link
         return link
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from relay import __version__
-from relay.broker.start import DEADLINE, Starter, open_socket
+from relay.broker.start import DEADLINE, Starter, open_socket, silent
+from relay.core.build import build
 from relay.core.errors import (
     BrokerUnavailable,
     RelayError,
@@ -18,6 +18,7 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.processes import PERSON, UNKNOWN, own_side
 from relay.protocol.broker import (
+    IDENTIFIED,
     LINE_MAX,
     ONCE,
     PROTOCOL,
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
 
 #: Pushes that nobody has asked for yet; beyond it the oldest go (they only say "ask again").
 _PUSHES_MAX = 1024
-#: How long a run may stay unknown, and between two tries. Seconds.
-KNOWN, _PAUSE = 3.0, 0.05
+#: How long a run may stay unknown, and between two tries; at most, where the broker keeps going
+#: away. Seconds.
+KNOWN, _PAUSE, _PAUSE_MAX = 3.0, 0.05, 1.0
+_LOOK_FIRST = "it may have done what was asked: look before you run the command again"
 
 
 class _Broken(BrokerUnavailable):
@@ -46,8 +49,8 @@ class _Broken(BrokerUnavailable):
 class BrokerClient:
     """One connection. Raises relay.core.errors; ``BrokerUnavailable`` when the connection breaks.
 
-    ``request`` repeats a request once over a new connection when the broker went away before it
-    answered (a message keeps its id, so it cannot be stored twice), except what is in ``ONCE``.
+    ``request`` repeats a request over a new connection as often as the broker goes away before it
+    has answered (a message keeps its id, so it cannot be stored twice), except what is in ``ONCE``.
     """
 
     def __init__(self, home: Home, *, start: bool = True, deadline: float = DEADLINE) -> None:
@@ -57,7 +60,8 @@ class BrokerClient:
         #: What the broker, by the kernel's word, takes this process for: the person's, or not.
         self.is_person = True
         self._n = 0
-        self._version = ""  # of the broker
+        self.version = ""  # of the broker
+        self._last: Json = {}  # what the broker said of itself
         self._socket: _socket.socket | None = None
         self._part = bytearray()
         self._lines: list[Json] = []  # the next one last
@@ -66,33 +70,39 @@ class BrokerClient:
 
     def request(self, op: str, *, deadline: float = 30.0, **fields: object) -> Json:
         """Ask and wait for the answer's fields, at most ``deadline`` seconds."""
-        if op in ("send", "event"):
+        if op in IDENTIFIED:
             fields.setdefault("id", new_ulid(int(time.time() * 1000)))
         began = time.monotonic()
         end = began + deadline
         while True:
             try:
-                return self._once_more(op, fields, end)
+                return self._until_answered(op, fields, end)
             except RelayError as error:
                 # An agent's first tools may run before its session has told the broker of it.
                 if error.code != "unknown_run" or time.monotonic() >= min(end, began + KNOWN):
                     raise
             time.sleep(_PAUSE)
 
-    def _once_more(self, op: str, fields: Json, end: float) -> Json:
+    def _until_answered(self, op: str, fields: Json, end: float) -> Json:
         answerless: tuple[type[RelayError], ...] = (Timeout, BrokerUnavailable)
+        waits_until = time.monotonic() + fields["timeout"] if op == "wait" else 0.0
+        pause = _PAUSE
         try:
-            try:
-                return self._ask(op, fields, end)
-            except _Broken:
-                if op in ONCE or time.monotonic() >= end:
-                    raise
-            # What refuses it now says nothing of the first time.
-            answerless += (StorageError,)
-            self._open()
-            return self._ask(op, fields, end)
+            while True:
+                try:
+                    return self._ask(op, fields, end)
+                except _Broken:
+                    if op in ONCE or time.monotonic() >= end:
+                        raise
+                # What refuses it now says nothing of the first time.
+                answerless += (StorageError,)
+                time.sleep(pause)
+                pause = min(pause * 2, _PAUSE_MAX)
+                self._open()
+                if op == "wait":
+                    fields = {**fields, "timeout": max(0.0, waits_until - time.monotonic())}
         except answerless as error:
-            if op != "send":
+            if op not in IDENTIFIED:
                 raise
             # Not a Timeout: its exit status says that the message is stored.
             raise BrokerUnavailable(
@@ -131,7 +141,7 @@ class BrokerClient:
         self.close()
 
     def _open(self) -> None:
-        starter = Starter(self.home, start=self._start, deadline=self._deadline)
+        starter = Starter(self.home, start=self._start, deadline=self._deadline, last=self._last)
         while True:
             self.close()
             self._part.clear()
@@ -148,13 +158,12 @@ class BrokerClient:
             except Timeout as error:
                 self.close()
                 # Nothing was asked of it yet; the status of a Timeout would say that it was.
-                raise BrokerUnavailable(
-                    "the broker does not answer", hint="it may be stopped: relay broker status"
-                ) from error
+                raise silent(self.home, "the broker does not answer") from error
             except BaseException:
                 self.close()
                 raise
-        self._version = str(hello.get("version"))
+        self.version = str(hello.get("version"))
+        self._last = hello
         self.is_person = hello.get("person") is not False
         if hello["protocol"] != PROTOCOL:
             self.close()
@@ -194,10 +203,10 @@ class BrokerClient:
 
     def _explained(self, error: RelayError) -> RelayError:
         """What the broker says; of an older one's that does not know a request, what to do."""
-        if UNKNOWN_OP not in error.message or self._version == __version__:
+        if UNKNOWN_OP not in error.message or self.version == build():
             return error
         return BrokerUnavailable(
-            f"the broker that runs is of relay {self._version}, this command of {__version__}: it"
+            f"the broker that runs is of relay {self.version}, this command of {build()}: it"
             " does not know what is asked for",
             hint="relay broker stop; the next command starts one of this version, and agents that"
             " run go on with it",
@@ -221,11 +230,11 @@ class BrokerClient:
                 self.close()
                 raise _Broken(
                     f"the connection to the broker broke: {os.strerror(error.errno or 0)}",
-                    hint="run the command again",
+                    hint=_LOOK_FIRST,
                 ) from error
             if not data:
                 self.close()
-                raise _Broken("the broker went away", hint="run the command again")
+                raise _Broken("the broker went away", hint=_LOOK_FIRST)
             self._split(data)
         return self._lines.pop()
 

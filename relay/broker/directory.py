@@ -11,6 +11,7 @@ from relay.broker.delivery_states import absent
 from relay.broker.identity import Membership, Standing, WrappedRuns
 from relay.broker.routing import Route, Routing, suggestions
 from relay.core.agent_names import owner_name
+from relay.core.build import build, is_older
 from relay.core.errors import NotFound, RelayError, only_the_person
 from relay.core.message import AgentState, State
 from relay.core.processes import marks_above
@@ -19,6 +20,8 @@ from relay.protocol.broker import Json
 
 #: Why an agent is in its state that waits for a person's yes or no.
 _ASKS = "waits for your yes or no: relay approve"
+#: ... that runs while its session does not: nothing is heard of it, and nothing reaches it.
+_DEAF = "deaf: its session has ended, and starts again within a minute"
 
 
 def token_hash(token: str) -> str:
@@ -35,6 +38,7 @@ class Member:
         "person",
         "routing",
         "live",
+        "deaf",
         "client",
         "source",
         "notes",
@@ -44,6 +48,7 @@ class Member:
         "roles",
         "channels",
         "presence",
+        "version",
         "_memory_of",
         "_approvals",
     )
@@ -53,8 +58,12 @@ class Member:
         #: The channels that it is in, and of whom it wants to hear that they come and go.
         self.channels: tuple[str, ...] = ()
         self.presence: tuple[str, ...] = ()
+        #: The build of its session.
+        self.version: object = None
         #: An agent that has a connection, or lost it a moment ago.
         self.live = False
+        #: It is there, and its session has been away for longer than a moment.
+        self.deaf = False
         #: The connection of its session.
         self.client: Client | None = None
         #: What the session says of where its agent's output comes from.
@@ -116,19 +125,23 @@ class Member:
     def leave(self, record: AgentRecord) -> None:
         """The agent is there no more, unless it has come back meanwhile."""
         if self.client is None:
-            self.live = False
+            self.live = self.deaf = False
             self.update(record)
 
     def fields(self, unread: int) -> Json:
         """This agent as the ``agents`` op shows it."""
         record = self.record
-        state = AgentState.BLOCKED.value if self._approvals else record.state
+        state, reason = record.state, record.reason
+        if self._approvals:
+            state, reason = AgentState.BLOCKED.value, _ASKS
+        if self.deaf:
+            state, reason = AgentState.STARTING.value, _DEAF
         if not self.live:
             state = AgentState.GONE.value
         return {
             "name": self.name,
             "state": state,
-            "reason": _ASKS if self._approvals else record.reason,
+            "reason": reason,
             "kind": record.kind,
             "pid": record.pid if self.live else None,
             "cwd": record.cwd,
@@ -137,12 +150,23 @@ class Member:
             "since_ms": record.since_ms,
             "last_seen_ms": record.last_seen_ms,
             "source": self.source,
-            "notes": list(self.notes),
+            "notes": [*self.notes, *self._outdated()],
+            "version": self.version if self.live else None,
             "run": record.run,
             "conversation": record.conversation,
             "roles": list(self.roles),
             "channels": list(self.channels),
         }
+
+    def _outdated(self) -> list[str]:
+        """What to know where its session is of an older relay than this broker."""
+        if self.client is None or not is_older(self.version, build()):
+            return []
+        again = ""
+        if self.client.ancestors:
+            pid = self.client.ancestors[0].pid
+            again = f"; kill {pid} starts it again, and the agent goes on"
+        return [f"its session is of an older relay, {self.version or 'without a number'}{again}"]
 
 
 class Directory:
@@ -191,7 +215,7 @@ class Directory:
         if before is not None and before is not client:
             del self._bound[before]
         member.client = client
-        member.live = True
+        member.live, member.deaf = True, False
         self._bound[client] = member
         return before if before is not client else None
 
@@ -350,7 +374,9 @@ class Directory:
         for row in rows:
             if row["state"] == State.QUEUED.value:
                 member = self.get(row["to"])
-                if member is not None and not member.live and not member.person:
+                if member is not None and member.deaf:
+                    row["reason"] = f"{member.name} is {_DEAF}"
+                elif member is not None and not member.live and not member.person:
                     row["reason"] = absent(member.name)
         return rows
 

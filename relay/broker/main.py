@@ -14,9 +14,10 @@ import sys
 import time
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
-from relay.broker.start import open_socket, starting_file
-from relay.core.errors import BrokerUnavailable, DamagedFile, RelayError, error_fields
+from relay.broker.start import open_socket, silent, starting_file
+from relay.core.errors import DamagedFile, RelayError, error_fields
 from relay.core.files import (
     lock_open_file,
     open_private,
@@ -27,11 +28,18 @@ from relay.core.files import (
 from relay.core.log import Log
 from relay.core.paths import Home
 from relay.core.visible import visible
-from relay.ledger.recovery import recover
+from relay.ledger.recovery import set_aside
 from relay.ledger.store import Ledger
+
+if TYPE_CHECKING:
+    from relay.broker.server import BrokerServer
 
 #: A loser of the election waits this long for a broker that is just going away. Seconds.
 _LOCK_WAIT = 7.0
+#: Between two looks whether the socket is where clients look for it. Seconds.
+_SOCKET_LOOK = 1.0
+#: Descriptors that a broker needs beside those of its own parts.
+_CLIENTS_MIN = 32
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -86,12 +94,12 @@ def run(home: Home, log: Log) -> int:
 
 
 def _open(home: Home, log: Log) -> Ledger:
-    """The ledger; of a damaged one what can be read. Raises StorageError."""
+    """The ledger; a new one where it is damaged. Raises StorageError."""
     try:
         return Ledger(home.ledger)
     except DamagedFile as error:
         log.write(error.message)
-        told = recover(home.ledger)
+        told = set_aside(home.ledger)
         ledger = Ledger(home.ledger)
         ledger.tell(told)
         return ledger
@@ -120,10 +128,7 @@ def _elect(home: Home) -> int | None:
             return None
         if time.monotonic() > deadline:
             os.close(lock)
-            raise BrokerUnavailable(
-                f"a process holds {home.broker_lock} and does not answer as a broker",
-                hint=f"end it (fuser {home.broker_lock} names it), and try again",
-            )
+            raise silent(home)
         time.sleep(0.05)  # it starts or stops; there is no event to wait for
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
@@ -194,12 +199,14 @@ def _serve(home: Home, log: Log, ledger: Ledger) -> None:
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
         listener = listen(home)
+        watch = loop.create_task(_keep_socket(home, log, broker))
         try:
             for path in (failure_file(home), starting_file(home)):
                 unlink_if_there(path)
             log.write("serving")
             await broker.serve(listener)
         finally:
+            watch.cancel()
             listener.close()
             unlink_if_there(home.broker_socket)
 
@@ -211,8 +218,36 @@ def _serve(home: Home, log: Log, ledger: Ledger) -> None:
     log.write("ended")
 
 
+async def _keep_socket(home: Home, log: Log, broker: BrokerServer) -> None:
+    """Make the socket again where it was removed or something else has its name. The lock is held
+    all the while: no other broker can begin."""
+    own, problem = _inode(home.broker_socket), ""
+    while not broker.stopping:
+        await asyncio.sleep(_SOCKET_LOOK)
+        if broker.stopping or _inode(home.broker_socket) == own:
+            continue
+        try:
+            home.create()
+            await broker.listen_at(listen(home))
+        except (OSError, RelayError) as error:
+            if str(error) != problem:
+                problem = str(error)
+                log.write(f"the socket was removed, and cannot be made again: {problem}")
+            continue
+        own, problem = _inode(home.broker_socket), ""
+        log.write("the socket was removed: it is made again")
+
+
+def _inode(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return 0, 0
+    return status.st_dev, status.st_ino
+
+
 def _connections_max() -> int:
-    """As many connections as there are descriptors for: without one nobody can even be refused."""
+    """As many connections as there are descriptors for. Raises RelayError for too few."""
     from relay.broker.open_connections import CONNECTIONS_MAX
     from relay.broker.server import DESCRIPTORS
 
@@ -223,7 +258,14 @@ def _connections_max() -> int:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return max(1, min(wanted, soft) - DESCRIPTORS)
+        if soft < DESCRIPTORS + _CLIENTS_MIN:
+            raise RelayError(
+                f"the broker may have {soft} files open here, and needs"
+                f" {DESCRIPTORS + _CLIENTS_MIN}",
+                hint="start it where the hard limit is higher: ulimit -Hn shows it",
+                code="too_few_files",
+            )
+        return min(wanted, soft) - DESCRIPTORS
     return CONNECTIONS_MAX
 
 

@@ -178,7 +178,12 @@ class AgentOps:
         new = known is None or known.record.run != run
         asked = fields.get("join") if new else ()  # what it leaves later, it has left
         channels = self._channels.joined_at_start(name, asked, batch.now_ms)
-        batch.after.append(partial(self._registered, client, record, memory, channels, released))
+        batch.after.append(
+            partial(
+                self._registered,
+                *(client, record, memory, fields.get("version"), channels, released),
+            )
+        )
         return {
             "name": name,
             "waiting": queries.unread(self._ledger, name),
@@ -190,11 +195,13 @@ class AgentOps:
         client: Client,
         record: AgentRecord,
         memory: Json,
+        version: object,
         channels: tuple[str, ...],
         released: list[tuple[str, str]],
     ) -> None:
         member = self._directory.put(record)
         member.remember_with(memory)
+        member.version = version
         member.be_in(channels)
         if client.closed:
             # It went while its registration was being stored: that is a lost connection too.
@@ -293,8 +300,16 @@ class AgentOps:
 
     def _grace_over(self, member: Member) -> None:
         self._end_grace(member)
-        if member.client is None:
+        if member.client is not None:
+            return
+        if names.run_of(self._home, member.name) != member.record.run:
             self._committer.submit_job(partial(self._gone, member))
+            return
+        # Its name is held as long as it runs: its session is on the way, or cannot start.
+        self._begin_grace(member)
+        if not member.deaf:
+            member.deaf = True
+            self._watchers.agent(member)
 
     def _gone(self, member: Member, batch: Batch) -> None:
         if member.client is not None:

@@ -9,13 +9,13 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
-from relay import __version__
 from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.channels import Channels
 from relay.broker.directory import Directory
 from relay.broker.evaluation import Evaluations
 from relay.broker.ops_agents import AgentOps
 from relay.broker.stored_bytes import StorageGuard
+from relay.core.build import build, program
 from relay.core.paths import Home
 from relay.ledger import automation_rows, dispatch_rows, evaluation_rows, queries
 from relay.ledger.store import Ledger
@@ -50,14 +50,16 @@ class StatusOps:
         self._connections = connections
         self._stop_broker = stop
         self._started = time.monotonic()
+        build()  # now, before anybody replaces the files of this process
 
     def handlers(self) -> Mapping[str, Handler]:
         """The ops."""
         return {"hello": self._hello, "status": self._status, "stop": self._stop}
 
     def _hello(self, request: ClientRequest, batch: Batch) -> Json:
-        known = {"protocol": PROTOCOL, "version": __version__, "pid": os.getpid()}
-        return {**known, "person": self._directory.is_outside(request.client)}
+        known = {"protocol": PROTOCOL, "version": build(), "pid": os.getpid()}
+        is_person = self._directory.is_outside(request.client)
+        return {**known, "program": program(), "person": is_person}
 
     def _status(self, request: ClientRequest, batch: Batch) -> Json:
         return {
@@ -66,7 +68,7 @@ class StatusOps:
             # For people to read; a folder's name may be no Unicode.
             "socket": self._home.broker_socket.encode(errors="replace").decode(),
             "home": self._home.root.encode(errors="replace").decode(),
-            "version": __version__,
+            "version": build(),
             "uptime_s": round(time.monotonic() - self._started, 3),
             "connections": self._connections(),
             "counts": queries.counts(self._ledger),

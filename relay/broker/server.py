@@ -106,6 +106,7 @@ class BrokerServer:
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
         self._timers: list[asyncio.TimerHandle] = []
+        self._servers: list[asyncio.Server] = []
         around = tuple(marks_above(os.getpid()))
         runs = WrappedRuns(around, read_process(os.getpid()))
         directory = self._directory = Directory(runs)
@@ -283,8 +284,7 @@ class BrokerServer:
 
     async def serve(self, listener: socket.socket) -> None:
         """Serve until ``stop`` is asked for or nobody needs the broker any more."""
-        accept = partial(ClientConnection, self, self._handlers, self._committer)
-        server = await self._loop.create_unix_server(accept, sock=listener)
+        await self.listen_at(listener)
         self._needed = time.monotonic()  # not before anybody could come
         self._sweep()
         self._look_if_idle()
@@ -299,7 +299,8 @@ class BrokerServer:
             await self._stopped.wait()
         finally:
             self._on_stop()
-            server.close()
+            for server in self._servers:
+                server.close()
             self._connections.stop_reading()
             self._channels.close()
             self._clock.close()
@@ -320,7 +321,16 @@ class BrokerServer:
             self._deliveries.forget_waits()
             self._hooks.forget_all()
             self._approvals.forget_all()
-            await server.wait_closed()
+            for server in self._servers:
+                await server.wait_closed()
+
+    async def listen_at(self, listener: socket.socket) -> None:
+        """Take connections there, and no more where they were taken before."""
+        accept = partial(ClientConnection, self, self._handlers, self._committer)
+        server = await self._loop.create_unix_server(accept, sock=listener)
+        for before in self._servers:
+            before.close()
+        self._servers.append(server)
 
     def _automation_changed(self, id_: str) -> None:
         self._automations.changed(id_)

@@ -5,20 +5,25 @@ from __future__ import annotations
 import _socket
 import errno
 import os
-import sys
 import time
 
 from relay.core import json_text
+from relay.core.build import newer_program, program
 from relay.core.descriptors import is_own_peer
 from relay.core.errors import BrokerUnavailable, RelayError
-from relay.core.files import lock_holder, open_private
+from relay.core.files import is_locked, lock_holder, open_private
 from relay.core.paths import Home
 from relay.core.processes import AGENT, PERSON, ancestry, mark, marks_above, peer, peer_pid, side_of
-from relay.protocol.broker import error_from
+from relay.protocol.broker import Json, error_from
 
 #: How long a client goes on trying to reach a broker, by default. Seconds.
 DEADLINE = 10.0
 _AGAIN_AFTER = 1.0
+#: A broker whose socket was removed has made it again by then. Seconds.
+_SOCKET_WAIT = 3.0
+#: The code of the error where no broker runs, and none is to be started.
+NONE_RUNS = "no_broker"
+UNREACHED = "the broker cannot be reached"
 
 _RUN = (
     "import sys; sys.path.append(sys.argv.pop(1));"
@@ -33,10 +38,16 @@ class Starter:
     says how long to wait before the next try. Raises the reason once there is one.
     """
 
-    def __init__(self, home: Home, *, start: bool, deadline: float) -> None:
+    def __init__(
+        self, home: Home, *, start: bool, deadline: float, last: Json | None = None
+    ) -> None:
+        """``last``: what the broker said of itself to which there was a connection before. One of a
+        newer relay is started again, and not ours."""
         self._home = home
+        self._last = last or {}
         self._start = start
         self._deadline = time.monotonic() + deadline
+        self._socket_by = min(self._deadline, time.monotonic() + _SOCKET_WAIT)
         self._begun = time.time()
         self._started_at: float | None = None
         self._may_start: bool | None = None  # looked at when it first matters
@@ -45,16 +56,18 @@ class Starter:
     def next_pause(self, error: OSError) -> float:
         """Seconds until the next try. Raises RelayError when there is no use in one."""
         if isinstance(error, PermissionError):
-            raise BrokerUnavailable(
-                f"the broker's socket {self._home.broker_socket} belongs to another user",
-                hint="set RELAY_HOME to a directory of your own",
-            ) from error
-        if not self._start:
-            raise BrokerUnavailable(
-                _liar(error) or "no broker is running",
-                hint="any other command starts it, or relay broker run",
-            ) from error
+            raise _shut(self._home) from error
         now = time.monotonic()
+        if not self._start:
+            if not is_locked(self._home.broker_lock):
+                raise BrokerUnavailable(
+                    _liar(error) or "no broker is running",
+                    hint="any other command starts it, or relay broker run",
+                    code=NONE_RUNS,
+                ) from error
+            if now > self._socket_by:
+                raise silent(self._home, _liar(error) or UNREACHED) from error
+            return 0.1  # it starts, or makes its socket again
         if self._may_start is None:
             self._may_start = may_start(self._home)
         reason = failure_since(self._home, self._begun)
@@ -66,17 +79,52 @@ class Starter:
                     "no broker is running, and an agent starts none",
                     hint="its session does within seconds, if it runs",
                 ) from error
-            raise BrokerUnavailable(
-                _liar(error) or "the broker cannot be reached",
-                hint=f"look into {self._home.broker_log}",
-            ) from error
+            raise silent(self._home, _liar(error) or UNREACHED) from error
         if self._may_start and (self._started_at is None or now - self._started_at > _AGAIN_AFTER):
             self._home.create()
             if _is_first(self._home):
-                launch(self._home)
+                newer = newer_program(self._last.get("program"), self._last.get("version"))
+                launch(self._home, newer) if newer else launch(self._home)
                 self._started_at = now
         self._pause = min(self._pause * 1.5, 0.1)
         return self._pause
+
+
+def silent(home: Home, why: str = UNREACHED) -> BrokerUnavailable:
+    """Why the broker does not answer, and what to do about it; ``why`` where nobody knows."""
+    from relay.core.lock_holders import holders  # on use: most brokers answer
+
+    for one in holders(home.broker_lock):
+        if one.is_broker and one.is_stopped:
+            return BrokerUnavailable(
+                f"{one.named} is stopped",
+                hint=f"kill -CONT {one.pid} lets it go on; relay broker stop ends it",
+            )
+        does = "does not answer" if one.is_broker else "holds the broker's lock, and is no broker"
+        return BrokerUnavailable(
+            f"{one.named} {does}",
+            hint="relay broker stop ends it, and the next command starts a broker",
+        )
+    return BrokerUnavailable(why, hint=f"look into {home.broker_log}")
+
+
+def _shut(home: Home) -> RelayError:
+    """Why this user may not connect to the broker's socket."""
+    for path in (home.broker_socket, home.run, home.root):
+        try:
+            if os.stat(path).st_uid not in (os.geteuid(), 0):
+                return BrokerUnavailable(
+                    f"the broker's socket {home.broker_socket} belongs to another user",
+                    hint="set RELAY_HOME to a directory of your own",
+                )
+        except OSError:
+            continue  # the folder above it is shut
+    return RelayError(
+        f"the state directory {home.root} cannot be used: no permission to use"
+        f" {home.broker_socket}",
+        hint=f"chmod -R u+rwX {home.root}, or set RELAY_HOME to a directory that you can write to",
+        code="state_dir",
+    )
 
 
 def starting_file(home: Home) -> str:
@@ -92,12 +140,18 @@ def _is_first(home: Home) -> bool:
             return False
     except OSError:
         pass
+    say_starting(home)
+    return True
+
+
+def say_starting(home: Home) -> None:
+    """Keep others from starting a broker for a second: this process does."""
+    path = starting_file(home)
     try:
         os.close(open_private(path, os.O_WRONLY | os.O_CREAT))
         os.utime(path)
     except OSError:
-        pass  # the broker says why
-    return True
+        return  # the broker says why
 
 
 def failure_since(home: Home, begun: float) -> RelayError | None:
@@ -165,19 +219,19 @@ def _prove(connection: _socket.socket, home: Home) -> None:
         )
 
 
-def launch(home: Home) -> None:
-    """Start a broker process that is nobody's child and has no terminal."""
+def launch(home: Home, of: list[str] | None = None) -> None:
+    """Start a broker process that is nobody's child and has no terminal; ``of`` another relay."""
     # Imported on use: most verbs find a broker that runs.
     import subprocess
 
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    python, root = of or program()
     try:
         with open(home.broker_log, "ab", opener=open_private) as log:
             # The shell ends at once, so the broker is not the client's to reap. -P: nothing in
             # the directory where the client happens to run may take a module's place.
             subprocess.run(
                 ["/bin/sh", "-c", '"$@" &', "sh"]
-                + [sys.executable, "-P", "-c", _RUN, root, "--home", home.root],
+                + [python, "-P", "-c", _RUN, root, "--home", home.root],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

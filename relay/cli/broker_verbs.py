@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import time
+from contextlib import suppress
 
 from relay.broker.client import connect, request
-from relay.broker.start import may_start
+from relay.broker.start import NONE_RUNS, launch, may_start, say_starting
 from relay.cli import output, table
 from relay.cli.broker_service import install_verb
 from relay.cli.parser import Parser
 from relay.cli.status import broker_status, print_broker
 from relay.cli.verbs import verb
-from relay.core.errors import BrokerUnavailable, Timeout, UsageError, only_the_person
+from relay.core.build import build, is_older
+from relay.core.errors import BrokerUnavailable, RelayError, Timeout, UsageError, only_the_person
+from relay.core.files import is_locked
+from relay.core.lock_holders import holders
 from relay.core.paths import Home
+from relay.core.signals import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Longer than a broker takes that must kill a store which hangs. Seconds.
 _STOP_WITHIN = 30.0
+#: How long a broker may take to answer, and what does not answer to end by itself. Seconds.
+_ANSWER_WITHIN, _END_WITHIN = 5.0, 5.0
 #: Dispatches that are listed.
 _LIMIT = 1000
 
@@ -42,6 +50,9 @@ def add(verbs: Parser) -> None:
     status = group.add_parser("status", help="whether it runs, and since when")
     status.set_defaults(run=status_verb)
     stop = group.add_parser("stop", help="stop it; stored messages wait for the next one")
+    stop.add_argument(
+        "--yes", action="store_true", help="end without a question what is in its place"
+    )
     stop.set_defaults(run=stop_verb)
     queue = group.add_parser("queue", help="what personas are doing, and what waits for them")
     queue.add_argument(
@@ -102,17 +113,21 @@ def run_verb(options: Any) -> int:
 
 
 def stop_verb(options: Any) -> int:
-    """``relay broker stop``."""
+    """``relay broker stop``: of one that does not answer, or what is in its place, by a signal."""
     home = Home.from_env()
+    pid: int | None = None
     try:
-        with connect(home, start=False) as client:
-            pid = client.request("stop", **output.speaker())["pid"]
-    except BrokerUnavailable as error:
-        if "no broker is running" not in error.message:
-            raise
-        pid = None
-    if pid is not None:
-        _wait_for_end(home, pid)
+        with connect(home, start=False, deadline=_ANSWER_WITHIN) as client:
+            is_outdated = is_older(client.version, build())
+            if is_outdated:
+                say_starting(home)
+            pid = client.request("stop", deadline=_ANSWER_WITHIN, **output.speaker())["pid"]
+            _wait_for_end(home, pid)
+            if is_outdated:
+                _take_its_place(home)
+    except (BrokerUnavailable, Timeout) as error:
+        if error.code != NONE_RUNS:
+            pid = _end_holders(home, error, yes=options.yes)
     if options.json:
         output.as_json({"stopped": pid is not None, "pid": pid})
     else:
@@ -120,10 +135,46 @@ def stop_verb(options: Any) -> int:
     return 0
 
 
+def _end_holders(home: Home, error: RelayError, *, yes: bool) -> int:
+    """End what holds the broker's lock and does not answer. Returns one's pid; raises ``error``
+    where nobody can tell who holds it."""
+    if not may_start(home):
+        raise only_the_person("stop the broker")
+    found = holders(home.broker_lock)
+    if not found:
+        raise error
+    for one in found:
+        question = f"{one.named} holds the broker's lock, and is no broker. End it?"
+        if not one.is_broker and not output.agreed(question, yes=yes):
+            raise error
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for one in found:
+            with suppress(ProcessLookupError):
+                os.kill(one.pid, number)
+                os.kill(one.pid, signal.SIGCONT)  # a stopped one takes no signal but these
+        end = time.monotonic() + _END_WITHIN
+        while is_locked(home.broker_lock) and not _succeeded(home, found[0].pid):
+            if time.monotonic() > end:
+                break
+            time.sleep(0.02)
+        else:
+            return found[0].pid
+    raise Timeout(f"{found[0].named} has not ended yet", hint=f"kill -9 {found[0].pid}")
+
+
+def _take_its_place(home: Home) -> None:
+    """Start a broker of this relay, before sessions of the older one start theirs again."""
+    launch(home)
+    end = time.monotonic() + _END_WITHIN
+    while not is_locked(home.broker_lock) and time.monotonic() < end:
+        say_starting(home)
+        time.sleep(0.02)
+    with connect(home) as client:
+        output.note(f"a broker of this version runs now ({client.version})")
+
+
 def _wait_for_end(home: Home, pid: int) -> None:
     """Return when the broker has let go of its lock, so that the next start finds it free."""
-    from relay.core.files import is_locked
-
     end = time.monotonic() + _STOP_WITHIN
     while is_locked(home.broker_lock) and not _succeeded(home, pid):
         if time.monotonic() > end:

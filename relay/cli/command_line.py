@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import sys
 
-from relay import __version__
 from relay.cli import output
 from relay.cli.parser import Parser
 from relay.cli.verbs import HELP, MEANT, VERBS, group_of
@@ -74,7 +73,9 @@ def _run(argv: list[str]) -> int:
         prose(HELP)
         return 0 if verb else EXIT_USAGE
     if verb == "--version":
-        output.data(f"relay {__version__}")
+        from relay.core.build import build
+
+        output.data(f"relay {build()}")
         return 0
     if verb not in VERBS:
         raise unknown_verb(verb)

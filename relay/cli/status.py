@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from relay import __version__
 from relay.broker.client import connect, request
+from relay.broker.start import NONE_RUNS
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.config.trust import TRUSTED, candidates, found_at, trusted_paths
+from relay.core.build import build, is_older
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home, working_folder
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from relay.cli.output import Json
 
+#: How long the broker may take to say hello. Seconds.
+_ANSWER_WITHIN = 5.0
 #: What ``agents --json`` shows of each. Scripts rely on the first seven.
 _FIELDS = (
     *("name", "state", "kind", "pid", "cwd", "unread", "since"),
@@ -137,24 +140,23 @@ def broker_status(home: Home) -> Json:
         "pid": None,
         "socket": home.broker_socket,
         "home": home.root,
-        "version": __version__,
+        "version": build(),
         "uptime_s": None,
         "counts": {},
         "dispatches": {},
         "evaluations": {},
         "automations": {},
         "channels": {"names": [], "problem": ""},
+        "problem": "",
         "problems": {},
         "held": 0,
         "agents": [],
     }
     try:
-        with connect(home, start=False) as client:
+        with connect(home, start=False, deadline=_ANSWER_WITHIN) as client:
             answer = client.request("status")
     except BrokerUnavailable as error:
-        if error.hint and "another user" in error.message:
-            raise
-        return nothing
+        return nothing | {"problem": "" if error.code == NONE_RUNS else error.line}
     agents = [
         {**_agent(row), "source": row["source"], "notes": row["notes"]} for row in answer["agents"]
     ]
@@ -165,6 +167,9 @@ def broker_status(home: Home) -> Json:
 
 def print_broker(found: Json) -> None:
     """The broker's part of ``status`` for a person."""
+    if found["problem"]:
+        output.data(f"broker: {found['problem']}")
+        return
     if not found["running"]:
         output.data(f"broker: not running (home {found['home']})")
         output.note("any verb that needs it starts it")
@@ -173,6 +178,8 @@ def print_broker(found: Json) -> None:
         f"broker: running, pid {found['pid']}, version {found['version']},"
         f" for {found['uptime_s']:.0f} s"
     )
+    if is_older(found["version"], build()):
+        output.data(f"! it is older than this relay, {build()}: relay broker stop")
     output.data(f"home: {found['home']}")
     events = found["counts"]["events"]
     waiting = sum(number for name, number in found["counts"].items() if name != "events")

@@ -1,36 +1,24 @@
 """What becomes of the ledger when its file is removed, replaced or damaged beneath the broker.
 
 A file of its own: the ledger's store knows only that it has to ask. Nothing is deleted: a damaged
-file is set aside under another name, and what can be read of it is copied into a fresh one.
+file is set aside under another name, and the person is told the command that recovers it.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sqlite3
 import time
 from contextlib import closing, suppress
 
-from relay.core import sqlite
 from relay.core.errors import DamagedFile, FileLost, StorageError
 from relay.core.files import open_private, sync_folder, unlink_if_there
 from relay.ledger.schema import SCHEMA
 
-#: How long is looked for single rows around what cannot be read. Seconds.
-PATIENCE = 4.0
-#: Beyond any number of an event, for a table whose last one cannot be read.
-_LAST = 1 << 40
 #: The end of the name of the file that says how far the ledger came.
 _MARK = "-reached"
-#: Rows that are written at a time.
-_ROWS = 4096
-#: All but those that are made of others.
-_TABLES = (
-    "SELECT name FROM sqlite_master WHERE type='table' AND name<>'senders'"
-    " AND name NOT LIKE 'sqlite%'"
-)
-_SENDERS = "INSERT INTO senders SELECT DISTINCT agent, seq >> 12 FROM events WHERE agent NOT NULL"
-
 #: Device, inode and size of a file.
 _Status = tuple[int, int, int]
 _NOTHING: _Status = (0, 0, 0)
@@ -95,7 +83,7 @@ class LedgerFile:
             elif now[2] < known[2]:
                 raise DamagedFile(
                     f"{path} was cut while the broker ran",
-                    hint="the next command starts another broker, with what can be read of it",
+                    hint="the next command starts another broker, with a new ledger",
                 )
         return whole
 
@@ -147,172 +135,49 @@ def _status(path: str) -> _Status:
     return status.st_dev, status.st_ino, status.st_size
 
 
-def recover(path: str) -> str:
-    """Set a damaged ledger aside and copy what can be read of it into a fresh one at ``path``.
+def set_aside(path: str) -> str:
+    """Give a damaged ledger another name; the next that is opened at ``path`` begins anew.
 
     Returns what to tell the person. Nobody may have the file open. Raises StorageError.
     """
-    fresh, aside = f"{path}.{os.getpid()}.tmp", _free_name(f"{path}.damaged")
+    aside = _free_name(f"{path}.damaged")
     try:
-        for name in (fresh, fresh + "-wal", fresh + "-shm"):
-            unlink_if_there(name)
-        with closing(sqlite.connect(fresh, SCHEMA)) as db:
-            db.execute("PRAGMA foreign_keys=OFF")  # what a row belongs to may not be readable
-            kept, problem = _copy(path, db)
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        os.link(path, aside)
+        with open(path, "rb") as file:
+            version = int.from_bytes(file.read(100)[60:64], "big")
+        os.link(path, aside)  # under both names, until its log has the other one too
         with suppress(FileNotFoundError):
             os.rename(path + "-wal", aside + "-wal")
-        for name in ("-shm", _MARK):
+        for name in ("", "-shm", _MARK):
             unlink_if_there(path + name)
-        os.replace(fresh, path)
         sync_folder(os.path.dirname(path))
-    except (OSError, sqlite3.Error) as error:
+    except OSError as error:
         raise StorageError(
-            f"the ledger {path} is damaged, and cannot be recovered: {error}",
-            hint="free some space on that disk, or move the file away; relay starts a new one",
+            f"the ledger {path} is damaged, and cannot be set aside: {error.strerror}",
+            hint="move the file away; relay begins a new one",
         ) from error
-    return (
-        f"The ledger was damaged ({problem}). {kept} of its messages and events could be read, and"
-        f" are in a new ledger; the damaged file is kept as {aside}."
-    )
+    recovered = f"{aside}-recovered.db"
+    lines = [
+        f"The ledger was damaged, and a new one begins. The damaged one is kept as {aside}.",
+        f"What can be read of it: {_recovery(aside, version, recovered)}",
+        f"To go on with that: relay broker stop && mv {shlex.quote(recovered)} {shlex.quote(path)}",
+    ]
+    if shutil.which("sqlite3") is None:
+        lines[1] += " (install the program sqlite3 first)"
+    return "\n".join(lines)
+
+
+def _recovery(aside: str, version: int, recovered: str) -> str:
+    """The command that copies what can be read of the file ``aside`` to a fresh one.
+
+    By ``.dump``: many systems' sqlite3 is made without what ``.recover`` needs. That fails a file
+    of which anything cannot be read, and says nothing of whose and which version it is.
+    """
+    dump = f"sqlite3 {shlex.quote(aside)} 'PRAGMA writable_schema=ON' .dump"
+    kind = f"PRAGMA application_id={SCHEMA.application_id}; PRAGMA user_version={version}"
+    load = f"sqlite3 -cmd '{kind}' {shlex.quote(recovered)}"
+    return f"{dump} | sed 's/^ROLLBACK.*/COMMIT;/' | {load}"
 
 
 def _free_name(path: str) -> str:
     name = f"{path}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     return name if not os.path.lexists(name) else f"{name}-{time.monotonic_ns()}"
-
-
-def _copy(path: str, db: sqlite3.Connection) -> tuple[int, str]:
-    """Copy what can be read of ``path``: how many events that is, and what was wrong."""
-    # Two connections: in one, what cannot be read here would spoil what is written there.
-    with closing(sqlite3.connect(path, isolation_level=None)) as old:
-        try:
-            problem = str(old.execute("PRAGMA quick_check(1)").fetchone()[0]).splitlines()[-1]
-            problem = "a part of it was cut off" if problem == "ok" else problem
-        except sqlite3.DatabaseError as error:
-            problem = str(error)
-        with sqlite.transaction(db):
-            end = time.monotonic() + PATIENCE
-            tables = [row[0] for row in db.execute(_TABLES)]
-            for table in tables:
-                if columns := _columns(old, db, table):
-                    if key := _number_of(db, table):
-                        _copy_range(old, db, table, key, columns, end)
-                    else:
-                        _copy_rows(old, db, table, columns)
-            with suppress(sqlite3.DatabaseError):
-                _copy_open(old, db)
-            while any([_drop_orphans(db, table) for table in tables]):
-                continue  # what referred to them may be an orphan now
-            db.execute(_SENDERS)
-    return int(db.execute("SELECT count(*) FROM events").fetchone()[0]), problem
-
-
-def _number_of(db: sqlite3.Connection, table: str) -> str:
-    """What numbers a table's rows, in their order in the file; empty where nothing does."""
-    for _, name, kind, _, _, place in db.execute(f"PRAGMA table_info({table})"):
-        if place == 1 and kind == "INTEGER":
-            return str(name)
-    try:
-        db.execute(f"SELECT rowid FROM {table} LIMIT 0")
-    except sqlite3.OperationalError:
-        return ""
-    return "" if table == "nonce_key" else "rowid"
-
-
-def _drop_orphans(db: sqlite3.Connection, table: str) -> int:
-    """Let no row refer to one that could not be read: how many did and were changed."""
-    changed = 0
-    may_lack = {
-        name: not needed and not place
-        for _, name, _, needed, _, place in db.execute(f"PRAGMA table_info({table})")
-    }
-    for _, _, other, column, there, *_ in db.execute(f"PRAGMA foreign_key_list({table})"):
-        action = f"UPDATE {table} SET {column}=NULL" if may_lack[column] else f"DELETE FROM {table}"
-        changed += db.execute(
-            f"{action} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {there} FROM {other})"
-        ).rowcount
-    return changed
-
-
-def _columns(old: sqlite3.Connection, db: sqlite3.Connection, table: str) -> list[str]:
-    """The columns that both have: an older ledger has fewer. None when nothing can be read."""
-    try:
-        there = {row[1] for row in old.execute(f"PRAGMA table_info({table})")}
-    except sqlite3.DatabaseError:
-        return []
-    return [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[1] in there]
-
-
-def _insert(
-    db: sqlite3.Connection, table: str, columns: list[str], rows: list[tuple[object, ...]]
-) -> None:
-    marks = ",".join("?" * len(columns))
-    into = f"{table} ({','.join(columns)})"
-    db.executemany(f"INSERT OR IGNORE INTO {into} VALUES ({marks})", rows)
-
-
-def _copy_range(
-    old: sqlite3.Connection,
-    db: sqlite3.Connection,
-    table: str,
-    key: str,
-    columns: list[str],
-    end: float,
-) -> None:
-    """Copy a table in the order of ``key``; what cannot be read is narrowed down in halves."""
-    read = f"SELECT {key},{','.join(columns)} FROM {table} WHERE {key} BETWEEN ? AND ? ORDER BY 1"
-    waiting = [(0, _LAST)]
-    while waiting:
-        low, high = waiting.pop()
-        rows: list[tuple[object, ...]] = []
-        try:
-            for number, *row in old.execute(read, (low, high)):
-                rows.append(tuple(row))
-                # Beyond the last that was read is the first that cannot be.
-                low = number + 1
-                if len(rows) == _ROWS:
-                    _insert(db, table, columns, rows)
-                    rows = []
-        except sqlite3.DatabaseError:
-            middle = (low + high) // 2
-            if low < high and time.monotonic() < end:
-                waiting += [(middle + 1, high), (low, middle)]
-        _insert(db, table, columns, rows)
-
-
-def _copy_rows(
-    old: sqlite3.Connection, db: sqlite3.Connection, table: str, columns: list[str]
-) -> None:
-    """Copy a small table from both ends, as far as it can be read."""
-    rows: list[tuple[object, ...]] = []
-    for order in ("ASC", "DESC"):
-        with suppress(sqlite3.DatabaseError):
-            for row in old.execute(f"SELECT {','.join(columns)} FROM {table} ORDER BY 1 {order}"):
-                rows.append(row)
-    if rows and table == "nonce_key":
-        db.execute("DELETE FROM nonce_key")
-        del rows[1:]
-    _insert(db, table, columns, rows)
-
-
-def _copy_open(old: sqlite3.Connection, db: sqlite3.Connection) -> None:
-    """Whose delivery cannot be read is in the index still: what was not seen is offered again."""
-    numbers: dict[str, int] = {}
-    for recipient, event in old.execute(
-        "SELECT recipient, event FROM deliveries INDEXED BY deliveries_recipient WHERE open=1"
-        " AND recipient > '' ORDER BY recipient, open, event"
-    ):
-        there = "SELECT 1 FROM deliveries WHERE event=? AND recipient=?"
-        if db.execute(there, (event, recipient)).fetchone():
-            continue
-        if recipient not in numbers:
-            last = "SELECT ifnull(max(n),0) FROM deliveries WHERE recipient=?"
-            numbers[recipient] = db.execute(last, (recipient,)).fetchone()[0]
-        numbers[recipient] += 1
-        db.execute(
-            "INSERT INTO deliveries (event, recipient, n, open, state, attempts, updated_ms)"
-            " SELECT seq, ?, ?, 1, 'queued', 1, created_ms FROM events WHERE seq=?",
-            (recipient, numbers[recipient], event),
-        )

@@ -139,7 +139,7 @@ class Ledger(Transactions):
         self._senders.clear()
 
     def mend(self) -> None:
-        """Set the damaged file aside; go on with what can be read of it. Raises StorageError."""
+        """Set the damaged file aside and begin anew. Raises StorageError."""
         self.rollback()
         self._newest = None
         self.tell(self.put_in_order())

@@ -12,7 +12,7 @@ from typing import Any
 
 from relay.core import sqlite
 from relay.core.errors import StorageError
-from relay.ledger.recovery import LedgerFile, recover
+from relay.ledger.recovery import LedgerFile, set_aside
 from relay.ledger.schema import SCHEMA
 
 
@@ -142,9 +142,9 @@ class Transactions:
         self._file.note()
 
     def put_in_order(self) -> str:
-        """Set the damaged file aside; go on with what can be read of it. Returns what to tell the
-        person. Raises StorageError."""
+        """Set the damaged file aside and begin anew. Returns what to tell the person. Raises
+        StorageError."""
         self.close()
-        told = recover(self.path)
+        told = set_aside(self.path)
         self._open()
         return told

@@ -15,10 +15,13 @@ A *row* is one delivery of one message::
 
 Ops (``?`` marks what may be left out):
 
-``hello``     -> protocol, version, pid, person (whether the person asks, not an agent)
-``register``  name, run, token, kind, pid, cwd, command, resume?, memory?, roles?, join? -> name,
-              waiting (open deliveries). ``roles`` are what else it is reached by, ``join`` the
-              channels that it is in from its start on. ``memory``: project (a repository's root,
+``hello``     -> protocol, version (see relay.core.build), program (what starts such a broker:
+              [interpreter, folder of the package]), pid, person (whether the person asks, not an
+              agent)
+``register``  name, run, token, kind, pid, cwd, command, resume?, memory?, roles?, join?,
+              version? (the session's build) -> name, waiting (open deliveries). ``roles`` are what
+              else it is reached by, ``join`` the channels that it is in from its start on.
+              ``memory``: project (a repository's root,
               or null), secrets, store?, of each request about memories that the run makes; of a
               run the first ones count.
               Binds the connection to the agent; everything open for that name is then pushed
@@ -286,6 +289,8 @@ WATCHED = frozenset(("message", "delivery", "agent", "turn", "item", "obligation
 ASK_TIMEOUT_MAX = 120.0
 #: What does something beyond the ledger: a client never repeats it by itself.
 ONCE = frozenset({"stop", "ask", "item_answer"})
+#: What stores something new each time, but for the same ``id``: a client gives it one.
+IDENTIFIED = frozenset({"send", "event", "dispatch"})
 
 #: How a broker begins to refuse what it does not know; a newer client looks for it.
 UNKNOWN_OP = "this broker knows no op"

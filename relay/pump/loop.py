@@ -252,7 +252,7 @@ class Pump:
         elif kind == frames.FAREWELL and len(payload) == 2:
             self._farewell.grant(int.from_bytes(payload, "big"))
         else:
-            self.link.broken(now, f"it sent a frame of type {kind} and {len(payload)} bytes")
+            self.link.broken(now)
         if self.link.fd < 0:
             self.input.gate.forget()
 

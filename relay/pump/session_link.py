@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 #: that starts (it reads nothing for 300 ms). A store gets what is more than a quarter of it.
 KEPT_MAX = 32 * 1024 * 1024
 PATIENCE = 5.0
-#: After this many deaths within this many seconds no further session is started.
-DEATHS_MAX = 5
-DEATHS_WITHIN = 60.0
-_BACKOFF = 0.1
+#: The pause before the next session, in seconds: doubled with each death up to the second number,
+#: and short again after a session that has lived for so long.
+_PAUSE, PAUSE_MAX = 0.1, 60.0
+_DOUBLINGS_MAX = 16
 #: Output bytes in one frame, and events in one write.
 _CHUNK = 256 * 1024
 #: Bytes written before the pump looks at the person's keys again.
@@ -85,7 +85,8 @@ class SessionLink:
         self._written_at: float | None = None  # when the agent last wrote something
         self._sticky: dict[int, bytes] = {}  # the last ACTIVITY, JOB, EXIT: a next session's too
         self._decoder = frames.Decoder()
-        self._deaths: list[float] = []
+        self._deaths = 0  # one soon after the other
+        self._opened_at = 0.0
         self._restarts = -1
         self._retry_at: float | None = None
         #: When the session last dealt with something, or the buffer filled.
@@ -166,6 +167,7 @@ class SessionLink:
         self._retry_at = None
         self._kill()  # one that closed its connection had until now to end by itself
         self._restarts += 1
+        self._opened_at = now
         self._kept.take_back()
         self._starting = True
         self._was_full, self._progress = False, now  # it has all of PATIENCE, whatever was before
@@ -174,8 +176,8 @@ class SessionLink:
         self.fresh = True
         try:
             self.fd, self.pid = self._start()
-        except OSError as error:
-            self._died(now, error.strerror or str(error))
+        except OSError:
+            self._died(now)
             return
         hello = self._hello(self._kept.base, self._base_size, self._restarts)
         self._out.append(frames.pack(frames.HELLO, hello))
@@ -195,8 +197,8 @@ class SessionLink:
             except BlockingIOError:
                 self.blocked = True
                 return
-            except OSError as error:
-                self._died(now, error.strerror or str(error))
+            except OSError:
+                self._died(now)
                 return
             self._wrote(written)
             left -= written
@@ -211,11 +213,11 @@ class SessionLink:
                 data = os.read(self.fd, 65536)
             except BlockingIOError:
                 break
-            except OSError as error:
-                self._died(now, error.strerror or str(error))
+            except OSError:
+                self._died(now)
                 break
             if not data:
-                self._died(now, "it closed its connection")
+                self._died(now)
                 break
             try:
                 received = self._decoder.feed(data)
@@ -224,14 +226,14 @@ class SessionLink:
                         self._acknowledged(payload, now)
                     else:
                         found.append((kind, payload))
-            except frames.FrameError as error:
-                self.broken(now, str(error))
+            except frames.FrameError:
+                self.broken(now)
                 break
         return found
 
-    def broken(self, now: float, why: str) -> None:
+    def broken(self, now: float) -> None:
         """The session sent something senseless: end it and start another."""
-        self._died(now, why)
+        self._died(now)
         self._kill()
 
     def reaped(self, pid: int, now: float) -> None:
@@ -239,7 +241,7 @@ class SessionLink:
         if pid == self.pid:
             self.pid = 0
             if self.fd >= 0:
-                self._died(now, "it ended")
+                self._died(now)
 
     def tick(self, now: float) -> None:
         """Do what is due: start a session again, or drop one that makes no progress."""
@@ -376,15 +378,13 @@ class SessionLink:
         while self._sizes and self._sizes[0][0] <= offset:
             self._base_size = self._sizes.pop(0)[1]
 
-    def _died(self, now: float, why: str) -> None:
+    def _died(self, now: float) -> None:
         self._close()
         self._events = []
         self._forget_frame()
-        self._deaths = [at for at in self._deaths if now - at < DEATHS_WITHIN] + [now]
-        if len(self._deaths) > DEATHS_MAX:
-            self.drop(f"it ended {len(self._deaths)} times within a minute ({why})")
-            return
-        self._retry_at = now + _BACKOFF * 2 ** (len(self._deaths) - 1)
+        self._deaths = 1 if now - self._opened_at >= PAUSE_MAX else self._deaths + 1
+        pause = _PAUSE * 2 ** min(self._deaths - 1, _DOUBLINGS_MAX)
+        self._retry_at = now + min(pause, PAUSE_MAX)
 
     def _close(self) -> None:
         if self.fd >= 0:

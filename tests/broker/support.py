@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from relay.broker.main import listen
 from relay.broker.open_connections import CONNECTIONS_MAX
 from relay.broker.ops_agents import GRACE
 from relay.broker.server import IDLE, BrokerServer, wall_ms
+from relay.core.build import build
 from relay.core.errors import RelayError
 from relay.core.files import is_locked, sign_lock, take_lock, unlink_if_there
 from relay.core.ids import new_ulid
@@ -53,6 +55,19 @@ def kill_broker(home: Home) -> None:
 def lock_is_free(home: Home) -> bool:
     """Whether nobody is the broker of ``home``."""
     return not is_locked(home.broker_lock)
+
+
+@contextmanager
+def lock_kept(home: Home) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that was left with the broker's lock, which another one took, and is no broker."""
+    with open(home.broker_lock, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen(["sleep", "600"], pass_fds=(lock.fileno(),))
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(timeout=30)
 
 
 @contextmanager
@@ -165,7 +180,8 @@ def register(
     """A connection of its own that is registered as ``name``."""
     client = connect(home)
     try:
-        client.request("register", **registration(name, run, token, store, cwd))
+        fields = registration(name, run, token, store, cwd)
+        client.request("register", **fields, version=build())
     except BaseException:
         client.close()
         raise

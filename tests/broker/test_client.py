@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -9,9 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from relay import __version__
 from relay.broker.client import connect
 from relay.cli.status import broker_status
+from relay.core.build import build
 from relay.core.errors import (
     EXIT_FAILED,
     BrokerUnavailable,
@@ -123,7 +124,7 @@ def test_an_older_broker_that_does_not_know_a_request_is_named(home: Home) -> No
         error = UsageError(f"this broker knows no op {record['op']!r}")
         return refusal(record["n"], error)
 
-    says = f"is of relay 0, this command of {__version__}"
+    says = f"is of relay 0, this command of {re.escape(build())}"
     with (
         broker(home, older),
         connect(home) as client,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from relay.broker.main import failure_file, main
 from relay.broker.start import failure_since
 from relay.core.errors import BrokerUnavailable, RelayError, StorageError
 from relay.core.paths import Home
-from tests.broker.support import broker_process, lock_is_free, wait_for_broker
+from tests.broker.support import broker_process, lock_is_free, lock_kept, wait_for_broker
 from tests.support import wait_until
 
 
@@ -132,11 +132,12 @@ def test_a_stranger_that_holds_the_lock_is_the_reason_that_clients_are_told(
     home.create()
     monkeypatch.setattr("relay.broker.main._LOCK_WAIT", 0.0)
     begun = time.time()
-    with open(home.broker_lock, "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with lock_kept(home) as stranger:
         assert main(["--home", home.root]) != 0
         reason = failure_since(home, begun)
-    assert isinstance(reason, BrokerUnavailable) and home.broker_lock in reason.message
+    assert isinstance(reason, BrokerUnavailable)
+    assert reason.line.startswith(f"process {stranger.pid} (sleep 600) holds the broker's lock")
+    assert "relay broker stop ends it" in reason.hint
     with connect(home) as client:
         assert client.request("hello")["protocol"] == 1
 
@@ -167,6 +168,72 @@ def test_the_reason_of_an_earlier_failure_is_not_taken_for_this_one(home: Home) 
         client.request("hello")
     assert not os.path.exists(os.path.join(home.run, "broker.failed"))
 
+
+@pytest.mark.parametrize("moved", ["unlink", "rename", "another"])
+def test_a_socket_that_is_taken_away_is_made_again_by_the_same_broker(
+    home: Home, moved: str
+) -> None:
+    with connect(home) as client:
+        pid = client.request("hello")["pid"]
+        if moved == "unlink":
+            os.unlink(home.broker_socket)
+        else:
+            os.rename(home.broker_socket, home.broker_socket + ".moved")
+        if moved == "another":
+            Path(home.broker_socket).write_text("")
+        if moved != "another":  # who only asks waits until it is there again
+            with connect(home, start=False) as other:
+                assert other.request("hello")["pid"] == pid
+        with connect(home) as other:
+            assert other.request("hello")["pid"] == pid
+        assert client.request("hello")["pid"] == pid
+    assert "the socket was removed: it is made again" in Path(home.broker_log).read_text()
+
+
+def test_a_home_that_may_not_be_written_is_called_that() -> None:
+    """In a process that is nobody's: root is refused nothing."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o777)
+        command = [sys.executable, "-c", _SHUT, folder]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        assert "cannot be used: no permission" in told.stdout, told.stderr
+        assert f"chmod -R u+rwX {folder}/home" in told.stdout
+
+
+@pytest.mark.parametrize("limit", [64, 256])
+def test_too_few_files_are_named_by_their_number(home: Home, limit: int) -> None:
+    home.create()
+    code = (
+        "import resource, sys; from relay.broker.main import main;"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}));"
+        f"main(['--home', {home.root!r}])"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
+        if limit == 64:
+            assert process.stderr is not None
+            assert b"may have 64 files open here, and needs 96" in process.stderr.read()
+            return
+        wait_for_broker(home)
+        with connect(home, start=False) as client:
+            client.request("stop")
+
+
+_SHUT = """
+import os, socket, sys
+from relay.broker.client import connect
+from relay.core.errors import RelayError
+from relay.core.paths import Home
+if os.getuid() == 0:
+    os.setgid(65534); os.setuid(65534)
+home = Home(sys.argv[1] + "/home")
+home.create()
+socket.socket(socket.AF_UNIX).bind(home.broker_socket)
+os.chmod(home.broker_socket, 0o400)
+try:
+    connect(home)
+except RelayError as error:
+    print(error.line)
+"""
 
 _STRANGER = """
 import os, socket, sys

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import plistlib
+import signal
 from pathlib import Path
 
 import pytest
 
 from relay.cli.broker_service import launchd, systemd
 from relay.core.paths import Home
-from tests.broker.support import register
+from tests.broker.support import lock_kept, register
 from tests.cli.conftest import Run
 
 
@@ -75,3 +76,18 @@ def test_a_launchd_agent_is_a_property_list(
 def test_words_are_quoted_as_systemd_reads_them() -> None:
     text = systemd(Home('/50% "x" $y \\'))[1]
     assert '"--home" "/50%% \\"x\\" $$y \\\\"\n' in text
+
+
+def test_what_holds_the_lock_is_named_and_ended_on_the_persons_word(
+    relay: Run, broker_home: Home
+) -> None:
+    broker_home.create()
+    with lock_kept(broker_home) as stranger:
+        named = f"process {stranger.pid} (sleep 600) holds the broker's lock, and is no broker"
+        assert named in relay("broker", "status").stdout
+        refused = relay("broker", "stop")
+        assert refused.returncode == 2 and "give --yes" in refused.stderr
+        assert stranger.poll() is None
+        assert f"stopped (pid {stranger.pid})" in relay("broker", "stop", "--yes").stderr
+        assert stranger.wait(timeout=30) == -signal.SIGTERM
+    assert relay("send", "Bob", "it goes on", "--offline").returncode == 0

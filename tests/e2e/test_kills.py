@@ -101,6 +101,87 @@ def test_the_broker_is_killed_while_messages_flow(tmp_path: Path) -> None:
         all_there(kept, 40)
 
 
+def test_a_session_that_is_killed_again_and_again_comes_back_and_status_says_so_meanwhile() -> None:
+    with wrapped(python(ECHO), name="Bob") as bob:
+        wait_registered("Bob")
+        for _ in range(6):
+            kill_session(bob)
+        os.kill(found(lambda: session_pid(bob)), signal.SIGKILL)
+        deaf = "Bob: starting (deaf: its session has ended, and starts again within a minute)"
+        wait_until(lambda: deaf in relay("status"), 20, "status says so")
+        relay("send", "Bob", "still here", "--wait=30")
+        bob.wait_for("GOT Relay message .*still here")
+        assert "deaf" not in relay("status")
+
+
+def test_a_broker_that_is_stopped_is_called_that_and_can_go_on_or_end() -> None:
+    relay("send", "Bob", "first", "--offline")
+    pid = relay_json("broker", "status")["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    told = f"broker: the broker (pid {pid}) is stopped (kill -CONT {pid} lets it go on"
+    assert told in relay("broker", "status")
+    os.kill(pid, signal.SIGCONT)
+    assert relay_json("broker", "status")["pid"] == pid
+    os.kill(pid, signal.SIGSTOP)
+    os.unlink(Home.from_env().broker_socket)
+    assert relay_json("broker", "stop") == {"stopped": True, "pid": pid}
+    assert "first" in relay("history")  # of the next one
+
+
+#: Answers each line once the file is there that it is told.
+ANSWER_LATER = (
+    "import os, sys, time\n"
+    "for line in sys.stdin:\n"
+    "    while not os.path.exists(sys.argv[1]): time.sleep(0.05)\n"
+    "    print('Blue.', flush=True)\n"
+)
+
+
+def kill_brokers(count: int) -> None:
+    """Kill one broker after the other, each once it serves."""
+    killed: set[int] = set()
+    while len(killed) < count:
+        pid = relay_json("broker", "status")["pid"]
+        if pid is not None and pid not in killed:
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+
+
+def test_a_verb_that_waits_goes_on_whatever_is_killed_and_stores_one_message(
+    tmp_path: Path,
+) -> None:
+    go = tmp_path / "go"
+    with wrapped([*python(ANSWER_LATER), str(go)], name="Bob"):
+        wait_registered("Bob")
+        with ExitStack() as stack:
+            waiting = [
+                subprocess.Popen([*RELAY, *words], stdout=subprocess.PIPE, text=True)
+                for words in (
+                    ("ask", "Bob", "which colour?", "--timeout=60"),
+                    ("send", "Later", "wait for me", "--offline", "--wait=60"),
+                )
+            ]
+            for process in waiting:
+                stack.callback(process.kill)
+            wait_until(lambda: len(states()) == 2, what="both to be stored")
+            kill_brokers(3)
+            go.touch()
+            with wrapped(python(ECHO), name="Later"):
+                assert waiting[0].communicate(timeout=90)[0] == "Blue.\n"
+                waiting[1].communicate(timeout=90)
+            assert [process.returncode for process in waiting] == [0, 0]
+    assert len(states(body="which colour?")) == len(states(body="wait for me")) == 1
+
+
+def test_a_memory_is_saved_once_whatever_is_killed_before_it_is_answered() -> None:
+    save = [*RELAY, "memory", "save", "the build takes ten minutes", "--scope", "user"]
+    with subprocess.Popen(save, stdout=subprocess.PIPE, text=True) as saving:
+        kill_brokers(2)
+        told, _ = saving.communicate(timeout=90)
+    [memory] = relay_json("memory", "list", "--scope", "user")
+    assert saving.returncode == 0 and told == f"{memory['id']}\n"
+
+
 def test_an_answer_is_told_once_whatever_is_killed_before_it() -> None:
     with ExitStack() as stack:
         agents = {n: stack.enter_context(wrapped(python(ANSWER), name=n)) for n in NAMES}

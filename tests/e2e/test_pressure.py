@@ -152,23 +152,6 @@ def test_the_session_is_killed_in_a_flood(flood: Flood) -> None:
     assert flood.ends() == ""
 
 
-def test_a_session_that_dies_for_the_sixth_time_in_a_flood_is_given_up(flood: Flood) -> None:
-    killed: set[int] = set()
-
-    def another() -> int | None:
-        session = flood.session()
-        return None if session in killed else session
-
-    for number in range(6):
-        session = found(another)
-        if number == 5:
-            flood.begin()
-            flood.until_came(0.01)
-        os.kill(session, signal.SIGKILL)
-        killed.add(session)
-    assert "the session was given up: it ended 6 times within a minute" in flood.ends()
-
-
 def test_the_broker_is_killed_in_a_flood(flood: Flood) -> None:
     flood.begin()
     for share in (0.25, 0.5):

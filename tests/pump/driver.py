@@ -24,5 +24,5 @@ if __name__ == "__main__":
     wrapped_run.session_command = _fake
     output_buffer.SPOOL_MAX = int(os.environ.get("SPOOL_MAX", output_buffer.SPOOL_MAX))
     session_link.PATIENCE = float(os.environ.get("PATIENCE", session_link.PATIENCE))
-    session_link._BACKOFF /= 10
+    session_link._PAUSE /= 10
     sys.exit(main(sys.argv[1:]))

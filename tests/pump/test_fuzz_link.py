@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 from relay.core import signals
 from relay.protocol import frames
 from relay.pump import output_buffer
-from relay.pump.session_link import DEATHS_MAX, DEATHS_WITHIN, PATIENCE, SessionLink
+from relay.pump.session_link import PATIENCE, PAUSE_MAX, SessionLink
 from tests.pump.fuzzing import fuzz
 
 if TYPE_CHECKING:
@@ -150,7 +150,6 @@ class LinkMachine(RuleBasedStateMachine):
         self.progress = 100.0
         self.progressed = False  # this session has acknowledged something
         self.starts = 0
-        self.deaths: list[float] = []
         self.far: Far | None = None
         self.killed: list[int] = []
         self.given_up = 0
@@ -173,7 +172,6 @@ class LinkMachine(RuleBasedStateMachine):
         assert not self.link.dropped and not self.given_up
         self.starts += 1
         if self.refuse_start:
-            self._note_death()
             raise OSError(11, "no process to be had")
         if self.far is not None:
             self.far.sock.close()
@@ -202,9 +200,6 @@ class LinkMachine(RuleBasedStateMachine):
         assert at <= len(self.got), f"a gap before {at}"
         assert self.sent[at : at + len(data)] == data, f"different bytes at {at}"
         self.got += data[len(self.got) - at :]
-
-    def _note_death(self) -> None:
-        self.deaths.append(self.now)
 
     def _check_alive(self, far: Far) -> None:
         """Whatever the session received was what it had to get, in its place."""
@@ -275,14 +270,9 @@ class LinkMachine(RuleBasedStateMachine):
         self.link.flush(self.now)
         if before >= 0 and self.link.fd < 0:
             assert ended
-            self._note_death()
 
     def _receive(self) -> list[tuple[int, bytes]]:
-        before = self.link.fd
-        found = self.link.receive(self.now)
-        if before >= 0 and self.link.fd < 0:
-            self._note_death()
-        return found
+        return self.link.receive(self.now)
 
     @rule(seconds=st.sampled_from([0.001, 0.03, 0.2, 1.7, 4.0]))
     def time_passes(self, seconds: float) -> None:
@@ -422,10 +412,7 @@ class LinkMachine(RuleBasedStateMachine):
     def session_is_reaped(self) -> None:
         assert self.far is not None
         self._receive()
-        before = self.link.fd
         self.link.reaped(self.far.pid, self.now)
-        if before >= 0:
-            self._note_death()
         assert self.link.fd < 0 and self.link.pid != self.far.pid
 
     @rule(refuse=st.booleans())
@@ -474,9 +461,6 @@ class LinkMachine(RuleBasedStateMachine):
         link = self.link
         assert self.given_up == bool(link.dropped)
         if not link.dropped:
-            last = max(self.deaths, default=0.0)
-            recent = [at for at in self.deaths if last - at < DEATHS_WITHIN]
-            assert len(recent) <= DEATHS_MAX
             return
         assert link.fd < 0 and not link.unsent and link.deadline() is None
         assert not link._kept and not link.full
@@ -488,6 +472,7 @@ class LinkMachine(RuleBasedStateMachine):
         link = self.link
         if self.starts and link.fd < 0 and not link.dropped:
             assert link.deadline() is not None
+            assert link._retry_at is not None and link._retry_at - self.now <= PAUSE_MAX
 
 
 class SpoolingMachine(LinkMachine):

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from relay.protocol import frames
+from relay.pump.session_link import PAUSE_MAX, SessionLink
 from tests.pump.outer import Fake, Outer, alive
-from tests.support import wait_until
+from tests.support import found, wait_until
 
 PY = sys.executable
 
@@ -134,16 +135,38 @@ def test_a_session_that_hangs_does_not_disturb(outer: Outer, fake: Fake) -> None
 
 
 @pytest.mark.parametrize("mode", ["die", "garbage"])
-def test_a_session_that_cannot_run_is_given_up(outer: Outer, fake: Fake, mode: str) -> None:
+def test_a_session_that_cannot_run_is_started_until_it_can(
+    outer: Outer, fake: Fake, mode: str
+) -> None:
     fake.set_mode(mode)
     outer.wrap("sh", "-c", "echo READY; read x; echo got $x")
     outer.until(b"READY")
-    wait_until(lambda: len(fake.pids()) >= 6, 60, "six sessions")
+    wait_until(lambda: len(fake.pids()) >= 7, 60, "seven sessions")
+    fake.set_mode("ack")
+    wait_until(lambda: b"READY" in fake.stream(), 60, "the eighth")
     outer.type(b"words\r")
     assert outer.wait() == 0
-    assert b"got words" in outer.seen
-    assert b"it ended 6 times within a minute" in outer.seen
-    assert len(fake.pids()) == 6
+    fake.wait(frames.EXIT)
+    assert fake.stream() == bytes(outer.seen)
+
+
+def test_the_pause_before_the_next_session_grows_to_a_minute_and_is_short_again() -> None:
+    link = SessionLink(_no_process, lambda *_: b"", b"")
+    now, pauses = 0.0, []
+    link.open(now)
+    for _ in range(30):
+        due = found(link.deadline)
+        pauses.append(round(due - now, 3))
+        now = due
+        link.tick(now)
+    assert pauses == sorted(pauses) and pauses[0] == 0.1
+    assert pauses[-1] == PAUSE_MAX and not link.dropped
+    link.broken(now + PAUSE_MAX)
+    assert found(link.deadline) - now - PAUSE_MAX == pytest.approx(0.1)
+
+
+def _no_process() -> tuple[int, int]:
+    raise OSError(11, "no process to be had")
 
 
 def test_a_session_comes_back_with_the_draft_known(outer: Outer, fake: Fake) -> None:
