@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.agents.base import AgentAdapter, AgentStart
+from relay.agents.input_line import Composer
 from relay.agents.interpreters import has_terminal, pager_in_front
 from relay.agents.known_agents import (
     answers_once,
@@ -288,12 +289,17 @@ class SessionParts:
 
     def _asks(self, rows: list[str]) -> bool:
         """Whether these rows of the agent's screen ask its person something."""
-        screen, profile = self._screen, self._profile
-        if self._adapter is not None:
-            return self._adapter.composer(rows) == "dialog" or profile.asks(rows, screen.title)
-        if (state := profile.watch(screen)) is not None:
+        profile, state = self._profile, self._composer(self._adapter)
+        if self._adapter is not None and profile.asks(rows, self._screen.title):
+            return True
+        if state is not None:
             return state(rows) == "dialog"
         return not self._pager.there(self._clock()) and bool(self._prompt.asks())
+
+    def _composer(self, adapter: AgentAdapter | None) -> Composer | None:
+        """What tells how the input line is, where somebody knows the program."""
+        known = adapter.composer if adapter else self._profile.watch(self._screen)
+        return self._prompt.questions.composer(known)
 
     def _make_driver(self, config: LoadedConfig, broker: Broker) -> SessionDriver:
         run, queue, tasks = self._run, self._queue, self._tasks
@@ -374,7 +380,7 @@ class SessionParts:
             self._prompt,
             self._clock,
             ascii_only=not takes_utf8(self._run.env),
-            composer=adapter.composer if adapter else self._profile.watch(self._screen),
+            composer=self._composer(adapter),
             written=frozenset(self._hello.get("written", ())),
             seen=records.seen,
         )

@@ -575,7 +575,7 @@ def test_a_line_program_that_edits_its_lines_is_busy_while_the_kernel_does() -> 
     desk.screen.rows, desk.screen.cursor = ["thinking"], (0, 1)
     held = desk.door.hold(101.0)
     assert held is not None and "busy" in held.reason
-    desk.screen.rows, desk.screen.cursor = ["which file: "], (12, 0)
+    desk.screen.rows, desk.screen.cursor = ["User: "], (6, 0)
     assert desk.door.hold(102.0) is None
 
 
