@@ -117,6 +117,19 @@ _TAKE = re.compile(
     r"(?:confirm|select|continue|choose|accept|approve|proceed|toggle|allow)\b",
     re.IGNORECASE,
 )
+#: A row of its own in a dialog that takes words.
+_TAKES = re.compile(rf"\W*{_TAKE.pattern}\W*", re.IGNORECASE)
+#: Enter does something, and sends no words.
+_ENTERS = re.compile(
+    rf"(?:\b(?:enter|return)|[⏎↵]){_SET}"
+    r"(?!(?:to )?(?:send|submit|chat|ask|talk|search|new ?line|insert)\b)[a-z]",
+    re.IGNORECASE,
+)
+#: A border that ends where another box begins: no box is drawn so.
+_CUTS = (
+    re.compile(r"[╭╰┌└┏┗╔╚├┣╠][─━═]+(?P<at>[│┃║])"),
+    re.compile(r"(?P<at>[│┃║])[─━═]+[╮╯┐┘┓┛╗╝┤┫╣]"),
+)
 _LEAVE = re.compile(
     rf"\besc(?:ape)?{_SET}(?:cancel|go back|back|dismiss|deny|reject|skip|close|exit)\b",
     re.IGNORECASE,
@@ -293,8 +306,9 @@ def _choices(rows: list[str]) -> Iterator[int]:
     """The rows that are choices, or say how to choose."""
     hints = any(_MOVE.search(row) or _TAKE.search(row) for row in rows)
     for at, row in enumerate(rows):
-        if (_TAKE.search(row) and _LEAVE.search(row)) or _is_buttons(row):
+        if _is_hint(row) or _is_buttons(row):
             yield at
+    yield from _cut(rows)
     for at, row in enumerate(rows):
         focus = _FOCUS.fullmatch(row.rstrip())
         if focus is not None and (others := _other_choices(rows, at, focus, hints)):
@@ -308,6 +322,26 @@ def _choices(rows: list[str]) -> Iterator[int]:
         if hints and found and found[1] == "1":
             second = [n for n in near if _numbered(rows[n], 2)]
             yield from (at, *second) if second else ()
+
+
+def _is_hint(row: str) -> bool:
+    """Whether ``row`` says which keys answer a dialog."""
+    if _TAKE.search(row) and (_MOVE.search(row) or _TAKES.fullmatch(row)):
+        return True
+    return _LEAVE.search(row) is not None and _ENTERS.search(row) is not None
+
+
+def _cut(rows: list[str]) -> list[int]:
+    """The rows of a box whose border another box cuts off, which lies over it."""
+    for pattern in _CUTS:
+        places: dict[int, list[int]] = {}
+        for at, row in enumerate(rows):
+            for cut in pattern.finditer(row):
+                places.setdefault(cut.start("at"), []).append(at)
+        found = [at for cut in places.values() if len(cut) > 1 for at in cut]
+        if found:
+            return found
+    return []
 
 
 def _other_choices(rows: list[str], at: int, focus: re.Match[str], hints: bool) -> list[int]:

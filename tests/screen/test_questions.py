@@ -53,6 +53,14 @@ QUESTIONS = {
     "theme": "Choose a theme\n\n❯ Dark\n  Light\n  Solarized\n\n> █",
     "hints": "Pick one\n> gpt-5\n  gpt-4\n\n↑/↓ to move, Enter to select█",
     "hints-only": "What now\n\nEnter to confirm · Esc to cancel",
+    "words-in-a-dialog": "│  Your name?           │\n│ ┌───────────────────┐ │\n"
+    "│ │  Name (optional)  │ │\n│ └───────────────────┘ │\n│   Enter to continue   │\n"
+    "└───────────────────────┘\n┌──────┐\n│ >    │\n└──────┘",
+    "secret-in-a-dialog": "│ Paste your key │\n│                │\n│ Enter save • Esc cancel │",
+    "box-over-a-box": "  ┌─────────┐\n  │ Which?  │\n┌─│         │──┐\n│ │ one     │  │\n"
+    "└─│ two     │──┘\n  └─────────┘",
+    "words-or-a-choice": "│ Type to filter │\n│  one           │\n"
+    "│ ↑/↓ navigate • Tab autocomplete • Enter select │\n\n> █",
     "ok": "   Something went wrong\n\n        [ OK ]\n",
     "dialog": "  Quit without saving?\n    < Yes >   No\n",
     "buttons": "│   [ Trust it ]   [ Leave ]   │",
@@ -77,6 +85,7 @@ TALK = {
     "answer-yes": "● Yes\n\n● Ran 3 commands\n\n> █",
     "quoted-higher-up": 'It asks "Overwrite? [y/N]" there.\nOverwrite? [y/N]\n\nfine\n\n> █',
     "quoted-above-a-box": "● It says:\n  Continue? (y/n)\n╭──────╮\n│ > █  │\n╰──────╯",
+    "key-higher-up": "It printed:\n\nPress Enter to continue\n\nand waits.\n\n> █",
     "key-in-prose": "Then press any key to stop it.\nIt will end by itself.\n\n❯ █",
     "numbered-list": "● Do this:\n  1. install it\n  2. run it\n\n❯ █",
     "to-do-list": "● Plan\n  [x] read\n  [ ] write\n  ☐ test\n\n> █",
@@ -89,6 +98,8 @@ TALK = {
     "status-of-nanocoder": "  1. Use words.\n  2. Ask for files.\n\nWhat would you like?\n┃\n"
     "┃ > / commands, ! bash, ↑/↓ history\n┃\n\n▶ normal mode on",
     "status-below": "● hi\n╭────╮\n│ >  │\n╰────╯\n▶ normal mode on\n  ↑/↓ history · ctrl+o expand",
+    "table": "┌────┬────┐\n│ a  │ b  │\n├────┼────┤\n│ 1  │ 2  │\n└────┴────┘\n╭─│ title │─╮\n> █",
+    "edit": "╭────╮\n│ >  │\n╰────╯\n enter to send · esc to cancel",
     "frames-below": "❯ Ask me\n  ┃\n  ┃\n  ╰──\n",
     "arrow-list": "→ main.py changed because the parser failed\n  two tests run now\n> █",
 }
