@@ -181,10 +181,11 @@ class DeliveryQueue:
 
     async def _step(self) -> None:
         watched = await self._find_proofs()
-        if not self._waiting:
-            await self._rest(LOOK_AGAIN if watched else None)
-            return
         channel, now = self._channels.current(), self._clock()
+        left = channel is not None and await channel.finish()
+        if not self._waiting:
+            await self._rest(LOOK_AGAIN if watched or left else None)
+            return
         if channel is None:
             await self._wait_out(Blocked("the agent takes no messages"))
             return

@@ -96,6 +96,8 @@ class TypingChannel:
         rows = self._screen.visible()
         composer = self._composer(rows) if self._composer else "unknown"
         composer = "empty" if self._prompt.shows(now) else composer
+        if self._paste.left:
+            return Blocked(STANDS, 0.5)
         if composer == "draft" and self._paste.half:
             if self._guards.draft:
                 # No other message may go beside it: the person's Enter submits this one.
@@ -177,6 +179,9 @@ class TypingChannel:
             held = await self._type_long(batch[0])
             return Submitted(0 if held else 1, held)
         return await self._type_lines(batch)
+
+    async def finish(self) -> bool:
+        return await self._paste.finish()
 
     async def read(self, batch: list[Message]) -> str | None:
         if not await self._until_read():
@@ -269,6 +274,8 @@ class TypingChannel:
         self._outstanding.append((message, len(typed)))
         if write_id(message, "enter0") in self._written:
             self._raw[message.id] = message
+            if not self._line.applies:
+                self._paste.leave(message, self._wrap(message, "paste"))
         return True
 
     async def _type_lines(self, batch: list[Message]) -> Submitted:
