@@ -287,14 +287,16 @@ class SessionParts:
         read = (detector, self._screen, own, notes, inner, has_terminal, gate, pager)
         return SourceSelector(*read, self._questions)
 
-    def _asks(self, rows: list[str]) -> bool:
-        """Whether these rows of the agent's screen ask its person something."""
+    def _asks(self, rows: list[str]) -> list[str]:
+        """Which rows of the agent's screen ask its person something, the others blank."""
         profile, state = self._profile, self._composer(self._adapter)
         if self._adapter is not None and profile.asks(rows, self._screen.title):
-            return True
+            return rows
         if state is not None:
-            return state(rows) == "dialog"
-        return not self._pager.there(self._clock()) and bool(self._prompt.asks())
+            return rows if state(rows) == "dialog" else []
+        if self._pager.there(self._clock()) or not self._prompt.asks():
+            return []
+        return self._prompt.questions.unanswered(rows)
 
     def _composer(self, adapter: AgentAdapter | None) -> Composer | None:
         """What tells how the input line is, where somebody knows the program."""

@@ -31,6 +31,8 @@ _CHOICE_MAX, _PLAIN_MAX = 60, 40
 _GAP_MAX = 3
 #: Prompts that are remembered, and the length of one.
 _PROMPTS_MAX, _PROMPT_MAX = 16, 80
+#: Rows above the last line by which it is found again.
+_ABOVE = 3
 #: Letters in a row that are left of a choice over which something lies; a quarter of a long one.
 _LEFT_MIN = 4
 
@@ -154,12 +156,15 @@ class LinePrompts:
 
     def __init__(self) -> None:
         self._lines: dict[str, int] = {}  # by prompt, the one of the last line last
+        self._last: tuple[list[str], str] | None = None  # what stood above that, and itself
 
-    def entered(self, prompt: str) -> None:
-        """A line was entered behind ``prompt``."""
-        shape = _shape(prompt)
-        if shape and len(shape) <= _PROMPT_MAX:
-            self._lines[shape] = self._lines.pop(shape, 0) + 1
+    def entered(self, rows: list[str], cursor: tuple[int, int]) -> None:
+        """A line was entered, before which these rows were shown."""
+        column, row = cursor
+        prompt = _shape("".join(rows[row : row + 1])[:column])
+        self._last = [text for text in rows[:row] if text.strip()][-_ABOVE:], prompt
+        if prompt and len(prompt) <= _PROMPT_MAX:
+            self._lines[prompt] = self._lines.pop(prompt, 0) + 1
             if len(self._lines) > _PROMPTS_MAX:
                 del self._lines[next(iter(self._lines))]
 
@@ -167,6 +172,19 @@ class LinePrompts:
         """Whether what stands before the cursor is a prompt, as often as it was there."""
         shape = _shape(prompt)
         return self._lines.get(shape, 0) > bool(_ENDS_ASKING.search(shape))
+
+    def answered(self, above: list[str]) -> int:
+        """How many of the rows above the cursor were there before the last line was entered."""
+        if self._last is None:
+            return 0
+        known, prompt = self._last
+        filled = [at for at, text in enumerate(above) if text.strip()]
+        texts = [above[at] for at in filled]
+        for line in range(len(filled) - 1, len(known) - 1, -1):
+            same = texts[line - len(known) : line] == known
+            if same and _shape(texts[line]).startswith(prompt) and (known or prompt):
+                return filled[line] + 1
+        return 0
 
 
 class StandingQuestion:
@@ -217,14 +235,10 @@ def question_in_line(
     column, row = cursor
     before = rows[row][:column] if row < len(rows) else ""
     above = rows[:row]
-    back = prompts is not None and prompts.comes_back(before)
-    if back:
-        # What was asked before its last line was answered by that.
-        shape = _shape(before)
-        turn = [n for n, text in enumerate(above) if _shape(text).startswith(shape)]
-        shown = above[turn[-1] + 1 if turn else 0 :]
-    else:
-        shown = [*above, before, *rows[row + 1 :]]
+    back, answered = False, 0
+    if prompts is not None:
+        back, answered = prompts.comes_back(before), prompts.answered(above)
+    shown = [*above[answered:], before, *rows[row + 1 :]]
     if _shows_choices([_without_frame(text) for text in shown]):
         return DIALOG
     if _ASKS.search(before.rstrip()):
@@ -234,7 +248,7 @@ def question_in_line(
             return QUESTION
         if not back and not vouched and _ENDS_ASKING.search(before):
             return QUESTION
-    if not back and _ends_in_numbers([*above, before]):
+    if not back and _ends_in_numbers([*above[answered:], before]):
         return DIALOG
     if not _PROMPT_ONLY.fullmatch(before):
         return ""

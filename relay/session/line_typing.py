@@ -62,12 +62,6 @@ class _Typed:
     count: int = 0
     entered: bool = False  # Enter was pressed, and nothing showed yet that it was taken
 
-    @property
-    def prompt(self) -> str:
-        """What stood before the cursor then."""
-        column, row = self.cursor
-        return "".join(self.before[row : row + 1])[:column]
-
 
 class LineTyper:
     """Types one line at a time into a program of its own line editing."""
@@ -178,7 +172,7 @@ class LineTyper:
         if not await self._write(key, write_id(message, "enter0"), typed):
             return Blocked(TYPING, 0.2)
         typed.entered = True
-        self._prompt.questions.entered(typed.prompt)
+        self._prompt.questions.enters(typed.before, typed.cursor)
         for _ in range(ECHO_LOOKS):
             await asyncio.sleep(ECHO_PAUSE)
             stands = self._screen.cursor_shown and self._shows(typed)

@@ -25,7 +25,8 @@ class OpenQuestions:
         self._rules = rules
         self._standing = StandingQuestion()
         self._prompts = LinePrompts()
-        self._line: str | None = None  # before the cursor, when a line was begun
+        #: The rows and the cursor when the person began a line.
+        self._line: tuple[list[str], tuple[int, int]] | None = None
 
     def asks(self) -> str:
         """The question that a program asks of which nothing but general rules is known."""
@@ -40,6 +41,13 @@ class OpenQuestions:
             self._standing.known(rows)
             return found
         return DIALOG if self._standing.stands(rows) else ""
+
+    def unanswered(self, rows: list[str]) -> list[str]:
+        """The rows with those blank that the last line has answered, in a program of lines."""
+        if not self._terminal.cooked():
+            return rows
+        count = self._prompts.answered(rows[: self._screen.cursor[1]])
+        return [*[""] * count, *rows[count:]]
 
     def composer(self, known: Composer | None) -> Composer | None:
         """The same for a program of which ``known`` tells how its input line is."""
@@ -59,15 +67,17 @@ class OpenQuestions:
     def pressed(self, kind: bytes) -> None:
         """The person pressed keys; the screen is as it was before."""
         if self._line is None:
-            self._line = self._before_cursor()
+            self._line = self._screen.visible(), self._screen.cursor
         if kind == frames.ENTERED:
-            self._prompts.entered(self._line)
+            self._prompts.entered(*self._line)
         if kind != frames.TYPED:
             self._line = None
 
-    def entered(self, prompt: str | None = None) -> None:
-        """relay enters a line at ``prompt``, or else at the one that stands there now."""
-        self._prompts.entered(self._before_cursor() if prompt is None else prompt)
+    def enters(self, rows: list[str] | None = None, cursor: tuple[int, int] = (0, 0)) -> None:
+        """relay enters a line, before which these rows were shown, or what is shown now."""
+        if rows is None:
+            rows, cursor = self._screen.visible(), self._screen.cursor
+        self._prompts.entered(rows, cursor)
 
     def _in_line(self, rows: list[str], cursor: tuple[int, int]) -> str:
         return question_in_line(rows, cursor, self._prompts, vouched=self._rules.vouched)
@@ -75,8 +85,3 @@ class OpenQuestions:
     def _reads_lines(self) -> bool:
         takes = self._rules.takes or ("paste" if self._screen.bracketed_paste else "line")
         return takes == "line"
-
-    def _before_cursor(self) -> str:
-        rows = self._screen.visible()
-        column, row = self._screen.cursor
-        return (rows[row] if row < len(rows) else "")[:column]

@@ -280,7 +280,7 @@ class TypingChannel:
 
     async def _type_lines(self, batch: list[Message]) -> Submitted:
         """Several small messages, one write each, so that each is known to have landed or not."""
-        self._prompt.questions.entered()
+        self._prompt.questions.enters()
         writes = []
         sizes: list[int] = []
         for message in batch:
@@ -310,7 +310,7 @@ class TypingChannel:
         wrapped = self._wrap(message)
         self._screen.expect_echo(wrapped.text, self._clock())
         if self._begun[0] != message.id:
-            self._prompt.questions.entered()
+            self._prompt.questions.enters()
             self._begun = message.id, 0
         for index, chunk in enumerate(in_pieces(self._typed(wrapped), COOKED_MAX)):
             step = write_id(message, f"line{index}")

@@ -168,22 +168,34 @@ def test_what_a_line_program_shows_else_is_no_question(text: str) -> None:
     assert not in_line(text)
 
 
+def enter(prompts: LinePrompts, text: str) -> None:
+    rows = text.split("\n")
+    prompts.entered(rows, (len(rows[-1]), len(rows) - 1))
+
+
 def test_a_prompt_that_comes_back_each_turn_is_no_question() -> None:
     prompts = LinePrompts()
     screen = "Bob [1]: hi\nhello\n1) Yes\n2) No\nBob [2]: █"
     assert in_line(screen, prompts)
-    prompts.entered("Bob [1]: ")
+    enter(prompts, "Bob [1]: ")
     assert in_line(screen, prompts), "a question may be asked again after a wrong answer"
-    prompts.entered("Bob [2]: ")
+    enter(prompts, "Bob [1]: hi\nhello\nBob [2]: ")
     assert not in_line(screen, prompts)
-    # Choices with one in focus ask, in this turn; those of an earlier one were answered.
-    assert in_line("Bob [1]: hi\n❯ 1. Yes\n  2. No\nBob [2]: █", prompts) == DIALOG
-    assert not in_line("❯ 1. Yes\n  2. No\nBob [1]: 1\nso be it\nBob [2]: █", prompts)
     # What asks in so many words is never learnt.
-    prompts.entered("Overwrite it? [y/N] ")
-    prompts.entered("Overwrite it? [y/N] ")
+    for _ in range(2):
+        enter(prompts, "Overwrite it? [y/N] ")
     assert in_line("Overwrite it? [y/N] █", prompts)
-    assert in_line("Overwrite it? [y/N]\nBob [3]: █".replace("Bob [3]: ", "> "), prompts)
+    assert in_line("Overwrite it? [y/N]\n> █", prompts)
+
+
+def test_choices_were_answered_by_the_line_below_them_and_no_others() -> None:
+    prompts = LinePrompts()
+    asked = "Which?\n❯ 1. Yes\n  2. No\n"
+    assert in_line(f"{asked}█", prompts) == DIALOG
+    enter(prompts, asked)
+    assert not in_line(f"{asked}1\nso be it\nUser: █", prompts)
+    assert in_line(f"{asked}1\nno such choice\n{asked}█", prompts) == DIALOG
+    assert in_line(f"{asked}█", prompts) == DIALOG, "asked again on a screen that has scrolled"
 
 
 def test_last_words_of_a_program_for_which_a_person_vouches_may_end_as_they_like() -> None:
