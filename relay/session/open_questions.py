@@ -1,4 +1,7 @@
-"""What a program asks its person now, by its screen, and what was learnt of how it asks."""
+"""What a program asks its person now, by its screen, and what was learnt of how it asks.
+
+A file of its own: no shell and no interpreter has to do with it, as with their prompts.
+"""
 
 from __future__ import annotations
 

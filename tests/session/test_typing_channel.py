@@ -12,7 +12,7 @@ from relay.agents.base import TypingRules
 from relay.core.message import AgentState, Message
 from relay.core.source_events import StateChange
 from relay.protocol import frames
-from relay.screen.questions import QUESTION
+from relay.screen.questions import DIALOG, QUESTION
 from relay.session import paste_typing, typing_channel
 from relay.session.agent_tty import InnerTerminal
 from relay.session.delivery_channel import write_id
@@ -477,6 +477,33 @@ def test_a_dialog_that_a_message_has_led_to_is_not_waited_for() -> None:
     desk.link.after = draw
     submitted = asyncio.run(asyncio.wait_for(desk.door.submit([message("hello")]), 10))
     assert submitted.count == 1 and desk.link.written.count(b"\r") == 1
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_notice_over_a_dialog_lets_nothing_in_and_proves_nothing(known: bool) -> None:
+    dialog = ["Which name shall it be?", "❯ 1. Yes, that one", "  2. No, another one"]
+    covered = [dialog[0], "❯ 1. Yes▌ saved", "  2. No,▌ saved"]
+    state = {"composer": "empty"}
+    composer = (lambda rows: state["composer"]) if known else None
+    desk = Desk(cooked=False, paste=True, composer=composer)
+    draw = desk.link.after
+
+    def ask(data: bytes) -> None:
+        draw(data)
+        if data == b"\r":
+            desk.screen.rows = [*desk.screen.rows, *dialog]
+        state["composer"] = "dialog" if data == b"\r" else "draft"
+
+    desk.link.after = ask
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    desk.screen.rows[-3:] = covered
+    state["composer"] = "empty"
+    desk.now += 5
+    held = desk.door.hold(desk.now)
+    assert held is not None and held.reason == DIALOG
+    assert not desk.door.shown(message("hello"))
+    desk.screen.rows[-3:] = ["said", "", "> "]
+    assert desk.door.hold(desk.now) is None
 
 
 class Refusing(Desk):
