@@ -289,7 +289,8 @@ class SessionParts:
 
     def _asks(self, rows: list[str]) -> list[str]:
         """Which rows of the agent's screen ask its person something, the others blank."""
-        profile, state = self._profile, self._composer(self._adapter)
+        profile = self._profile
+        state = self._prompt.questions.composer(self._composer(self._adapter))
         if self._adapter is not None and profile.asks(rows, self._screen.title):
             return rows
         if state is not None:
@@ -300,8 +301,7 @@ class SessionParts:
 
     def _composer(self, adapter: AgentAdapter | None) -> Composer | None:
         """What tells how the input line is, where somebody knows the program."""
-        known = adapter.composer if adapter else self._profile.watch(self._screen)
-        return self._prompt.questions.composer(known)
+        return adapter.composer if adapter else self._profile.watch(self._screen)
 
     def _make_driver(self, config: LoadedConfig, broker: Broker) -> SessionDriver:
         run, queue, tasks = self._run, self._queue, self._tasks

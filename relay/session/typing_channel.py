@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from relay.agents.base import Blocked
+from relay.agents.input_line import Composer
 from relay.core.message import Message
 from relay.core.source_events import Screen, Terminal
 from relay.directive.envelope import LINE_BYTES, Envelope, Style, envelope, envelopes, marker_of
@@ -61,7 +62,7 @@ class TypingChannel:
         clock: Callable[[], float],
         *,
         ascii_only: bool = False,
-        composer: Callable[[list[str]], str] | None = None,
+        composer: Composer | None = None,
         written: frozenset[int] = frozenset(),
         seen: Callable[[str], bool | None] = lambda marker: None,
     ) -> None:
@@ -73,7 +74,7 @@ class TypingChannel:
         self._clock = clock
         self._rules = prompt.rules
         self._ascii_only = ascii_only
-        self._composer = composer
+        self._composer = composer = prompt.questions.composer(composer)
         self._written = written
         self._seen = seen
         self._line = LineTyper(link, terminal, screen, guards, prompt, clock)
