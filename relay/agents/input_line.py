@@ -14,18 +14,25 @@ In a box with sides (``│``) ``side`` is what each of its rows begins with.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 #: The input line: ``dialog`` stands in its place, there is none now (``busy``), or ``unknown``.
 ComposerState = Literal["empty", "draft", "dialog", "busy", "unknown"]
+#: Tells it by the screen's rows.
+Composer = Callable[[list[str]], ComposerState]
 
 _BLANK = re.compile(r"\s*$")
 #: A choice of a dialog; the mark of one that is selected often is the input line's own.
 _CHOICE = re.compile(r"[\s│┃|]*(?:[❯›>●○]\s*)?(\d{1,2})[.)]\s+\S")
 
 Patterns = tuple[re.Pattern[str], ...]
+
+
+def nobody_knows(rows: list[str]) -> ComposerState:
+    """The composer of a program of which nothing but general rules is known."""
+    return "unknown"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -291,14 +291,17 @@ class SessionParts:
         read = (detector, self._screen, own, notes, inner, has_terminal, gate, pager)
         return SourceSelector(*read, self._questions)
 
-    def _asks(self, rows: list[str]) -> bool:
-        """Whether these rows of the agent's screen ask its person something."""
-        screen, profile = self._screen, self._profile
-        if self._adapter is not None:
-            return self._adapter.composer(rows) == "dialog" or profile.asks(rows, screen.title)
-        if (state := self._fit.composer(rows)) != "unknown":
-            return state == "dialog"
-        return not self._pager.there(self._clock()) and bool(self._prompt.asks())
+    def _asks(self, rows: list[str]) -> list[str]:
+        """Which rows of the agent's screen ask its person something, the others blank."""
+        questions, adapter = self._prompt.questions, self._adapter
+        if adapter is not None and self._profile.asks(rows, self._screen.title):
+            return rows
+        state = questions.composer(self._fit.composer)(rows)
+        if adapter is not None or state != "unknown":
+            return rows if state == "dialog" else []
+        if self._pager.there(self._clock()) or not self._prompt.asks():
+            return []
+        return questions.unanswered(rows)
 
     def _make_driver(self, config: LoadedConfig, broker: Broker) -> SessionDriver:
         run, queue, tasks = self._run, self._queue, self._tasks

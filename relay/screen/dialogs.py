@@ -36,6 +36,8 @@ _BUTTON = re.compile(
     re.IGNORECASE,
 )
 _LETTERED = re.compile(r"[(\[](\w)[)\]]([\w' ]{1,24})")
+#: ``1) Yes 2) No`` in one row.
+_COUNTED = re.compile(r"(?:^|(?<=\s))(\d{1,2})[.)]\s+(\S+(?: (?!\d{1,2}[.)])\S+){0,5})")
 _SLASHED = re.compile(r"[(\[<{]\s*([\w?!]{1,12}(?:\s*[/|,]\s*[\[(]?[\w?!]{1,14}[\])]?)+)\s*[)\]>}]")
 _ENTER = re.compile(r"\b(?:press|hit|strike)\s+\W?(?:enter|return)|\bany key\b", re.IGNORECASE)
 #: What these letters stand for.
@@ -263,6 +265,10 @@ def _choices_in(text: str) -> tuple[Choice, ...]:
         return tuple(
             Choice(one[1].lower(), (one[1] + one[2]).strip()) for one in lettered[:CHOICES_MAX]
         )
+    counted = [list(_COUNTED.finditer(row)) for row in text.split("\n")[-2:]]
+    for found in counted:
+        if len(found) > 1 and [one[1] for one in found] == [str(n + 1) for n in range(len(found))]:
+            return tuple(Choice(one[1], one[2]) for one in found[:CHOICES_MAX])
     slashed = list(_SLASHED.finditer(end))
     if not slashed or len(end) - slashed[-1].end() > 12:
         return ()

@@ -9,11 +9,16 @@ Whatever is typed there would be the answer, so nothing is. Two kinds, in any pr
   a dialog may hide the cursor, or leave it in an input line that does not have the keys now.
 
 A focus that is shown by colours alone is not seen here.
+
+A program that reads lines asks in more ways: by any last words that end as questions do. What it
+shows before each line that it reads is its prompt, and no question (``LinePrompts``). A dialog that
+was known is known until nothing is left of it, whatever lies over it (``StandingQuestion``).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 QUESTION = "a question waits for the person"
 DIALOG = "a dialog waits for the person"
@@ -22,6 +27,17 @@ DIALOG = "a dialog waits for the person"
 _BOTTOM_ROWS, _CURSOR_ROWS = 4, 2
 #: A choice is no longer than this; where nothing says what it is, no longer than that.
 _CHOICE_MAX, _PLAIN_MAX = 60, 40
+#: Blank rows between the last words of a program that reads lines, and its cursor.
+_GAP_MAX = 3
+#: Prompts that are remembered, and the length of one.
+_PROMPTS_MAX, _PROMPT_MAX = 16, 80
+#: Rows above the last line by which it is found again.
+_ABOVE = 3
+#: Letters in a row that are left of a choice over which something lies; a quarter of a long one.
+_LEFT_MIN = 4
+
+#: Question marks and brackets of other scripts, each for one of ASCII.
+_ASCII = str.maketrans("？؟՞፧⸮\u037e：（）［］／", "?????" + "?:()[]/")
 
 _TAIL = r"[\s:?>›»❯.…]*(?:[\[(][^\])]{0,20}[\])])?[\s:?>›»❯.…]*$"
 _OPTION = r"(?:\w{1,12}|\?|!)"
@@ -56,8 +72,26 @@ _ASKS = re.compile(
 _ASKS_HERE = re.compile(
     r"\b(?:choose|select|pick|choice|option|selection)\b[^.]{0,40}[:?>]\s*$"
     r"|\b(?:token|secret|pin|otp|code|user ?name|login|e-?mail(?: address)?)\b[^.:?]{0,20}[:?]\s*$"
-    r"|^\s*\?\s+\S.{0,80}[:?›»]\s*$",
+    r"|\b(?:enter|type|write|give|specify|confirm|provide)\b[^.:?]{0,60}[:?]\s*$"
+    r"|^\s*\?\s+\S.{0,80}[:?›»]\s*$"
+    r"|^\s*#\?\s*$"  # bash's select
+    # [J/n], (да/нет), in any language
+    r"|[\[(<{]\s*[^\W\d_]{1,12}(?:\s*[/|]\s*[^\W\d_]{1,12})+\s*[\])}>][\s:?]*$",
     re.IGNORECASE,
+)
+#: How words end that ask, in a program that reads lines: Greek asks with a semicolon.
+_ENDS_ASKING = re.compile(r"[?:]\s*$|[\u0370-\u03ff]\s*;\s*$")
+_QUESTION_MARK = re.compile(r"\?\s*$|[\u0370-\u03ff]\s*;\s*$")
+#: What is a prompt for words already when it is shown for the first time.
+_CHAT_PROMPT = re.compile(
+    r"\W*(?:you|user|me|human|prompt|chat|query|message|input|question|in|say"
+    r"|ask(?: me)?(?: anything| a question)?"
+    r"|(?:enter|type)?\s*(?:your|a) (?:message|prompt|question|query|turn))"
+    r"\W*(?:[\[(]\w+[\])])?\s*[:?>]+\s*",
+    re.IGNORECASE,
+)
+_NUMBERS_IN_ROW = re.compile(
+    r"\s*\d{1,2}[.)]\s+\S+(?: \S+){0,5}(?:\s+\d{1,2}[.)]\s+\S+(?: \S+){0,5})+\s*"
 )
 _WORDS = (
     r"(?:yes|no|ok|okay|allow|deny|approve|reject|accept|decline|agree|disagree|trust|don'?t|do not"
@@ -73,7 +107,10 @@ _RADIO_OFF = re.compile(r"\s*(?:\(\s?\)|[○◯])\s+\S")
 _CHECK = re.compile(r"\s*(?:[❯›▸▶►→➜➤»>]\s*)?(?:\[[ xX✓✔*]\]|[☐☑☒◻◼◯◉])\s+\S")
 _SET = r"[\])}>]*\s*(?:to |[:=-] ?)?"
 _MOVE = re.compile(
-    rf"↑\s*[/ ]?\s*↓|\bup/down\b|\barrow keys\b|\buse (?:the )?arrows\b"
+    # Not where the arrows bring back what was said before.
+    rf"(?:↑\s*[/ ]?\s*↓|\bup/down\b)"
+    rf"(?!\W{{0,4}}(?:for |to |browse |prompt |message )?(?:history|recall|scroll))"
+    rf"|\barrow keys\b|\buse (?:the )?arrows\b"
     rf"|\bspace(?:bar)?{_SET}(?:toggle|select)|\btab{_SET}(?:switch|select|move)",
     re.IGNORECASE,
 )
@@ -81,6 +118,19 @@ _TAKE = re.compile(
     rf"(?:\b(?:enter|return)|[⏎↵]){_SET}"
     r"(?:confirm|select|continue|choose|accept|approve|proceed|toggle|allow)\b",
     re.IGNORECASE,
+)
+#: A row of its own in a dialog that takes words.
+_TAKES = re.compile(rf"\W*{_TAKE.pattern}\W*", re.IGNORECASE)
+#: Enter does something, and sends no words.
+_ENTERS = re.compile(
+    rf"(?:\b(?:enter|return)|[⏎↵]){_SET}"
+    r"(?!(?:to )?(?:send|submit|chat|ask|talk|search|new ?line|insert)\b)[a-z]",
+    re.IGNORECASE,
+)
+#: A border that ends where another box begins: no box is drawn so.
+_CUTS = (
+    re.compile(r"[╭╰┌└┏┗╔╚├┣╠][─━═]+(?P<at>[│┃║])"),
+    re.compile(r"(?P<at>[│┃║])[─━═]+[╮╯┐┘┓┛╗╝┤┫╣]"),
 )
 _LEAVE = re.compile(
     rf"\besc(?:ape)?{_SET}(?:cancel|go back|back|dismiss|deny|reject|skip|close|exit)\b",
@@ -93,17 +143,120 @@ _OTHER_BUTTON = r"[<\[‹❮]\s+\w[\w' ]{0,24}\s+[>\]›❯]"
 _OTHER_BUTTONS = re.compile(rf"\s*{_OTHER_BUTTON}(?:\s+{_OTHER_BUTTON})+\s*")
 _FRAME = "│┃║|▌▐▊▎▏▕"
 _BORDER = re.compile(r"[\s╭╮╰╯┌┐└┘├┤┏┓┗┛╔╗╚╝+]*[─━═╌╍▔▁▄▀-]{3,}.*")
+_NO_WORDS = re.compile(r"[\W_]*")
 _PROMPT_ONLY = re.compile(r"\s*[>›❯:?»$%#]?\s*")
 
 
-def question_in_line(rows: list[str], cursor: tuple[int, int]) -> str:
-    """Why nothing may be typed into a program that reads lines; empty where it does not ask."""
+class LinePrompts:
+    """The prompts at which a program has taken lines: one that comes back each turn is no question.
+
+    One that ends as questions do has taken two, as a question may be asked again after a wrong
+    answer.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[str, int] = {}  # by prompt, the one of the last line last
+        self._last: tuple[list[str], str] | None = None  # what stood above that, and itself
+
+    def entered(self, rows: list[str], cursor: tuple[int, int]) -> None:
+        """A line was entered, before which these rows were shown."""
+        column, row = cursor
+        prompt = _shape("".join(rows[row : row + 1])[:column])
+        self._last = [text for text in rows[:row] if text.strip()][-_ABOVE:], prompt
+        if prompt and len(prompt) <= _PROMPT_MAX:
+            self._lines[prompt] = self._lines.pop(prompt, 0) + 1
+            if len(self._lines) > _PROMPTS_MAX:
+                del self._lines[next(iter(self._lines))]
+
+    def comes_back(self, prompt: str) -> bool:
+        """Whether what stands before the cursor is a prompt, as often as it was there."""
+        shape = _shape(prompt)
+        return self._lines.get(shape, 0) > bool(_ENDS_ASKING.search(shape))
+
+    def answered(self, above: list[str]) -> int:
+        """How many of the rows above the cursor were there before the last line was entered."""
+        if self._last is None:
+            return 0
+        known, prompt = self._last
+        filled = [at for at, text in enumerate(above) if text.strip()]
+        texts = [above[at] for at in filled]
+        for line in range(len(filled) - 1, len(known) - 1, -1):
+            same = texts[line - len(known) : line] == known
+            if same and _shape(texts[line]).startswith(prompt) and (known or prompt):
+                return filled[line] + 1
+        return 0
+
+
+class StandingQuestion:
+    """What asked last on a screen: it goes on while a part of it is left where it was.
+
+    What lies over it for a moment (a toast) may hide that it asks, and takes no keys from it.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[int, str] = {}  # its choices, or its last words
+        self._words = False
+
+    def known(self, rows: list[str]) -> None:
+        """Something on these rows asks."""
+        inner = [_without_frame(row.translate(_ASCII)) for row in rows]
+        places = set(_choices(inner))
+        self._words = not places
+        if not places:
+            words = (at for at in range(len(inner) - 1, -1, -1) if _ASKS.search(inner[at].rstrip()))
+            places = {at for at, _ in zip(words, range(1), strict=False)}
+        self._rows = {at: rows[at] for at in places}
+
+    def stands(self, rows: list[str]) -> bool:
+        """Whether something lies over it now. Where all of it is there, it is as it looks: a
+        question in words with an answer behind it, or higher up."""
+        now = {at: rows[at] if at < len(rows) else "" for at in self._rows}
+        whole = all(
+            now[at].startswith(old.rstrip()) and (self._words or now[at].rstrip() == old.rstrip())
+            for at, old in self._rows.items()
+        )
+        if whole or not any(_is_left(old, now[at]) for at, old in self._rows.items()):
+            self._rows = {}
+        return bool(self._rows)
+
+
+def question_in_line(
+    rows: list[str],
+    cursor: tuple[int, int],
+    prompts: LinePrompts | None = None,
+    *,
+    vouched: bool = False,
+) -> str:
+    """Why nothing may be typed into a program that reads lines; empty where it does not ask.
+
+    ``vouched``: the person has said that it takes lines, so its last words may end as they like.
+    """
+    rows = [row.translate(_ASCII) for row in rows]
     column, row = cursor
     before = rows[row][:column] if row < len(rows) else ""
-    asked = [before]
-    if _PROMPT_ONLY.fullmatch(before) and 0 < row <= len(rows):
-        asked.append(rows[row - 1])
-    asks = _ASKS_HERE.search(before) or any(_ASKS.search(text.rstrip()) for text in asked)
+    above = rows[:row]
+    back, answered = False, 0
+    if prompts is not None:
+        back, answered = prompts.comes_back(before), prompts.answered(above)
+    shown = [*above[answered:], before, *rows[row + 1 :]]
+    if _shows_choices([_without_frame(text) for text in shown]):
+        return DIALOG
+    if _ASKS.search(before.rstrip()):
+        return QUESTION
+    if not _CHAT_PROMPT.fullmatch(before):
+        if _ASKS_HERE.search(before):
+            return QUESTION
+        if not back and not vouched and _ENDS_ASKING.search(before):
+            return QUESTION
+    if not back and _ends_in_numbers([*above[answered:], before]):
+        return DIALOG
+    if not _PROMPT_ONLY.fullmatch(before):
+        return ""
+    blank = before.strip() == ""
+    last = next((text for text in above[: -_GAP_MAX - 1 if blank else -2 : -1] if text.strip()), "")
+    if _ASKS.search(last.rstrip()):
+        return QUESTION
+    asks = blank and not vouched and (_QUESTION_MARK.search(last) or _ASKS_HERE.search(last))
     return QUESTION if asks else ""
 
 
@@ -112,12 +265,15 @@ def question_on_screen(rows: list[str], cursor: tuple[int, int], *, shown: bool 
 
     ``shown``: its cursor can be seen, and so may stand where it takes words.
     """
+    rows = [row.translate(_ASCII) for row in rows]
     inner = [_without_frame(row) for row in rows]
     if _shows_choices(inner):
         return DIALOG
     column, row = cursor
-    if shown and row < len(rows) and _ASKS_HERE.search(_without_frame(rows[row][:column])):
-        return QUESTION
+    if shown and row < len(rows):
+        here = _without_frame(rows[row][:column])
+        if _ASKS_HERE.search(here) and not _CHAT_PROMPT.fullmatch(here):
+            return QUESTION
     if any(_ASKS.search(text) for text in _last_words(rows, inner, cursor, shown)):
         return QUESTION
     return ""
@@ -157,29 +313,53 @@ def _last_words(
 
 
 def _shows_choices(rows: list[str]) -> bool:
+    return next(_choices(rows), None) is not None
+
+
+def _choices(rows: list[str]) -> Iterator[int]:
+    """The rows that are choices, or say how to choose."""
     hints = any(_MOVE.search(row) or _TAKE.search(row) for row in rows)
-    for row in rows:
-        if _TAKE.search(row) and _LEAVE.search(row):
-            return True
-        if _is_buttons(row):
-            return True
+    for at, row in enumerate(rows):
+        if _is_hint(row) or _is_buttons(row):
+            yield at
+    yield from _cut(rows)
     for at, row in enumerate(rows):
         focus = _FOCUS.fullmatch(row.rstrip())
-        if focus is not None and _has_other_choices(rows, at, focus, hints):
-            return True
-        near = [r for r in rows[max(0, at - 2) : at + 3] if r is not row]
-        if _RADIO_ON.match(row) and any(_RADIO_OFF.match(other) for other in near):
-            return True
+        if focus is not None and (others := _other_choices(rows, at, focus, hints)):
+            yield from (at, *others)
+        near = [n for n in range(max(0, at - 2), min(len(rows), at + 3)) if n != at]
+        if _RADIO_ON.match(row) and (off := [n for n in near if _RADIO_OFF.match(rows[n])]):
+            yield from (at, *off)
         if hints and _CHECK.match(row):
-            return True
+            yield at
         found = _NUMBER.match(row.strip())
-        if hints and found and found[1] == "1" and any(_numbered(other, 2) for other in near):
-            return True
-    return False
+        if hints and found and found[1] == "1":
+            second = [n for n in near if _numbered(rows[n], 2)]
+            yield from (at, *second) if second else ()
 
 
-def _has_other_choices(rows: list[str], at: int, focus: re.Match[str], hints: bool) -> bool:
-    """Whether beside the row in focus stand others that could be."""
+def _is_hint(row: str) -> bool:
+    """Whether ``row`` says which keys answer a dialog."""
+    if _TAKE.search(row) and (_MOVE.search(row) or _TAKES.fullmatch(row)):
+        return True
+    return _LEAVE.search(row) is not None and _ENTERS.search(row) is not None
+
+
+def _cut(rows: list[str]) -> list[int]:
+    """The rows of a box whose border another box cuts off, which lies over it."""
+    for pattern in _CUTS:
+        places: dict[int, list[int]] = {}
+        for at, row in enumerate(rows):
+            for cut in pattern.finditer(row):
+                places.setdefault(cut.start("at"), []).append(at)
+        found = [at for cut in places.values() if len(cut) > 1 for at in cut]
+        if found:
+            return found
+    return []
+
+
+def _other_choices(rows: list[str], at: int, focus: re.Match[str], hints: bool) -> list[int]:
+    """Which rows beside the one in focus are choices, too; none where that is no choice."""
     label, mark = focus[4], focus[2]
     if len(label) > _CHOICE_MAX:
         label = label[:_CHOICE_MAX]
@@ -187,24 +367,26 @@ def _has_other_choices(rows: list[str], at: int, focus: re.Match[str], hints: bo
     number = _NUMBER.match(label)
     is_choice = _CHOICE_WORD.match(label) is not None
     others = _aligned(rows, at, columns, apart=hints or is_choice)
+    texts = [rows[n].strip() for n in others]
     if number is not None:
-        return any(_NUMBER.match(other) for other in others) or any(
-            _numbered(row, int(number[1]) + step)
-            for row in rows[max(0, at - 3) : at + 4]
-            for step in (-1, 1)
-        )
+        if any(_NUMBER.match(other) for other in texts):
+            return others
+        near = range(max(0, at - 3), min(len(rows), at + 4))
+        return [n for n in near for step in (-1, 1) if _numbered(rows[n], int(number[1]) + step)]
     if hints and others and mark != "●":
-        return True
+        return others
     if is_choice:
-        return any(_CHOICE_WORD.match(other) for other in others)
+        return others if any(_CHOICE_WORD.match(other) for other in texts) else []
     if any(row.lstrip().startswith(mark) for row in rows[at + 1 :]):
-        return False  # that is how the person's words are marked
-    plain = [one for one in [label, *others] if len(one) <= _PLAIN_MAX and one[-1:] not in ".,;"]
-    return mark not in ">●→" and len(others) > 1 and len(plain) == len(others) + 1
+        return []  # that is how the person's words are marked
+    plain = all(len(one) <= _PLAIN_MAX and one[-1:] not in ".,;" for one in [label, *texts])
+    # Nothing but their place says so: they stand below the label, as the words of a status do not.
+    inside = all(rows[n].startswith(" " * focus.start(4)) for n in others)
+    return others if mark not in ">●→" and len(others) > 1 and plain and inside else []
 
 
-def _aligned(rows: list[str], at: int, columns: set[int], *, apart: bool) -> list[str]:
-    """The texts above and below row ``at`` that begin in one of ``columns``.
+def _aligned(rows: list[str], at: int, columns: set[int], *, apart: bool) -> list[int]:
+    """The rows above and below row ``at`` whose texts begin in one of ``columns``.
 
     ``apart``: a blank row may stand between them.
     """
@@ -213,18 +395,38 @@ def _aligned(rows: list[str], at: int, columns: set[int], *, apart: bool) -> lis
         blank = 0
         n = at + step
         while 0 <= n < len(rows) and blank <= apart:
-            text = rows[n].strip()
-            if not text:
+            if not rows[n].strip():
                 blank += 1
-            elif _BORDER.fullmatch(rows[n]):
+            elif _NO_WORDS.fullmatch(rows[n]) or _BORDER.fullmatch(rows[n]):
                 break
             elif len(rows[n]) - len(rows[n].lstrip()) in columns and not _FOCUS.match(rows[n]):
-                found.append(text)
+                found.append(n)
                 blank = 0
             else:
                 break
             n += step
     return found
+
+
+def _ends_in_numbers(rows: list[str]) -> bool:
+    """Whether the last rows before the cursor are numbered choices, short ones."""
+    last = len(rows) - 1
+    while last >= 0 and last >= len(rows) - _GAP_MAX and _PROMPT_ONLY.fullmatch(rows[last]):
+        last -= 1
+    if last < 0:
+        return False
+    if _NUMBERS_IN_ROW.fullmatch(rows[last]) and rows[last].lstrip().startswith("1"):
+        return True
+    count = 0
+    while last >= 0 and (found := _NUMBER.match(rows[last].strip())):
+        text = rows[last].strip()
+        if len(text) > _PLAIN_MAX or text[-1] in ".,;":
+            return False
+        count += 1
+        if found[1] in "01":
+            return count > 1
+        last -= 1
+    return False
 
 
 def _numbered(row: str, number: int) -> bool:
@@ -247,3 +449,18 @@ def _without_frame(row: str) -> str:
     if len(text) > 1 and text[0] in _FRAME and text[-1] in _FRAME:
         return row.replace(text[0], " ", 1).rstrip()[:-1].rstrip()
     return row
+
+
+def _shape(text: str) -> str:
+    """``text`` without what counts in a prompt."""
+    return re.sub(r"\d+", "0", text.translate(_ASCII).strip())
+
+
+def _is_left(old: str, new: str) -> bool:
+    """Whether a part of ``old`` is left in ``new``, where it was."""
+    words = sum(map(str.isalnum, old))
+    run = most = 0
+    for one, other in zip(old, new, strict=False):
+        run = run + one.isalnum() if one == other else 0
+        most = max(most, run)
+    return 0 < max(min(words, _LEFT_MIN), words // 4) <= most

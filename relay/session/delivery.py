@@ -182,8 +182,11 @@ class DeliveryQueue:
 
     async def _step(self) -> None:
         watched = await self._find_proofs()
+        left = False
+        for channel in self._channels.ways():
+            left |= await channel.finish()
         if not self._waiting:
-            await self._rest(LOOK_AGAIN if watched else None)
+            await self._rest(LOOK_AGAIN if watched or left else None)
             return
         now = self._clock()
         if self._settling(now):

@@ -70,6 +70,10 @@ class DeliveryChannel(Protocol):
         """Hand the batch over, in order; says how many went and why no more."""
         ...
 
+    async def finish(self) -> bool:
+        """Enter what was submitted and was left in the input line; whether there is such a text."""
+        ...
+
     async def read(self, batch: list[Message]) -> str | None:
         """Wait until the program has taken what was submitted; returns the proof, if there is."""
         ...

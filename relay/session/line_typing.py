@@ -172,6 +172,7 @@ class LineTyper:
         if not await self._write(key, write_id(message, "enter0"), typed):
             return Blocked(TYPING, 0.2)
         typed.entered = True
+        self._prompt.questions.enters(typed.before, typed.cursor)
         for _ in range(ECHO_LOOKS):
             await asyncio.sleep(ECHO_PAUSE)
             stands = self._screen.cursor_shown and self._shows(typed)

@@ -54,6 +54,9 @@ class NativeChannel:
             return Submitted(0, Blocked(f"the agent's message channel failed: {error}", 1.0))
         return Submitted(len(batch))
 
+    async def finish(self) -> bool:
+        return False
+
     async def read(self, batch: list[Message]) -> str | None:
         # Usually proven later, by the agent's own hooks and transcript; after a restart it may
         # have been proven to the session before this one.
@@ -127,6 +130,9 @@ class FallbackChannel:
 
     async def submit(self, batch: list[Message]) -> Submitted:
         return await self._way.submit(batch)
+
+    async def finish(self) -> bool:
+        return await self._typed.finish()
 
     async def read(self, batch: list[Message]) -> str | None:
         """The next message must not be typed before this one has begun its turn."""

@@ -29,6 +29,10 @@ PASTE_LOOKS = 20
 #: How long the screen may take to show that Enter was taken.
 ENTER_REST = 0.5
 ENTER_TRIES, ENTER_LOOKS = 3, 10
+#: A text that was left in the input line is entered again, at most so often and so seldom.
+LEFT_TRIES, LEFT_REST = 10, 3.0
+#: So long it is looked for there.
+LEFT_PATIENCE = 600.0
 #: So often what the program draws may come between a look at it and Enter.
 OVERTAKEN_MAX = 200
 BUSY = "the agent is busy"
@@ -56,6 +60,18 @@ class _Look:
     folded: frozenset[tuple[str, str]]  # those that hold a placeholder
 
 
+@dataclass(slots=True)
+class _Left:
+    """A message whose text may stand in the input line, where nobody has touched it since."""
+
+    message: Message
+    wrapped: Envelope
+    sequence: int  # of the person's last key then
+    at: float
+    tries: int = 0  # of entering it again
+    entered: bool = True
+
+
 class PasteTyper:
     """Pastes into one program. ``composer`` says how its input line is, where somebody knows.
 
@@ -71,7 +87,7 @@ class PasteTyper:
         guards: Guards,
         prompt: PromptWatch,
         clock: Callable[[], float],
-        composer: Callable[[list[str]], str] | None,
+        composer: Callable[[list[str]], str],
         seen: Callable[[str], bool | None],
     ) -> None:
         self._link = link
@@ -86,6 +102,7 @@ class PasteTyper:
         self._half: Message | None = None
         self._last: Envelope | None = None  # pasted last, and perhaps still in the input line
         self._proven = ""  # the last marker that was seen outside of the input line
+        self._left: _Left | None = None
         self._losses = 0  # pastes in a row that were lost, …
         self._lost_at = 0  # … and the person's last key then
         self._entered: tuple[str, _Look] | None = None  # marker, and the screen before Enter
@@ -105,12 +122,58 @@ class PasteTyper:
         """An earlier session has pasted ``message``, and not pressed Enter."""
         self._half = message
 
+    def leave(self, message: Message, wrapped: Envelope, *, entered: bool = True) -> None:
+        """``message`` was pasted and, if ``entered``, so was Enter: its text may stand there."""
+        now, sequence = self._clock(), self._guards.sequence
+        self._left = _Left(message, wrapped, sequence, now, entered=entered)
+
+    @property
+    def left(self) -> bool:
+        """Whether what stands in the input line is relay's own, and will be sent."""
+        left = self._left
+        if left is None or left.tries >= LEFT_TRIES or not self._is_ours(left):
+            return False
+        if not left.entered:
+            self._half = left.message  # it came late
+        return left.entered
+
+    async def finish(self) -> bool:
+        """Press Enter once more behind what was left in the input line, where the way is free.
+
+        Whether there is such a text.
+        """
+        left, composer, now = self._left, self.composer(), self._clock()
+        if left is None or not left.entered:
+            return False
+        gone = composer == "empty" or now - left.at > LEFT_PATIENCE or self.shown(left.wrapped)
+        if gone or self._guards.sequence != left.sequence or self._seen(left.wrapped.marker):
+            self._left = None
+            return False
+        if left.tries >= LEFT_TRIES:
+            return False
+        busy = self._guards.turn_since(now) or self._guards.limited(now) or self._terminal.unread()
+        held = self._guards.person(now, composer="empty") or self.asks(composer)
+        # A program that has drawn nothing since may have Enter, and ask something next.
+        waits = max(LEFT_REST, self._guards.quiet_for(now)) > now - left.at
+        waits |= self._guards.drawing(now, self._screen.changed_at) is not None
+        if busy or held or waits or self._terminal.secret() or not self._is_ours(left):
+            return True
+        left.at, left.tries = now, left.tries + 1
+        self._entered = left.wrapped.marker, self._look(left.wrapped)
+        await self._link.write(
+            self._rules.enter(self._screen.visible()),
+            write_id=write_id(left.message, f"enter{ENTER_TRIES}"),
+            sequence=left.sequence,
+            offset=self._guards.heard,
+        )
+        return True
+
     async def submit(self, message: Message, wrapped: Envelope) -> Blocked | None:
         """Paste and press Enter; why not, where nothing of it stands in the input line now."""
         resumed, self._half = self._half is not None and self._half.id == message.id, None
         before = self._look(wrapped)
         sequence = self._guards.sequence
-        self._last = wrapped
+        self._last, self._left = wrapped, None
         if resumed and (self._seen(wrapped.marker) or self.shown(wrapped)):
             return None  # the person has entered it
         if not resumed:
@@ -128,7 +191,9 @@ class PasteTyper:
                     await asyncio.sleep(ENTER_REST)  # it takes none while its turn runs
                 asked = bool(self.asks())
                 if not await self._until_it_stands(wrapped, None if resumed else before):
-                    return None if attempt or self._seen(wrapped.marker) else self._lost()
+                    if attempt or self._seen(wrapped.marker):
+                        return None
+                    return self._lost(message, wrapped)
                 self._losses = 0
                 if asked:
                     sequence = self._guards.sequence  # those keys were for the dialog
@@ -154,7 +219,8 @@ class PasteTyper:
             while self._in_the_dark(wrapped):
                 await asyncio.sleep(ENTER_REST)
             if not self._was_lost(wrapped, look, at):
-                return None
+                break
+        self.leave(message, wrapped)
         return None
 
     def hold(self) -> Blocked | None:
@@ -176,7 +242,7 @@ class PasteTyper:
 
     def composer(self) -> str:
         """How the input line is, by whoever knows this program."""
-        return self._composer(self._screen.visible()) if self._composer else "unknown"
+        return self._composer(self._screen.visible())
 
     def stands(self, wrapped: Envelope) -> bool:
         """Whether the text still stands in the input line, as far as can be seen."""
@@ -221,8 +287,16 @@ class PasteTyper:
         rows = {pair for pair in look.folded - entered.folded if places[-1] in bare(pair[1])}
         return _said(rows) and not PLACEHOLDER.search(look.before_cursor)
 
-    def _lost(self) -> Blocked:
+    def _is_ours(self, left: _Left) -> bool:
+        """Whether its text stands in the input line, and no key was pressed since."""
+        if self._guards.sequence != left.sequence or not self.stands(left.wrapped):
+            return False
+        look = self._look(left.wrapped)
+        return bool(look.tails or look.placeholders or look.marked)
+
+    def _lost(self, message: Message, wrapped: Envelope) -> Blocked:
         self._losses += 1
+        self.leave(message, wrapped, entered=False)
         self._lost_at, self._last = self._guards.sequence, None
         return Blocked(LOST, 0.5)
 

@@ -24,7 +24,7 @@ from relay.agents.base import Blocked, TypingRules
 from relay.core.source_events import Screen, Terminal
 from relay.core.state import from_json, to_json
 from relay.protocol import frames
-from relay.screen.questions import question_in_line, question_on_screen
+from relay.session.open_questions import OpenQuestions
 
 #: Prompts that are remembered; the oldest is forgotten first.
 PROMPTS_MAX = 16
@@ -69,6 +69,7 @@ class PromptWatch:
         state: Mapping[str, Any] = MappingProxyType({}),  # of a session before this one
     ) -> None:
         self.rules = rules
+        self.questions = OpenQuestions(screen, terminal, rules)
         self._screen = screen
         self._terminal = terminal
         self._saved = from_json(_State, state)
@@ -87,6 +88,8 @@ class PromptWatch:
 
     def pressed(self, sequence: int, kind: bytes, now: float, *, paged: bool = False) -> None:
         """The person pressed keys, for a pager if ``paged``; the screen is as it was before."""
+        if not paged:
+            self.questions.pressed(kind)
         if self._watches and self._told == self._saved.last < sequence:
             # Before a first command is the last time to learn a prompt. The screen is as it was
             # then, but of the terminal the kernel tells what it is now: the command may run.
@@ -139,10 +142,7 @@ class PromptWatch:
         """The question that the program asks its person, which words would answer."""
         if self.rules.comment or (self.rules.is_shell and self.rules.in_front()):
             return ""
-        rows, cursor = self._screen.visible(), self._screen.cursor
-        if self._terminal.cooked():
-            return question_in_line(rows, cursor)
-        return question_on_screen(rows, cursor, shown=self._screen.cursor_shown)
+        return self.questions.asks()
 
     def blocked(self, now: float) -> Blocked | None:
         """Why nothing may be typed now."""

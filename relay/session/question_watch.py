@@ -61,12 +61,13 @@ class ScreenQuestion:
 
 
 class QuestionWatch:
-    """Watches one agent's screen. ``asks`` says of its rows whether they ask something."""
+    """Watches one agent's screen. ``asks`` says which of its rows ask something, the others blank;
+    none where nothing is asked."""
 
     def __init__(
         self,
         screen: AskingScreen,
-        asks: Callable[[list[str]], bool],
+        asks: Callable[[list[str]], list[str]],
         now_ms: Callable[[], int],
         inset: bool = False,
     ) -> None:
@@ -150,7 +151,7 @@ class QuestionWatch:
         if asks:
             cursor = self._screen.cursor if self._screen.cursor_shown else None
             spans = styled_rows(self._screen.visible(styled=True))
-            return read_dialog(rows, spans, cursor, inset=self._inset) or as_text(rows)
+            return read_dialog(asks, spans, cursor, inset=self._inset) or as_text(asks)
         if now < self._changed_at + SHOWS:
             self._look_at = now + REST
             return None

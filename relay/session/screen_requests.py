@@ -41,6 +41,7 @@ TURNS, TURNS_MAX, LINES = 5, 100, 200
 PRESSES = 60
 #: Seconds that a turn may take to stop.
 STOPS = 12.0
+UNKNOWN_WAY = "relay does not know how this is answered"
 ATTACH = "answer it at its own terminal: relay attach"
 
 Json = dict[str, Any]
@@ -137,7 +138,9 @@ class ScreenRequests:
                 raise NotDelivered(DRAFT, hint=ATTACH)
             if type(index) is not int or not 0 <= index < len(dialog.choices):
                 raise UsageError("the question has no such choice")
+            asked = self._screen.visible(), self._screen.cursor
             await self._choose(id_, dialog, index)
+            self._guards.answered(*asked)
             self._questions.answered(self._clock())
             gone = await self._until(lambda: self._words() != _words(dialog))
         return {"chosen": dialog.choices[index].label, "gone": gone}
@@ -149,10 +152,16 @@ class ScreenRequests:
                 await self._press(id_, lambda _: f"{key}\n")
             case Takes.WORDS:
                 await self._type_word(id_, key)
+            case Takes.LIST if self._terminal.cooked():
+                if not dialog.numbered:  # arrows are no keys to the kernel's line editor
+                    raise NotDelivered(UNKNOWN_WAY, hint=ATTACH)
+                await self._press(id_, lambda _: f"{key}\n")
             case Takes.LIST if dialog.numbered and self._digits and len(key) == 1:
                 await self._press(id_, lambda _: key)
+            case Takes.LIST if dialog.numbered and dialog.chosen is None and self._line():
+                await self._type_word(id_, key)
             case Takes.NOTHING:
-                raise NotDelivered("relay does not know how this is answered", hint=ATTACH)
+                raise NotDelivered(UNKNOWN_WAY, hint=ATTACH)
             case _:
                 await self._move_to(id_, dialog, index)
                 await self._press(id_, lambda now: "\r" if now.chosen == index else "")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from relay.agents.base import Blocked
+from relay.agents.input_line import Composer, nobody_knows
 from relay.core.message import Message
 from relay.core.source_events import Screen, Terminal
 from relay.directive.envelope import LINE_BYTES, Envelope, Style, envelope, envelopes, marker_of
@@ -60,7 +61,7 @@ class TypingChannel:
         clock: Callable[[], float],
         *,
         ascii_only: bool = False,
-        composer: Callable[[list[str]], str] | None = None,
+        composer: Composer = nobody_knows,
         written: frozenset[int] = frozenset(),
         seen: Callable[[str], bool | None] = lambda marker: None,
     ) -> None:
@@ -72,7 +73,7 @@ class TypingChannel:
         self._clock = clock
         self._rules = prompt.rules
         self._ascii_only = ascii_only
-        self._composer = composer
+        self._composer = composer = prompt.questions.composer(composer)
         self._written = written
         self._seen = seen
         self._line = LineTyper(link, terminal, screen, guards, prompt, clock)
@@ -93,8 +94,10 @@ class TypingChannel:
         if self._rules.refusal:
             return Blocked(self._rules.refusal)
         rows = self._screen.visible()
-        composer = self._composer(rows) if self._composer else "unknown"
+        composer = self._composer(rows)
         composer = "empty" if self._prompt.shows(now) else composer
+        if self._paste.left:
+            return Blocked(STANDS, 0.5)
         if composer == "draft" and self._paste.half:
             if self._guards.draft:
                 # No other message may go beside it: the person's Enter submits this one.
@@ -178,6 +181,9 @@ class TypingChannel:
             held = await self._type_long(batch[0])
             return Submitted(0 if held else 1, held)
         return await self._type_lines(batch)
+
+    async def finish(self) -> bool:
+        return await self._paste.finish()
 
     async def read(self, batch: list[Message]) -> str | None:
         if not await self._until_read():
@@ -270,10 +276,13 @@ class TypingChannel:
         self._outstanding.append((message, len(typed)))
         if write_id(message, "enter0") in self._written:
             self._raw[message.id] = message
+            if not self._line.applies:
+                self._paste.leave(message, self._wrap(message, "paste"))
         return True
 
     async def _type_lines(self, batch: list[Message]) -> Submitted:
         """Several small messages, one write each, so that each is known to have landed or not."""
+        self._prompt.questions.enters()
         writes = []
         sizes: list[int] = []
         for message in batch:
@@ -303,6 +312,7 @@ class TypingChannel:
         wrapped = self._wrap(message)
         self._screen.expect_echo(wrapped.text, self._clock())
         if self._begun[0] != message.id:
+            self._prompt.questions.enters()
             self._begun = message.id, 0
         for index, chunk in enumerate(in_pieces(self._typed(wrapped), COOKED_MAX)):
             step = write_id(message, f"line{index}")

@@ -169,6 +169,11 @@ class Guards:
             return Blocked(DRAFT, 1.0)
         return None
 
+    def answered(self, rows: list[str], cursor: tuple[int, int]) -> None:
+        """relay has typed the person's answer to what stood there."""
+        if self._prompt is not None:
+            self._prompt.questions.enters(rows, cursor)
+
     def _asks(self) -> bool:
         asks = self._prompt is not None and bool(self._prompt.asks())
         return asks or self.state is AgentState.BLOCKED

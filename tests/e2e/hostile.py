@@ -1,9 +1,10 @@
 """Programs that ask at the worst moment, as one number decides: for a test and for a benchmark.
 
 ``python hostile.py SEED FILE``: a small full-screen program takes pastes, shows them in some way,
-and once asks something: at its start, while it rests, right after a paste, after Enter. FILE gets a
-line of JSON for what was submitted and for each byte that reached a question, which nobody here
-ever types. It ends by itself.
+and once asks something: at its start, while it rests, right after a paste, after Enter. A notice
+may lie over a part of what it asks, once that was there for a moment. FILE gets a line of JSON for
+what was submitted and for each byte that reached a question, which nobody here ever types. It ends
+by itself.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ QUESTIONS = (
     ["Press Enter to start"],
     ["How to run it", "(•) ask first", "( ) always"],
     ["Your API key: "],
+    ["╭──────────────────────╮", "│ Your name (optional) │", "│  Enter to continue   │"]
+    + ["╰──────────────────────╯"],
 )
+#: Letters of each row that a notice leaves, and seconds after which it lies there.
+LEFT, TOAST_AFTER = 6, 0.5
 #: Seconds after which it ends, whatever has come.
 LIFE = 14.0
 
@@ -50,6 +55,10 @@ class Hostile:
         self.lasts = rnd.uniform(0.3, 1.5)
         self.loses = rnd.random() < 0.2  # the first Enter
         self.alt = rnd.random() < 0.5
+        self.toast = rnd.random() < 0.4
+        self.toast_at, self.under = float("inf"), False
+        if self.toast:
+            self.lasts += 2.5
         self.deaf_until = 0.0
         self.opens: float | None = None
         self.closes: float | None = None
@@ -71,8 +80,15 @@ class Hostile:
             return "[Pasted text #1 +3 lines]"
         return line[-60:] if self.shows == "tail" else line
 
+    def covered(self, rows: list[str]) -> list[str]:
+        """What it asks, with a notice over all but the first letters of each row."""
+        letters = [[at for at, char in enumerate(row) if char.isalnum()] for row in rows]
+        column = max(found[:LEFT][-1] for found in letters if found) + 1
+        return [row[:column].ljust(column) + "▌ a notice lies here" for row in rows]
+
     def draw(self) -> None:
         asks = self.closes is not None
+        question = self.covered(self.question) if self.under else self.question
         rows = [row for text in self.said[-3:] for row in text.split("\n")][-30:]
         if self.ui == "clock":
             rows.append(f"   {time.monotonic():.1f}")
@@ -83,10 +99,10 @@ class Hostile:
         if asks and self.over:
             # A question in words without a frame, above a live input line, is what a text is, too.
             rows += ["", "╭" + "─" * 40 + "╮"]
-            rows += [f"│ {row:<39}│" for row in self.question]
+            rows += [f"│ {row:<39}│" for row in question]
             rows += ["╰" + "─" * 40 + "╯", "", *box]
         elif asks:
-            rows += ["", *self.question]
+            rows += ["", *question]
         else:
             rows += box
         hidden = self.ui == "hidden cursor"
@@ -132,9 +148,13 @@ class Hostile:
         """Whether something is to be drawn."""
         if self.opens is not None and now >= self.opens:
             self.opens, self.closes = None, now + self.lasts
+            self.toast_at = now + TOAST_AFTER if self.toast else self.toast_at
             return True
         if self.closes is not None and now >= self.closes:
-            self.closes = None
+            self.closes, self.toast_at, self.under = None, float("inf"), False
+            return True
+        if now >= self.toast_at and not self.under:
+            self.under = True
             return True
         return self.ui == "clock"
 
@@ -151,6 +171,7 @@ class Hostile:
             self.deaf_until = now + 1.0
         if self.when == "start":
             self.closes = now + self.lasts
+            self.toast_at = now + TOAST_AFTER if self.toast else self.toast_at
         elif self.when == "rest":
             self.opens = now + self.rests
         try:
@@ -159,8 +180,10 @@ class Hostile:
                 quiet = self.opens is None and self.closes is None
                 if self.submitted_at is not None and quiet and now > self.submitted_at + 2:
                     return
-                due = [at - now for at in (self.opens, self.closes) if at is not None]
-                ready = select.select([0], [], [], max(0.0, min([0.2, *due])))[0]
+                due = [
+                    at - now for at in (self.opens, self.closes, self.toast_at) if at is not None
+                ]
+                ready = select.select([0], [], [], max(0.01, min([0.2, *due])))[0]
                 now = time.monotonic()
                 # What was sent before it asks is read before that, as by any event loop.
                 if ready:

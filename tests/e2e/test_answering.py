@@ -78,6 +78,42 @@ def test_questions_in_words_are_answered_once_each_and_peeked_at(isolated_home: 
     assert [row["body"] for row in stored] == ["Yes", "No"]
 
 
+#: Reads lines, and asks in each of these ways.
+ASKS = """
+import sys
+for asked in (
+    "Which?\\n1) Red\\n2) Blue\\n#? ", "Proceed?\\n❯ 1. Yes\\n  2. No\\n", "¿Continuar? "
+):
+    sys.stdout.write(asked); sys.stdout.flush()
+    print("GOT", sys.stdin.readline().strip())
+while True:
+    sys.stdout.write("User: "); sys.stdout.flush()
+    line = sys.stdin.readline()
+    print("READ", line.strip(), "\\nShall I go on?\\n1. yes\\n2. no")
+"""
+
+
+def test_a_program_that_reads_lines_gets_no_message_for_an_answer() -> None:
+    with wrapped(python(ASKS), name="Bob") as bob:
+        wait_registered("Bob")
+        first = question()
+        assert [one["label"] for one in first["choices"]] == ["Red", "Blue"]
+        relay("send", "Bob", "hello")
+        assert relay("answer", "Bob", "blue") == "Bob: Blue\n"
+        bob.wait_for("GOT 2")
+        second = question(unlike=first["id"])
+        assert relay("answer", "Bob", "no") == "Bob: No\n"
+        bob.wait_for("GOT 2.*GOT 2")
+        third = question(unlike=second["id"])
+        assert third["choices"] == [] and third["what"].endswith("¿Continuar?")
+        bob.type("sí\r")
+        bob.wait_for("GOT sí")
+        # Its prompt comes back each turn, whatever it has said above.
+        bob.wait_for("READ Relay message")
+        relay("send", "Bob", "and again")
+        bob.wait_for("READ Relay message.*READ Relay message.*and again")
+
+
 def test_in_a_list_the_focus_is_moved_and_confirmed_once(tmp_path: Path) -> None:
     answers = tmp_path / "answers"
     program = [*python(LIST), str(answers)]

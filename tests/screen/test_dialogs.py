@@ -106,6 +106,8 @@ MADE = {
     "second": ("Trust it?\n\n  Yes\n❯ No\n", ["1 Yes", "2 No"], 1),
     "buttons": ("Install it?\n   [ Yes ]    No\n", ["1 Yes", "2 No"], 0),
     "said-before": ("1. red\n2. green\n\nGo on?\n❯ 1. Yes\n  2. No\n", ["1 Yes", "2 No"], 0),
+    "select": ("Go on?\n1) Yes\n2) No\n#? ", ["1 Yes", "2 No"], None),
+    "one-row": ("Go on?\n1) Yes  2) No, never\n> ", ["1 Yes", "2 No, never"], None),
     "enter": ("Welcome.\nPress Enter to continue", ["enter go on"], 0),
 }
 

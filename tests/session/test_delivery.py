@@ -61,6 +61,9 @@ class FakeChannel:
         self.take = 64
         return Submitted(len(taken), hold)
 
+    async def finish(self) -> bool:
+        return False
+
     async def read(self, batch: list[Message]) -> str | None:
         return self.proof
 

@@ -10,11 +10,13 @@ import pytest
 
 from relay.agents.base import Blocked, TypingRules
 from relay.core.message import AgentState, Message
+from relay.core.source_events import StateChange
 from relay.protocol import frames
-from relay.screen.questions import QUESTION
+from relay.screen.questions import DIALOG, QUESTION
 from relay.session import paste_typing, typing_channel
 from relay.session.agent_tty import InnerTerminal
 from relay.session.delivery_channel import write_id
+from relay.session.paste_typing import STANDS
 from relay.session.prompt_watch import PromptWatch
 from relay.session.typing_channel import COOKED_MAX, STARTING, TypingChannel
 from relay.session.typing_policy import DRAFT, KEY_REST, Guards
@@ -498,6 +500,117 @@ def test_a_dialog_that_a_message_has_led_to_is_not_waited_for() -> None:
     assert submitted.count == 1 and desk.link.written.count(b"\r") == 1
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_notice_over_a_dialog_lets_nothing_in_and_proves_nothing(known: bool) -> None:
+    dialog = ["Which name shall it be?", "❯ 1. Yes, that one", "  2. No, another one"]
+    covered = [dialog[0], "❯ 1. Yes▌ saved", "  2. No,▌ saved"]
+    state = {"composer": "empty"}
+    composer = (lambda rows: state["composer"]) if known else None
+    desk = Desk(cooked=False, paste=True, composer=composer)
+    draw = desk.link.after
+
+    def ask(data: bytes) -> None:
+        draw(data)
+        if data == b"\r":
+            desk.screen.rows = [*desk.screen.rows, *dialog]
+        state["composer"] = "dialog" if data == b"\r" else "draft"
+
+    desk.link.after = ask
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    desk.screen.rows[-3:] = covered
+    state["composer"] = "empty"
+    desk.now += 5
+    held = desk.door.hold(desk.now)
+    assert held is not None and held.reason == DIALOG
+    assert not desk.door.shown(message("hello"))
+    desk.screen.rows[-3:] = ["said", "", "> "]
+    assert desk.door.hold(desk.now) is None
+
+
+class Refusing(Desk):
+    """It refuses the first Enter with a row of its own, and keeps the text: cline, at a turn's end.
+    Whatever is pasted shows only once it is ``awake``."""
+
+    def __init__(self, *, known: bool, awake: bool = True) -> None:
+        self.state = "empty"
+        composer = (lambda rows: self.state) if known else None
+        super().__init__(cooked=False, paste=True, composer=composer)
+        self.awake, self.line, self.took = awake, "", 0
+        self.link.after = self.key
+        self.draw()
+
+    def key(self, data: bytes) -> None:
+        if data.startswith(b"\x1b[200~"):
+            self.line = data[6:-6].decode()
+        elif data == b"\r" and self.link.written.count(b"\r") > 1:
+            self.line, self.took = "", self.took + 1
+        if self.awake:
+            self.draw("! not now: it is still at work" if data == b"\r" and self.line else "")
+
+    def draw(self, row: str = "") -> None:
+        self.guards.output(self.now)
+        self.screen.rows = ["hello", row, *f"> {self.line}".split("\n")]
+        self.screen.cursor = (len(self.screen.rows[-1]), len(self.screen.rows) - 1)
+        self.state = "draft" if self.line else "empty"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_text_that_was_left_in_the_input_line_is_sent_when_the_way_is_free(
+    known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paste_typing, "ENTER_TRIES", 1)
+    desk = Refusing(known=known)
+    desk.guards.changed(StateChange(AgentState.BUSY), desk.now)
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    assert asyncio.run(desk.door.read([message("hello")])) is None
+    assert "Enter there" in desk.door.unproven
+    desk.now += 5
+    held = desk.door.hold(desk.now)
+    assert held is not None and held.reason == STANDS  # no draft of the person's
+    assert asyncio.run(desk.door.finish()) and desk.took == 0  # its turn runs
+    desk.guards.changed(StateChange(AgentState.IDLE), desk.now)
+    desk.screen.rows.append("Do you want to proceed? [y/N]")
+    desk.screen.cursor, shown = (30, len(desk.screen.rows) - 1), desk.screen.cursor
+    desk.state = "dialog"
+    asyncio.run(desk.door.finish())
+    assert desk.took == 0
+    desk.screen.rows.pop()
+    desk.screen.cursor, desk.state = shown, "draft"
+    assert asyncio.run(desk.door.finish()) and desk.took == 1
+    asyncio.run(desk.door.finish())
+    assert desk.door.hold(desk.now + 1) is None
+    assert desk.link.written.count(b"\r") == 2
+
+
+def test_a_text_that_the_person_has_touched_is_theirs() -> None:
+    desk = Refusing(known=True)
+    desk.guards.changed(StateChange(AgentState.BUSY), desk.now)
+    desk.link.refuse = lambda count: count == 1
+    asyncio.run(desk.door.submit([message("hello")]))
+    types(desk)
+    desk.link.refuse = lambda count: False
+    desk.guards.changed(StateChange(AgentState.IDLE), desk.now)
+    desk.now += 5
+    held = desk.door.hold(desk.now)
+    assert held is not None and held.reason == DRAFT
+    assert not asyncio.run(desk.door.finish()) and b"\r" not in desk.link.written
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_paste_that_shows_late_is_entered_and_not_pasted_beside_itself(known: bool) -> None:
+    desk = Refusing(known=known, awake=False)
+    desk.link.written.append(b"\r")  # it refuses none
+    held = asyncio.run(desk.door.submit([message("hello")])).hold
+    assert held is not None and "did not reach" in held.reason
+    desk.now += 5
+    desk.awake = True
+    desk.draw()
+    desk.now += 5
+    assert desk.door.hold(desk.now) is None
+    assert asyncio.run(desk.door.submit([message("hello")])).count == 1
+    assert desk.took == 1 and sum(b"hello" in data for data in desk.link.written) == 1
+
+
 def test_a_key_between_paste_and_enter_leaves_the_enter_to_the_person() -> None:
     desk = Desk(cooked=False, paste=True)
     desk.link.refuse = lambda count: count == 1
@@ -596,7 +709,7 @@ def test_a_line_program_that_edits_its_lines_is_busy_while_the_kernel_does() -> 
     desk.screen.rows, desk.screen.cursor = ["thinking"], (0, 1)
     held = desk.door.hold(101.0)
     assert held is not None and "busy" in held.reason
-    desk.screen.rows, desk.screen.cursor = ["which file: "], (12, 0)
+    desk.screen.rows, desk.screen.cursor = ["User: "], (6, 0)
     assert desk.door.hold(102.0) is None
 
 
