@@ -61,7 +61,7 @@ def mask(text: str) -> str:
     key masked. Fast, whatever the text is: what agents say goes through it while others wait."""
     for literal in secret_patterns.NEEDLES:
         if literal in text:
-            return secret_patterns.WHOLE_TEXT.sub(_mask_token, text)
+            return secret_patterns.whole_text().sub(_mask_token, text)
     return text
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from relay.core.ids import RUN_TOKEN
 
@@ -146,7 +147,8 @@ PEM_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-"
 PEM_MAX = 16 * 1024
 
 
-def _whole_text() -> re.Pattern[str]:
+@cache  # compiled on use: most sessions start without a secret
+def whole_text() -> re.Pattern[str]:
     """Every token of RUNS, and private keys, in a text that no screen has broken.
 
     A token is taken as far as it goes, and what may be none is looked at for some hundred
@@ -165,12 +167,11 @@ def _whole_text() -> re.Pattern[str]:
 
 
 _JWT = r"eyJ[\w-]{8,256}+\.[\w-]{2,}+\.[\w-]{4,}"
-#: How a find of WHOLE_TEXT begins; the shortest of these stand in each text that may have one.
+#: How a find of ``whole_text`` begins; the shortest of these stand in each text that may have one.
 LITERALS = (*(prefix for shape in RUNS for prefix in shape.prefixes), PEM_START)
 NEEDLES = tuple(
     one for one in LITERALS if not any(other in one for other in LITERALS if other != one)
 )
-WHOLE_TEXT = _whole_text()
 
 
 def beginnings(words: Iterable[str]) -> frozenset[str]:

@@ -23,7 +23,6 @@ from relay.core.errors import NotDelivered, Timeout, UsageError, only_the_person
 from relay.core.ids import new_ulid
 from relay.core.message import AgentState, Message
 from relay.core.source_events import Terminal
-from relay.directive.redact import mask, mask_all
 from relay.hooks.context import Recent
 from relay.screen.dialogs import Dialog, Takes
 from relay.screen.styled_rows import styled_rows
@@ -116,6 +115,8 @@ class ScreenRequests:
         count = request.get("count", TURNS)
         if type(count) is not int or not 0 < count <= TURNS_MAX:
             raise UsageError(f"the number of turns is 1 to {TURNS_MAX}")
+        from relay.directive.redact import mask, mask_all  # most sessions are never asked
+
         kind, path = self._records()
         if kind in READERS and path:
             with contextlib.suppress(OSError):
