@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from relay.agents.base import Blocked, TypingRules
+from relay.agents.input_line import nobody_knows
 from relay.core.message import AgentState, Message
 from relay.core.source_events import StateChange
 from relay.protocol import frames
@@ -505,7 +506,7 @@ def test_a_notice_over_a_dialog_lets_nothing_in_and_proves_nothing(known: bool) 
     dialog = ["Which name shall it be?", "❯ 1. Yes, that one", "  2. No, another one"]
     covered = [dialog[0], "❯ 1. Yes▌ saved", "  2. No,▌ saved"]
     state = {"composer": "empty"}
-    composer = (lambda rows: state["composer"]) if known else None
+    composer = (lambda rows: state["composer"]) if known else nobody_knows
     desk = Desk(cooked=False, paste=True, composer=composer)
     draw = desk.link.after
 
@@ -533,7 +534,7 @@ class Refusing(Desk):
 
     def __init__(self, *, known: bool, awake: bool = True) -> None:
         self.state = "empty"
-        composer = (lambda rows: self.state) if known else None
+        composer = (lambda rows: self.state) if known else nobody_knows
         super().__init__(cooked=False, paste=True, composer=composer)
         self.awake, self.line, self.took = awake, "", 0
         self.link.after = self.key
