@@ -13,7 +13,16 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from relay.core.source_events import Degraded, End, Entered, Line, Pause, Proof, SourceEvent
+from relay.core.source_events import (
+    Degraded,
+    End,
+    Entered,
+    GoesOn,
+    Line,
+    Pause,
+    Proof,
+    SourceEvent,
+)
 from relay.screen.checkpoint import fitting
 
 STREAM = "screen"
@@ -247,9 +256,13 @@ class LineEmitter:
         if text.strip():
             self._events.append(Proof(text, "screen"))
 
-    def degraded(self, reason: str) -> None:
-        """Tell that something cannot be read."""
-        self._events.append(Degraded(reason))
+    def degraded(self, reason: str, told: str = "") -> None:
+        """Tell that something cannot be read; ``told`` is for the agent."""
+        self._events.append(Degraded(reason, told))
+
+    def goes_on(self, text: str) -> None:
+        """Tell that the line ``text``, which comes next, goes on with what rested."""
+        self._events.append(GoesOn(STREAM, text))
 
     def _emit(self, text: str) -> None:
         self._events.append(Line(STREAM, text))

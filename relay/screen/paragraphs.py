@@ -69,6 +69,11 @@ def first_born(paragraph: View) -> float:
     return min(entry.born_at for _, entry in paragraph)
 
 
+def changed_at(paragraph: View) -> float:
+    """Return when a row of a paragraph last became another."""
+    return max(entry.changed_at for _, entry in paragraph)
+
+
 def keep_owners(view: View, *, gaps: bool) -> None:
     """Keep whose each row was at first: its mark (a chevron, a corner) may scroll away.
 

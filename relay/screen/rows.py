@@ -20,13 +20,15 @@ from relay.screen.line_events import EchoMask, solid
 class Snapshot(NamedTuple):
     """The logical rows of a screen, which of them holds the cursor, and the screen's width.
 
-    ``typing``: the person writes at the cursor.
+    ``typing``: the person writes at the cursor. ``works``: by what is known of the program, it
+    shows that the agent is at work.
     """
 
     rows: list[str]
     cursor_line: int
     cols: int
     typing: bool = True
+    works: bool = False
 
 
 class Kind(StrEnum):
@@ -176,10 +178,10 @@ class _Raw:
     written: bool = False
 
 
-def looks_busy(snapshot: Snapshot, style: AgentStyle) -> bool:
-    """Whether a row says how to interrupt the agent, or turns a spinner: it is at work."""
-    told = style.busy is not None and any(map(style.busy.match, snapshot.rows))
-    return told or any(_traits(row, style).busy for row in snapshot.rows)
+def marks_of_work(snapshot: Snapshot, style: AgentStyle) -> str:
+    """The rows that say how to interrupt the agent, or turn a spinner: in any program it works."""
+    seen = (_traits(row, style) for row in snapshot.rows)
+    return "\n".join(traits.text for traits in seen if traits.busy and len(traits.solid) > 1)
 
 
 def read_rows(snapshot: Snapshot, echo: EchoMask, style: AgentStyle = UNKNOWN) -> list[Row]:

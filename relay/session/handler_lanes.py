@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from relay.core.suggest import did_you_mean
-from relay.directive.grammar import Match, TooLong, Unclosed
+from relay.directive.grammar import Continued, Match, TooLong, Unclosed
 from relay.hooks.hook_types import CallOutcome
 from relay.hooks.outputs import Result
 from relay.hooks.registry import Registry
@@ -37,6 +37,8 @@ BUSY_AT = 500
 BUSY_SIZE_AT = 1024 * 1024
 #: Characters of all that waits: it is part of the checkpoint, which must fit into one frame.
 UNFINISHED_MAX = 4 * 1024 * 1024
+#: Characters of what a message went on with that its notice shows.
+SHOWN_MAX = 80
 #: How a block ends that is heard on a screen: what Markdown makes of ``>>>`` may not be seen.
 DRAWN_CLOSING = "\\>>> of its own (with the backslash), a blank line before and after it"
 
@@ -173,6 +175,8 @@ def refusal(registry: Registry, heard: Detection) -> str:
             f"not sent: the message to @{found.namespace}:{found.target} has {found.size}"
             " bytes, more than 1 MiB; send the name of a file instead"
         )
+    if isinstance(found, Continued):
+        return _continued(found)
     if registry.select(found.namespace, found.target):
         return ""
     known = sorted(
@@ -187,6 +191,20 @@ def _head(match: Match) -> str:
 
 def _size(match: Match) -> int:
     return len(match.raw) + len(match.body)
+
+
+def _continued(found: Continued) -> str:
+    head, shown = f"@{found.namespace}:{found.target}", found.text[:SHOWN_MAX]
+    if found.again:
+        return (
+            f"the message to {head} was sent before it was whole, because you paused within it,"
+            " and once more when it was. Do nothing, unless that does harm"
+        )
+    return (
+        f'the message to {head} was sent without what came after a pause: "{shown}". If that'
+        " belongs to it, say the whole message again, and that it replaces the first; if not, do"
+        " nothing"
+    )
 
 
 def _unclosed(found: Unclosed, *, drawn: bool) -> str:
