@@ -16,6 +16,8 @@ from typing import Any
 from relay.core.message import BODY_MAX
 from relay.directive.line_parser import BULLETS, Fence, Head, LineParser
 
+#: How ``\>>>`` stands on a screen that shows it as it was said, or in HTML's spelling.
+DRAWN_ENDS = ("\\>>>", "&gt;>>", "&gt;&gt;&gt;", "\\&gt;>>", "\\&gt;&gt;&gt;")
 #: Of unclosed blocks right behind one another this many are looked into for what they hide.
 UNCLOSED_MAX = 20
 
@@ -116,7 +118,7 @@ class Scanner:
     it says; bodies of more than ``body_max`` bytes of UTF-8 are answered with TooLong. Memory is
     bounded by ``body_max`` and the longest line; with 0 nothing is kept but the state. ``drawn``:
     the lines are read off a screen, where ``\\>>>`` closes a block whether the renderer of the
-    program takes the backslash for Markdown's or shows it.
+    program takes the backslash for Markdown's, shows it, or draws ``&gt;``.
     """
 
     def __init__(
@@ -266,7 +268,7 @@ class Scanner:
 
     def _line_in_block(self, message: _Open, text: str) -> list[Found]:
         bare = text.strip()
-        if bare == ">>>" or (self._drawn and bare == "\\>>>"):
+        if bare == ">>>" or (self._drawn and bare in DRAWN_ENDS):
             if message.depth == 0:
                 return self._finish()
             message.depth -= 1

@@ -41,6 +41,11 @@ UNFINISHED_MAX = 4 * 1024 * 1024
 SHOWN_MAX = 80
 #: How a block ends that is heard on a screen: what Markdown makes of ``>>>`` may not be seen.
 DRAWN_CLOSING = "\\>>> of its own (with the backslash), a blank line before and after it"
+#: What is told where that was told before and a block was left open again.
+PLAINER = (
+    "that relay can see on your screen. Write it as one paragraph without <<<, a blank line before"
+    " and after it; what is longer goes into a file that you name"
+)
 
 
 class HandlerLanes:
@@ -59,6 +64,7 @@ class HandlerLanes:
         self._lanes: dict[str, deque[Detection]] = {}  # the first of each lane is being run
         self._unfinished: dict[str, Detection] = {}
         self._size = 0
+        self._unclosed = 0  # blocks on the screen, one after the other, that nothing has closed
         self._overflow = Overflow("not done", "are waiting for their handlers already")
 
     @property
@@ -74,6 +80,12 @@ class HandlerLanes:
     def take(self, heard: Detection) -> Iterator[DriverCommand]:
         """Act on one find."""
         found = heard.found
+        if isinstance(found, Unclosed) and heard.drawn:
+            self._unclosed += 1
+            yield AgentNotice(_unclosed(found, PLAINER if self._unclosed > 1 else DRAWN_CLOSING))
+            return
+        if isinstance(found, Match) and found.block:
+            self._unclosed = 0
         if not isinstance(found, Match):
             yield AgentNotice(refusal(self._registry, heard))
         elif why := self._refuses(found.namespace, found.target):
@@ -169,7 +181,7 @@ def refusal(registry: Registry, heard: Detection) -> str:
     """What the agent is told because nothing can be done; empty when there are handlers for it."""
     found = heard.found
     if isinstance(found, Unclosed):
-        return _unclosed(found, drawn=heard.drawn)
+        return _unclosed(found, ">>>")
     if isinstance(found, TooLong):
         return (
             f"not sent: the message to @{found.namespace}:{found.target} has {found.size}"
@@ -207,8 +219,8 @@ def _continued(found: Continued) -> str:
     )
 
 
-def _unclosed(found: Unclosed, *, drawn: bool) -> str:
+def _unclosed(found: Unclosed, closing: str) -> str:
     return (
         f"not sent: the message to @{found.namespace}:{found.target} was opened with <<< and never"
-        f" closed with a line {DRAWN_CLOSING if drawn else '>>>'}"
+        f" closed with a line {closing}"
     )
