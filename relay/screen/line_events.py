@@ -202,6 +202,7 @@ class LineEmitter:
         self._events: list[SourceEvent] = []
         self._pause_at: float | None = None
         self._appended_at = 0.0  # when a line was emitted that is no echo
+        self.rested = False  # nothing was emitted since the last pause
 
     # -- lines ---------------------------------------------------------------------------------
 
@@ -231,6 +232,7 @@ class LineEmitter:
             for text in texts:
                 self.line(text, now, plain=True)
         elif texts:
+            self.rested = False
             self._events.extend(map(_LINE, texts))
             self._appended_at = now if any(texts) else self._appended_at
             self.rest(now, plain=True)
@@ -265,6 +267,7 @@ class LineEmitter:
         self._events.append(GoesOn(STREAM, text))
 
     def _emit(self, text: str) -> None:
+        self.rested = False
         self._events.append(Line(STREAM, text))
 
     # -- time ----------------------------------------------------------------------------------
@@ -278,10 +281,10 @@ class LineEmitter:
         """Let a pause follow this moment."""
         self._pause_at = now + (PAUSE_SOON if plain else PAUSE_LATE)
 
-    def delay(self, now: float) -> None:
+    def delay(self, now: float, rest: float = PAUSE_LATE) -> None:
         """Let the pause come late, since the last line may go on after all."""
         if self._pause_at is not None:
-            self._pause_at = max(self._pause_at, now + PAUSE_LATE)
+            self._pause_at = max(self._pause_at, now + rest)
 
     def tick(self, now: float) -> None:
         """Emit the pause if it is due."""
@@ -290,7 +293,7 @@ class LineEmitter:
 
     def pause(self) -> None:
         """Emit a pause now."""
-        self._pause_at = None
+        self._pause_at, self.rested = None, True
         self._events.append(Pause(STREAM))
 
     def end(self) -> None:

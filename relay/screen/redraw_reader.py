@@ -20,12 +20,13 @@ from relay.screen.checkpoint import beginning, size_of
 from relay.screen.line_events import LineEmitter, solid
 from relay.screen.paragraphs import (
     HIDDEN,
+    HIDDEN_AGENT,
     SPOKEN,
     Unsettled,
     View,
     changed_at,
     fields_of,
-    is_hidden,
+    hidden,
     keep_beginning,
     keep_owners,
     lines_of,
@@ -36,7 +37,7 @@ from relay.screen.paragraphs import (
     stands_grown,
     unsettled,
 )
-from relay.screen.rows import Kind, Row, Snapshot, marks_of_work, read_rows
+from relay.screen.rows import Breaking, Kind, Row, Snapshot, marks_of_work, read_rows
 
 #: A paragraph with more text below it settles after this many seconds without change.
 SETTLE = 0.120
@@ -85,6 +86,8 @@ class _State:
     started: bool
     #: It was told that a frame or a bar may hold a message.
     told_hidden: bool = False
+    #: A message has begun outside of any.
+    sent: bool = False
     #: Something was entered since the message that is open began.
     asked: bool = False
     #: When the screen was looked at, and when a look found a change.
@@ -108,6 +111,8 @@ class _State:
     open: bool = False
     #: A pause is due or past.
     resting: bool = True
+    #: How the program breaks its lines.
+    breaking: Breaking = field(default_factory=Breaking)
     #: The grammar's state: what the next line would stand in.
     grammar: dict[str, Any] = field(default_factory=dict)
 
@@ -134,11 +139,15 @@ class RedrawReader:
         #: The last row of the line that was emitted last.
         self._last: Entry | None = None
 
-    def note(self, lines: list[str]) -> None:
-        """Remember lines that were emitted without a look; only the latest matter."""
+    def note(self, lines: list[str]) -> bool:
+        """Remember lines that were emitted without a look; only the latest matter.
+
+        Says whether the last of them belongs to a message that may go on.
+        """
         self._noted.extend(lines)
         for line in lines:
             self._scanner.line(line)
+        return self._scanner.inside == "message"
 
     def start(self) -> None:
         """Emit what is said from now on: the agent was asked something."""
@@ -167,7 +176,7 @@ class RedrawReader:
         """
         self._learn_noted(now)
         self._note_work(snapshot, now)
-        rows = read_rows(snapshot, self._out.echo, self._style)
+        rows = read_rows(snapshot, self._out.echo, self._style, self._state.breaking)
         self._tell_hidden(rows)
         keys = [row.key for row in rows]
         resized = now - self._state.resized_at < STALE
@@ -205,10 +214,12 @@ class RedrawReader:
 
     def _tell_hidden(self, rows: list[Row]) -> None:
         """Tell once of a line that may be a message, in a frame or behind a bar."""
-        new = self._style.panels and not self._state.told_hidden  # of known frames all is known
-        if new and any(is_hidden(row, self._namespaces) for row in rows):
+        if self._state.told_hidden or not self._style.panels:  # of known frames all is known
+            return
+        texts = (hidden(row, self._namespaces) for row in rows)
+        if any(text and not self._out.echo.part_of_text(solid(text)) for text in texts):
             self._state.told_hidden = True
-            self._out.degraded(HIDDEN)
+            self._out.degraded(HIDDEN, "" if self._state.sent else HIDDEN_AGENT)
 
     def _standing(self) -> list[Entry]:
         """What stands at the top of the screen if nothing was drawn there since the last look."""
@@ -413,6 +424,7 @@ class RedrawReader:
         self._out.speak(text)
         self._state.asked = self._state.asked and bool(self._scanner.inside)
         self._scanner.line(text)
+        self._state.sent = self._state.sent or self._scanner.open
 
     @property
     def _in_block(self) -> bool:

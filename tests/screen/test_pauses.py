@@ -150,3 +150,38 @@ def test_what_goes_on_with_a_message_that_was_sent_is_told(
     assert program.found == [] or len(program.found) == 1
     program.shows(*then, seconds=5)
     assert [one for one in program.found if isinstance(one, Continued)] == found
+
+
+def lines_of(name: str, *pieces: tuple[float, str]) -> tuple[list[object], float]:
+    """What is heard of a program that appends, and when the last of it was complete."""
+    style = find_profile(name)[0].screen
+    ears = SourceSelector(
+        DirectiveDetector("run", 0, ["relay"]), ScreenSource(60, 24, style=style), None
+    )
+    found: list[object] = []
+    last = 0.0
+    for at, text in [*pieces, (pieces[-1][0] + 9, "")]:
+        heard: list[tuple[float, Heard]] = []
+        while (due := ears.next_deadline()) is not None and due <= at:
+            heard += [(due, one) for one in ears.tick(due)]
+        heard += [(at, one) for one in ears.output(text.encode(), at)]
+        for when, one in heard:
+            if isinstance(one, Detection):
+                last = when
+                found.append(one.found.body if isinstance(one.found, Match) else one.found)
+    return found, last
+
+
+def test_a_line_of_a_message_waits_for_the_next_and_no_longer_than_until_the_prompt() -> None:
+    lines = [(0.0, "@relay:Bob please:\r\n"), (1.5, "- one\r\n")]
+    assert lines_of("llm", *lines, (3.0, "- two\r\n"), (4.0, "> "))[0] == ["please:\n- one\n- two"]
+    found, last = lines_of("llm", *lines, (1.6, "> "))
+    assert found == ["please:\n- one"] and last < 1.7
+    assert lines_of("nobody's", (0.0, "@relay:Bob please:\r\n"), (0.2, "- one\r\n"))[0] == [
+        "please:\n- one"
+    ]
+
+
+def test_a_line_that_comes_too_late_for_its_message_is_told() -> None:
+    found, _ = lines_of("llm", (0.0, "@relay:Bob please:\r\n"), (4.0, "- one\r\n"))
+    assert found == ["please:", Continued("relay", "Bob", "- one")]
