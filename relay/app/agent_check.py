@@ -346,7 +346,7 @@ class _Conversation:
                 heard = self._post.heard_of(sent[0], upto=self._asked[talk.AGAIN][1].before)
             holds, reason = talk.judged(ask, heard)
             if what == talk.PAUSE and holds and not self._paused:
-                return None, "its model did not pause"
+                return None, "no pause showed on its screen"
             return holds, talk.AS_TOLD[what] if what in self._as_told and holds else reason
         if what in self._rows:
             return self._rows[what]
