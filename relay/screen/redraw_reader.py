@@ -328,8 +328,8 @@ class RedrawReader:
                 return math.inf
             if self._state.mark:  # it may as well stand there for good
                 return max(changed + SETTLE_LAST, self._state.mark_at + MARK_STANDS)
-        if paragraph[-1][0].written:
-            return changed + SETTLE_WRITTEN
+        if paragraph[-1][0].written:  # a known agent's is in its input line when it is at rest
+            return changed + (SETTLE_WRITTEN if self._style is UNKNOWN else MARK_STANDS)
         return min(max(changed, self._state.changed_at) + SETTLE_QUIET, changed + SETTLE_LAST)
 
     def _settle(self, now: float, *, everything: bool = False) -> None:

@@ -30,7 +30,7 @@ WHOLE = Found(
 
 
 @pytest.mark.parametrize("profile", ["its own", "none"])
-@pytest.mark.parametrize("name", ["pi", "cline", "grok"])
+@pytest.mark.parametrize("name", ["pi", "cline", "grok", "gptme"])
 def test_a_message_is_heard_whole_though_the_model_pauses_within_it(
     name: str, profile: str
 ) -> None:
@@ -185,3 +185,15 @@ def test_a_line_of_a_message_waits_for_the_next_and_no_longer_than_until_the_pro
 def test_a_line_that_comes_too_late_for_its_message_is_told() -> None:
     found, _ = lines_of("llm", (0.0, "@relay:Bob please:\r\n"), (4.0, "- one\r\n"))
     assert found == ["please:", Continued("relay", "Bob", "- one")]
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("gptme", 5.0), ("nobody's", 1.5)])
+def test_words_behind_which_the_cursor_stands_are_still_being_written(
+    name: str, seconds: float
+) -> None:
+    source = ScreenSource(60, 24, style=find_profile(name)[0].screen)
+    events = source.activity(frames.ENTERED, 0.0)
+    events += source.feed(b"\x1b[?25l\x1b[HSo:\r\n\r\n@relay:Bob one", 0.1) + until(source, seconds)
+    assert finds(events) == []
+    events += source.feed(b" two\r\n\r\n> ", seconds) + until(source, seconds + 20)
+    assert finds(events) == [Found("Bob", "one two")]
