@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from relay.agents.headless import HeadlessForm
@@ -92,6 +92,10 @@ class Profile:
     spelling: str = ""
     #: How it is asked one question.
     headless: HeadlessForm | None = None
+
+    def __post_init__(self) -> None:
+        if self.busy or self.busy_anywhere or self.busy_title:
+            object.__setattr__(self, "screen", replace(self.screen, works=self.shows_turn))
 
     @property
     def tells_of_screen(self) -> bool:
@@ -262,7 +266,7 @@ class _Form:
         return self._readers[kind.removesuffix(" | None")](self, node)
 
     def _style(self, node: Node) -> AgentStyle:
-        made: AgentStyle = self.build(AgentStyle, node)
+        made: AgentStyle = self.build(AgentStyle, node, works=None)
         return made
 
     def _input(self, node: Node) -> InputLine:

@@ -142,6 +142,7 @@ class _Conversation:
         self._rows: dict[str, tuple[bool | None, str]] = {}
         self._asked: dict[str, list[Sent]] = {}
         self._as_told: set[str] = set()
+        self._paused = False  # the model has, within a message
         self._about: dict[str, Any] = {}
         self._screen: list[str] = []
 
@@ -152,6 +153,7 @@ class _Conversation:
         for what, step in (
             (talk.REST, self._rest),
             (talk.LONG, lambda: self._say(talk.LONG, lambda token: [talk.long(token)])),
+            (talk.PAUSE, self._pause),
             (talk.FENCE, lambda: self._say(talk.FENCE, talk.fences)),
             (talk.ESCAPE, lambda: self._say(talk.ESCAPE, talk.escapes)),
             (talk.TWICE, self._twice),
@@ -200,6 +202,18 @@ class _Conversation:
 
     def _holds(self, sent: Sent) -> bool:
         return talk.judged(sent.ask, self._post.heard_of(sent))[0]
+
+    def _pause(self) -> None:
+        ask, first, then = talk.pausing(token := new_token(), CHECKER)
+        sent = self._post.send(ask, token)
+        self._asked[talk.PAUSE] = [sent]
+        self._post.go_out(sent)
+        self._post.until(lambda: self._program.shows(first), talk.PAUSE_SECONDS * 2)
+        began = time.monotonic()
+        self._post.until(lambda: self._program.shows(then), talk.PAUSE_SECONDS * 2)
+        self._paused = time.monotonic() - began > talk.PAUSE_SECONDS / 2
+        self._post.answer(sent)
+        self._post.step_for(SETTLE)
 
     def _twice(self) -> None:
         ask = talk.twice(token := new_token())
@@ -344,6 +358,8 @@ class _Conversation:
             if what == talk.TWICE:
                 heard = self._post.heard_of(sent[0], upto=self._asked[talk.AGAIN][1].before)
             holds, reason = talk.judged(ask, heard)
+            if what == talk.PAUSE and holds and not self._paused:
+                return None, "no pause showed on its screen"
             return holds, talk.AS_TOLD[what] if what in self._as_told and holds else reason
         if what in self._rows:
             return self._rows[what]

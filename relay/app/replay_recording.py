@@ -19,7 +19,7 @@ from relay.protocol import frames
 from relay.pump.activity import Keyboard
 from relay.screen.line_events import squeeze
 from relay.screen.line_source import LineSource
-from relay.session.detector import SCREEN, Detection, DirectiveDetector, Heard, NearMiss
+from relay.session.detector import SCREEN, Detection, DirectiveDetector, ForAgent, Heard
 from relay.session.handler_lanes import refusal
 from relay.session.sources import SourceSelector
 
@@ -191,7 +191,7 @@ class _LineShowingDetector(DirectiveDetector):
 
     def lines(
         self, stream: str, texts: list[str], own: bool = False
-    ) -> Iterator[tuple[int, Detection | NearMiss]]:
+    ) -> Iterator[tuple[int, Detection | ForAgent]]:
         for number, text in enumerate(texts, 1):
             inside = self.inside(stream)
             for _, heard in super().lines(stream, [text]):

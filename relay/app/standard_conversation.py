@@ -17,6 +17,12 @@ FORM = (
     " sent you this."
 )
 COUNTING = " [COUNT 60] stands for the numbers from 1 to 60, each on a line of its own."
+#: Seconds for which the model is to pause within a message.
+PAUSE_SECONDS = 5
+PAUSING = (
+    f" [PAUSE {PAUSE_SECONDS}] stands for no text: say nothing for {PAUSE_SECONDS} seconds there,"
+    " and then the rest."
+)
 RUNNING = (
     " [RUN x] stands for no text: run the command x with your shell tool, and say the rest only if"
     " you have no such tool."
@@ -24,11 +30,11 @@ RUNNING = (
 SENDER, RECEIVER = "sender", "receiver"
 LONG, FENCE, ESCAPE = "a long message", "not from a fence", "not what is escaped"
 TWICE, AGAIN, BLOCK = "twice the same", "and again later", "a block"
-REPLY = "a reply"
+REPLY, PAUSE = "a reply", "a pause within it"
 REST, WHOLE, BUSY = "at rest", "long and whole", "while it works"
 DRAFT, DIALOG, SEEN = "beside a draft", "with a dialog open", "seen is true"
 ROWS = {
-    **dict.fromkeys((REPLY, LONG, FENCE, ESCAPE, TWICE, AGAIN, BLOCK), SENDER),
+    **dict.fromkeys((REPLY, LONG, PAUSE, FENCE, ESCAPE, TWICE, AGAIN, BLOCK), SENDER),
     **dict.fromkeys((REST, WHOLE, BUSY, DRAFT, DIALOG, SEEN), RECEIVER),
 }
 #: How an agent that is heard by its screen is told to write these (relay.agents.primer).
@@ -84,6 +90,16 @@ def long(token: str) -> Ask:
     """A message that a terminal divides into several rows."""
     said = f"{token} {_WIDE}"
     return Ask(f"I tell you now.[NL][NL]{TO} {said}", (said,))
+
+
+def pausing(token: str, sender: str) -> tuple[Ask, str, str]:
+    """A message in which the model pauses; and what its screen shows of it before and after that.
+
+    Neither stands in the question.
+    """
+    said = f"first to [SENDER] {token}, [PAUSE {PAUSE_SECONDS}]then to [SENDER] {token}"
+    first, then = f"first to {sender} {token},", f"then to {sender} {token}"
+    return Ask(f"{TO} {said}", (f"{first} {then}",), form=FORM + PAUSING), first, then
 
 
 def fences(token: str) -> Sequence[Ask]:

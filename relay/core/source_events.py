@@ -44,6 +44,14 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
+class GoesOn:
+    """What was complete at the last pause was not: ``text``, the next line, goes on with it."""
+
+    stream: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class StateChange:
     """The agent is now idle, busy, blocked (a dialog waits for the person) …
 
@@ -70,9 +78,13 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """The source failed or cannot do something; shown by ``relay status`` and ``relay doctor``."""
+    """The source failed or cannot do something; shown by ``relay status`` and ``relay doctor``.
+
+    ``told`` is what the agent is told of it; nothing where it cannot do anything about it.
+    """
 
     reason: str
+    told: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +98,7 @@ class Entered:
     typed: bool = False
 
 
-SourceEvent = Entered | Line | Pause | End | StateChange | Proof | Degraded
+SourceEvent = Entered | Line | Pause | GoesOn | End | StateChange | Proof | Degraded
 
 
 class Screen(Protocol):

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from relay.core.message import BODY_MAX
 from relay.directive.line_parser import BULLETS, Fence, Head, LineParser
 
+#: How ``\>>>`` stands on a screen that shows it as it was said, or in HTML's spelling.
+DRAWN_ENDS = ("\\>>>", "&gt;>>", "&gt;&gt;&gt;", "\\&gt;>>", "\\&gt;&gt;&gt;")
 #: Of unclosed blocks right behind one another this many are looked into for what they hide.
 UNCLOSED_MAX = 20
 
@@ -52,7 +54,20 @@ class TooLong:
     size: int
 
 
-Found = Match | Unclosed | TooLong
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """A message that was complete at a pause went on after it with ``text``, which is not sent.
+
+    ``again``: its first line was drawn once more, with more behind it: that is found for itself.
+    """
+
+    namespace: str
+    target: str
+    text: str
+    again: bool = False
+
+
+Found = Match | Unclosed | TooLong | Continued
 
 
 @dataclass(slots=True)
@@ -103,7 +118,7 @@ class Scanner:
     it says; bodies of more than ``body_max`` bytes of UTF-8 are answered with TooLong. Memory is
     bounded by ``body_max`` and the longest line; with 0 nothing is kept but the state. ``drawn``:
     the lines are read off a screen, where ``\\>>>`` closes a block whether the renderer of the
-    program takes the backslash for Markdown's or shows it.
+    program takes the backslash for Markdown's, shows it, or draws ``&gt;``.
     """
 
     def __init__(
@@ -119,6 +134,7 @@ class Scanner:
         self._body_max = body_max
         self._fence: Fence | None = None
         self._message: _Open | None = None
+        self._paused: _Open | None = None  # what the last line belongs to, complete at a pause
 
     @property
     def open(self) -> bool:
@@ -134,7 +150,7 @@ class Scanner:
 
     def line(self, text: str) -> list[Found]:
         """Take one complete line, without its line end; return what it completed."""
-        message = self._message
+        message, self._paused = self._message, None
         if message is not None:
             if message.block:
                 return self._line_in_block(message, text)
@@ -149,7 +165,19 @@ class Scanner:
         """The stream rests: a message is complete, a block and a fence stay open."""
         if self._message is None or self._message.block:
             return []
+        self._paused = replace(self._message, lines=[], next_head=None)
         return self._finish()
+
+    def goes_on(self, text: str) -> list[Found]:
+        """The next line, ``text``, goes on with what was complete at the last pause."""
+        was, self._paused = self._paused, None
+        if was is None:
+            return []
+        about = was.namespace, was.target, text.strip()
+        if self._parser.head(text) is not None:
+            return [Continued(*about, again=True)] if text.startswith(was.raw) else []
+        ends = not about[2] or about[2][0] == ">" or self._parser.fence(text) is not None
+        return [] if ends or self._next_item(was, text) else [Continued(*about)]
 
     def end(self) -> list[Found]:
         """The stream is over: an open block is a mistake, and swallows nothing that was said after.
@@ -159,7 +187,7 @@ class Scanner:
         found: list[Found] = []
         for _ in range(UNCLOSED_MAX):
             self._fence = None
-            message = self._message
+            message, self._paused = self._message, None
             if message is None:
                 return found
             if not message.block:
@@ -177,6 +205,7 @@ class Scanner:
         return {
             "fence": None if self._fence is None else asdict(self._fence),
             "message": None if self._message is None else asdict(self._message),
+            "paused": None if self._paused is None else asdict(self._paused),
         }
 
     @classmethod
@@ -195,6 +224,8 @@ class Scanner:
             fence, message = state["fence"], state["message"]
             scanner._fence = None if fence is None else Fence(**fence)
             scanner._message = None if message is None else _Open(**deepcopy(message))
+            paused = state.get("paused")
+            scanner._paused = None if paused is None else _Open(**deepcopy(paused))
         except (KeyError, TypeError) as error:
             raise ValueError(f"not the state of a scanner: {error}") from error
         return scanner
@@ -237,7 +268,7 @@ class Scanner:
 
     def _line_in_block(self, message: _Open, text: str) -> list[Found]:
         bare = text.strip()
-        if bare == ">>>" or (self._drawn and bare == "\\>>>"):
+        if bare == ">>>" or (self._drawn and bare in DRAWN_ENDS):
             if message.depth == 0:
                 return self._finish()
             message.depth -= 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 # Block elements (a longer run of them is a rule, a progress bar or a picture), or a line.
@@ -68,8 +69,8 @@ class AgentStyle:
     plain: bool = False
     #: Seconds after it has drawn a row in which it may draw it otherwise.
     restyles: float = 0.0
-    #: A row that says that the agent is at work, beside those that say so in any program.
-    busy: re.Pattern[str] | None = None
+    #: Whether the screen's rows and the title show that the agent is at work; the profile tells.
+    works: Callable[[Sequence[str], str], bool] | None = None
     #: A shell: it appends, also where the person has just had the screen cleared or read a page.
     is_shell: bool = False
 

@@ -16,10 +16,12 @@ from relay.screen import checkpoint
 from relay.screen.agent_styles import UNKNOWN, AgentStyle, without_notices
 from relay.screen.emulator import Emulator, Mark
 from relay.screen.inputbox import CURSOR_SHOWN
-from relay.screen.line_events import PERSON_WAIT, LineEmitter
+from relay.screen.line_events import PAUSE_LATE, PERSON_WAIT, LineEmitter
 
 #: A line that goes on for longer than this many characters is read without its rest.
 LINE_MAX = 2 * 1024 * 1024
+#: The rest after a line of a message, in seconds, in an agent's program that shows no prompt yet.
+MESSAGE_REST = 2.0
 #: After this many bytes without a newline the screen is looked at, in case the line scrolls.
 _UNREAD_MAX = 16 * 1024
 #: This many rows of a long line have left the screen before they are taken from the emulator.
@@ -55,7 +57,7 @@ class AppendReader:
         self,
         emulator: Emulator,
         out: LineEmitter,
-        note: Callable[[list[str]], None],
+        note: Callable[[list[str]], bool],
         now: float,
         style: AgentStyle = UNKNOWN,
     ) -> None:
@@ -68,6 +70,8 @@ class AppendReader:
         self._person: Mark | None = None
         self._head: list[str] = []
         self._head_size = 0
+        self._agent = style is not UNKNOWN and not style.is_shell
+        self._open = False  # the last line belongs to a message
 
     # -- lines ---------------------------------------------------------------------------------
 
@@ -77,6 +81,8 @@ class AppendReader:
         self._state.unread += len(piece)
         if self._state.unread >= _UNREAD_MAX or any(end in piece for end in (b"\n", b"\v", b"\f")):
             self.read(now)
+        elif self._open and self._agent and self._style.person.match(self.prompt()):
+            self._out.rest(now, plain=True)  # the turn is over
         elif b"\r" not in piece:
             self._out.delay(now)  # the line goes on: it is no spinner
 
@@ -187,10 +193,14 @@ class AppendReader:
     def _pass_on(self, lines: list[str], now: float) -> None:
         if not lines:
             return
-        self._note(lines)
+        self._open = self._note(lines)
+        if self._agent and self._out.rested and not self._style.person.match(lines[0]):
+            self._out.goes_on(lines[0])
         self._out.lines(without_notices(lines, self._style), now)
         cols = self._emulator.cols
-        if cols - 1 <= len(lines[-1]) <= cols:
+        if self._open and not self._style.is_shell:
+            self._out.delay(now, MESSAGE_REST if self._agent else PAUSE_LATE)
+        elif cols - 1 <= len(lines[-1]) <= cols:
             self._out.delay(now)
 
     def _bank(self) -> None:

@@ -13,7 +13,16 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from relay.core.source_events import Degraded, End, Entered, Line, Pause, Proof, SourceEvent
+from relay.core.source_events import (
+    Degraded,
+    End,
+    Entered,
+    GoesOn,
+    Line,
+    Pause,
+    Proof,
+    SourceEvent,
+)
 from relay.screen.checkpoint import fitting
 
 STREAM = "screen"
@@ -193,6 +202,7 @@ class LineEmitter:
         self._events: list[SourceEvent] = []
         self._pause_at: float | None = None
         self._appended_at = 0.0  # when a line was emitted that is no echo
+        self.rested = False  # nothing was emitted since the last pause
 
     # -- lines ---------------------------------------------------------------------------------
 
@@ -222,6 +232,7 @@ class LineEmitter:
             for text in texts:
                 self.line(text, now, plain=True)
         elif texts:
+            self.rested = False
             self._events.extend(map(_LINE, texts))
             self._appended_at = now if any(texts) else self._appended_at
             self.rest(now, plain=True)
@@ -247,11 +258,16 @@ class LineEmitter:
         if text.strip():
             self._events.append(Proof(text, "screen"))
 
-    def degraded(self, reason: str) -> None:
-        """Tell that something cannot be read."""
-        self._events.append(Degraded(reason))
+    def degraded(self, reason: str, told: str = "") -> None:
+        """Tell that something cannot be read; ``told`` is for the agent."""
+        self._events.append(Degraded(reason, told))
+
+    def goes_on(self, text: str) -> None:
+        """Tell that the line ``text``, which comes next, goes on with what rested."""
+        self._events.append(GoesOn(STREAM, text))
 
     def _emit(self, text: str) -> None:
+        self.rested = False
         self._events.append(Line(STREAM, text))
 
     # -- time ----------------------------------------------------------------------------------
@@ -265,10 +281,10 @@ class LineEmitter:
         """Let a pause follow this moment."""
         self._pause_at = now + (PAUSE_SOON if plain else PAUSE_LATE)
 
-    def delay(self, now: float) -> None:
+    def delay(self, now: float, rest: float = PAUSE_LATE) -> None:
         """Let the pause come late, since the last line may go on after all."""
         if self._pause_at is not None:
-            self._pause_at = max(self._pause_at, now + PAUSE_LATE)
+            self._pause_at = max(self._pause_at, now + rest)
 
     def tick(self, now: float) -> None:
         """Emit the pause if it is due."""
@@ -277,7 +293,7 @@ class LineEmitter:
 
     def pause(self) -> None:
         """Emit a pause now."""
-        self._pause_at = None
+        self._pause_at, self.rested = None, True
         self._events.append(Pause(STREAM))
 
     def end(self) -> None:

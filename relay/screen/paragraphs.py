@@ -22,6 +22,12 @@ HIDDEN = (
     "a line that begins like a message stands in a frame or behind a bar, where relay takes it for"
     " a dialog's or a quotation's: `relay agent learn` helps if it was the agent's (docs/screen.md)"
 )
+#: For the agent, where it has said no message that could be heard.
+HIDDEN_AGENT = (
+    "a line on your screen that begins like a message stands in a frame or behind a bar, where"
+    " relay takes it for a quotation: nothing was sent. If you meant it, your program draws all you"
+    " say so: use `relay send NAME TEXT` in a shell instead. Else do nothing"
+)
 SPOKEN = (Kind.AGENT, Kind.PERSON)
 _OWNERS = (Kind.AGENT, Kind.PERSON, Kind.TOOL)
 
@@ -67,6 +73,11 @@ def stands_grown(view: View, one: tuple[Row, Entry]) -> bool:
 def first_born(paragraph: View) -> float:
     """Return when the first row of a paragraph came."""
     return min(entry.born_at for _, entry in paragraph)
+
+
+def changed_at(paragraph: View) -> float:
+    """Return when a row of a paragraph last became another."""
+    return max(entry.changed_at for _, entry in paragraph)
 
 
 def keep_owners(view: View, *, gaps: bool) -> None:
@@ -133,13 +144,13 @@ def unsettled(view: View) -> list[Unsettled]:
     return found[::-1]
 
 
-def is_hidden(row: Row, namespaces: Collection[str]) -> bool:
-    """Whether ``row`` begins like a message, in a frame or behind the bar of a quotation."""
+def hidden(row: Row, namespaces: Collection[str]) -> str:
+    """The text of ``row`` that begins like a message in a frame or behind a quotation's bar; ""."""
     if "@" not in row.text or row.kind not in (Kind.AGENT, Kind.OTHER):
-        return False
+        return ""
     bare = row.text.lstrip(" >│┃║")
     quoted = row.kind is Kind.OTHER or bare != row.text.lstrip()
-    return quoted and any(bare.startswith(f"@{name}:") for name in namespaces)
+    return bare if quoted and any(bare.startswith(f"@{name}:") for name in namespaces) else ""
 
 
 def lines_of(rows: list[Row], begun: str = "") -> Iterator[str]:

@@ -296,7 +296,10 @@ class FrameScheduler:
             row = emulator.cursor[1]
             above = self._input.line(rows, above, row, emulator.cols, emulator.rows)
         rows = told_apart(emulator, rows, first, self._style)
-        return Snapshot(rows, above, emulator.cols, shown and self._state.typing), first
+        works = self._style.works
+        at_work = works is not None and works(emulator.visible(), emulator.title)
+        typing = shown and self._state.typing
+        return Snapshot(rows, above, emulator.cols, typing, at_work), first
 
     def absorb(self, front: int | None, now: float) -> None:
         """Take what stands above row ``front`` for emitted, the person's own lines included."""

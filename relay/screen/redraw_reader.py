@@ -6,6 +6,7 @@ when it has not changed for a while, the end of the text, where an agent still s
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -19,11 +20,13 @@ from relay.screen.checkpoint import beginning, size_of
 from relay.screen.line_events import LineEmitter, solid
 from relay.screen.paragraphs import (
     HIDDEN,
+    HIDDEN_AGENT,
     SPOKEN,
     Unsettled,
     View,
+    changed_at,
     fields_of,
-    is_hidden,
+    hidden,
     keep_beginning,
     keep_owners,
     lines_of,
@@ -34,14 +37,19 @@ from relay.screen.paragraphs import (
     stands_grown,
     unsettled,
 )
-from relay.screen.rows import Kind, Row, Snapshot, looks_busy, read_rows
+from relay.screen.rows import Breaking, Kind, Row, Snapshot, marks_of_work, read_rows
 
 #: A paragraph with more text below it settles after this many seconds without change.
 SETTLE = 0.120
 #: The last one settles after this much rest of the whole screen, or this much of its own.
 SETTLE_QUIET, SETTLE_LAST = 0.300, 1.0
-#: ... or after this much, while the agent is at work, as it says, or the cursor stands on it.
-SETTLE_BUSY = 2.0
+#: ... or after this much, while the cursor stands on it.
+SETTLE_WRITTEN = 2.0
+#: While the agent shows that it works, the last one does not settle at all: the model may only
+#: pause. After this many seconds it is told that a message may be held back by that.
+HELD_TOLD = 60.0
+#: A mark that shows work in any program does so no longer when it has not changed for so long.
+MARK_STANDS = 10.0
 #: What keeps changing for this long (a clock, a spinner) no longer holds up what stands below.
 RESTLESS = 2.0
 #: For this long after a resize remains of the old size may stand about.
@@ -58,6 +66,16 @@ _BEGUN_KEPT = 8 * 1024
 _GOES_ON = (Kind.AGENT, Kind.DRAFT)
 #: What ends a block, however it is drawn.
 CLOSING = ">>>"
+#: What the person and the agent are told of a message that is held back.
+HELD = (
+    "the end of what the agent said has stood for a minute while its program shows that it works:"
+    " a message there is sent when the program goes on below it or comes to rest"
+)
+HELD_AGENT = (
+    "the message at the end of what you said is held back, because your program has shown for a"
+    " minute that you go on with it. It is sent as soon as you say something else below it, behind"
+    " a blank line, or your turn ends. Do not say it again"
+)
 
 
 @dataclass(slots=True)
@@ -68,6 +86,8 @@ class _State:
     started: bool
     #: It was told that a frame or a bar may hold a message.
     told_hidden: bool = False
+    #: A message has begun outside of any.
+    sent: bool = False
     #: Something was entered since the message that is open began.
     asked: bool = False
     #: When the screen was looked at, and when a look found a change.
@@ -78,14 +98,21 @@ class _State:
     wiped_at: float = -STALE
     #: So many rows of the last look will stand above the next.
     above: int = 0
-    #: The program says that the agent is at work.
-    patient: bool = False
+    #: The program shows that the agent is at work: as its profile tells, or by a mark that shows
+    #: that in any program, and when that last became another.
+    works: bool = False
+    mark: str = ""
+    mark_at: float = 0.0
+    #: It was told that the end of what was said is held back.
+    told_held: bool = False
     #: A line of which the rest is still in view.
     begun: str = ""
     #: No blank line was emitted after the last line.
     open: bool = False
     #: A pause is due or past.
     resting: bool = True
+    #: How the program breaks its lines.
+    breaking: Breaking = field(default_factory=Breaking)
     #: The grammar's state: what the next line would stand in.
     grammar: dict[str, Any] = field(default_factory=dict)
 
@@ -112,11 +139,15 @@ class RedrawReader:
         #: The last row of the line that was emitted last.
         self._last: Entry | None = None
 
-    def note(self, lines: list[str]) -> None:
-        """Remember lines that were emitted without a look; only the latest matter."""
+    def note(self, lines: list[str]) -> bool:
+        """Remember lines that were emitted without a look; only the latest matter.
+
+        Says whether the last of them belongs to a message that may go on.
+        """
         self._noted.extend(lines)
         for line in lines:
             self._scanner.line(line)
+        return self._scanner.inside == "message"
 
     def start(self) -> None:
         """Emit what is said from now on: the agent was asked something."""
@@ -144,9 +175,8 @@ class RedrawReader:
         ``gone``: this many of its first rows have left the screen and settle now.
         """
         self._learn_noted(now)
-        self._state.patient = looks_busy(snapshot, self._style)
-        self._state.started = self._state.started or self._state.patient
-        rows = read_rows(snapshot, self._out.echo, self._style)
+        self._note_work(snapshot, now)
+        rows = read_rows(snapshot, self._out.echo, self._style, self._state.breaking)
         self._tell_hidden(rows)
         keys = [row.key for row in rows]
         resized = now - self._state.resized_at < STALE
@@ -175,12 +205,21 @@ class RedrawReader:
             self._put_gone(self._view, fresh)
         self._settle(now, everything=settle)
 
+    def _note_work(self, snapshot: Snapshot, now: float) -> None:
+        mark = marks_of_work(snapshot, self._style)
+        if mark != self._state.mark:
+            self._state.mark, self._state.mark_at = mark, now
+        self._state.works = snapshot.works
+        self._state.started = self._state.started or snapshot.works or mark != ""
+
     def _tell_hidden(self, rows: list[Row]) -> None:
         """Tell once of a line that may be a message, in a frame or behind a bar."""
-        new = self._style.panels and not self._state.told_hidden  # of known frames all is known
-        if new and any(is_hidden(row, self._namespaces) for row in rows):
+        if self._state.told_hidden or not self._style.panels:  # of known frames all is known
+            return
+        texts = (hidden(row, self._namespaces) for row in rows)
+        if any(text and not self._out.echo.part_of_text(solid(text)) for text in texts):
             self._state.told_hidden = True
-            self._out.degraded(HIDDEN)
+            self._out.degraded(HIDDEN, "" if self._state.sent else HIDDEN_AGENT)
 
     def _standing(self) -> list[Entry]:
         """What stands at the top of the screen if nothing was drawn there since the last look."""
@@ -256,7 +295,20 @@ class RedrawReader:
             due = self._due(paragraph, last)
             times.append(max(due, blocked))
             blocked = max(blocked, min(due, born + RESTLESS))
-        return min(times, default=None)
+        if not self._state.told_held:
+            times.append(self._held_until(waiting))
+        due = min(times, default=math.inf)
+        return due if due < math.inf else None
+
+    def _held_until(self, waiting: list[Unsettled]) -> float:
+        """When it is time to tell that a message at the end of the text is held back."""
+        for paragraph, last, _ in waiting:
+            row = paragraph[0][0]
+            if last and row.kind is Kind.AGENT and self._state.started:
+                begins = any(f"@{name}:" in row.text for name in self._namespaces)
+                if begins or self._scanner.inside == "message":
+                    return changed_at(paragraph) + HELD_TOLD
+        return math.inf
 
     def tick(self, now: float) -> None:
         """Settle what has rested for long enough."""
@@ -268,13 +320,16 @@ class RedrawReader:
         self._settle(now, everything=True)
 
     def _due(self, paragraph: View, last: bool) -> float:
-        changed = max(entry.changed_at for _, entry in paragraph)
+        changed = changed_at(paragraph)
         if not last:
             return changed + SETTLE + self._style.restyles
-        if (self._state.patient and self._style.turns) or paragraph[-1][0].written:
-            return changed + SETTLE_BUSY
-        if self._state.patient:  # what says so may as well stand there for good
-            return changed + SETTLE_LAST
+        if paragraph[0][0].kind is Kind.AGENT:
+            if self._state.works:
+                return math.inf
+            if self._state.mark:  # it may as well stand there for good
+                return max(changed + SETTLE_LAST, self._state.mark_at + MARK_STANDS)
+        if paragraph[-1][0].written:  # a known agent's is in its input line when it is at rest
+            return changed + (SETTLE_WRITTEN if self._style is UNKNOWN else MARK_STANDS)
         return min(max(changed, self._state.changed_at) + SETTLE_QUIET, changed + SETTLE_LAST)
 
     def _settle(self, now: float, *, everything: bool = False) -> None:
@@ -297,7 +352,11 @@ class RedrawReader:
             self._put_begun()
         if not self._state.resting:
             self._close(now)
-        self.deadline = self._next_settling(unsettled(self._view) if changed else waiting)
+        waiting = unsettled(self._view) if changed else waiting
+        if not self._state.told_held and now >= self._held_until(waiting):
+            self._state.told_held = True
+            self._out.degraded(HELD, HELD_AGENT)
+        self.deadline = self._next_settling(waiting)
 
     def _close(self, now: float) -> None:
         """End the message after settling if its block of text is over."""
@@ -331,6 +390,8 @@ class RedrawReader:
             if len("".join(row.key for row in fresh)) > 1:  # more than an empty prompt
                 self._out.proof("\n".join(row.text for row in fresh))
             return
+        if self._state.started and self._state.resting and self._goes_on(fresh[0]):
+            self._out.goes_on(next(lines_of(fresh)))
         begun, self._state.begun = self._state.begun, ""
         if begun:
             pass  # these rows are the rest of a line
@@ -347,13 +408,23 @@ class RedrawReader:
         for line in lines:
             self._speak(line)
         self._last = paragraph[-1][1]
+        self._state.told_held = False
         self._state.open = True
         self._state.resting = False
+
+    def _goes_on(self, row: Row) -> bool:
+        """Whether ``row`` goes on with what was emitted last: right below it, or grown of it."""
+        at = place_of(self._view, self._last)
+        if at < 0:
+            return self._last is not None and row.key.startswith(self._last.key)
+        below = self._view[at + 1][0] if at + 1 < len(self._view) else None
+        return below is row and not row.gap and not row.marked
 
     def _speak(self, text: str) -> None:
         self._out.speak(text)
         self._state.asked = self._state.asked and bool(self._scanner.inside)
         self._scanner.line(text)
+        self._state.sent = self._state.sent or self._scanner.open
 
     @property
     def _in_block(self) -> bool:

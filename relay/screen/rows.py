@@ -20,13 +20,15 @@ from relay.screen.line_events import EchoMask, solid
 class Snapshot(NamedTuple):
     """The logical rows of a screen, which of them holds the cursor, and the screen's width.
 
-    ``typing``: the person writes at the cursor.
+    ``typing``: the person writes at the cursor. ``works``: by what is known of the program, it
+    shows that the agent is at work.
     """
 
     rows: list[str]
     cursor_line: int
     cols: int
     typing: bool = True
+    works: bool = False
 
 
 class Kind(StrEnum):
@@ -77,7 +79,7 @@ _SPINNER = re.compile(r"\s{0,4}[^\w\s@\"'(\[`#\\<>~$%&=-]\s+\S.*(…|\.\.\.|\bes
 _BUSY = re.compile(r"\s*(?:[⠁-⣿](?: ?\S|$)|█$)|.*\besc (?:again )?(?:to )?(?:interrupt|cancel)\b")
 #: A cursor of the program's own behind text that still grows.
 _GROWS = re.compile(r"(?<=[^\s─-▟●])[●█▌▍▋]$")
-_DIRECTIVE = re.compile(r"\s*(?:(?:[-*+•◦▪]|\d+[.)])\s+)?(?:\\?@[\w*-]+:|>>>|```|~~~)")
+_DIRECTIVE = re.compile(r"\s*(?:(?:[-*+•◦▪]|\d+[.)])\s+)?(?:\\?@[\w*-]+:|(?:>|&gt;){3}|```|~~~)")
 _NAMED = re.compile(r"\s*@[\w*-]+:")
 _OPENING = re.compile(r"(?:.*[\s:])?<<<$")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•◦▪‣]|\d{1,3}[.)])\s")
@@ -176,17 +178,42 @@ class _Raw:
     written: bool = False
 
 
-def looks_busy(snapshot: Snapshot, style: AgentStyle) -> bool:
-    """Whether a row says how to interrupt the agent, or turns a spinner: it is at work."""
-    told = style.busy is not None and any(map(style.busy.match, snapshot.rows))
-    return told or any(_traits(row, style).busy for row in snapshot.rows)
+def marks_of_work(snapshot: Snapshot, style: AgentStyle) -> str:
+    """The rows that say how to interrupt the agent, or turn a spinner: in any program it works."""
+    seen = (_traits(row, style) for row in snapshot.rows)
+    return "\n".join(traits.text for traits in seen if traits.busy and len(traits.solid) > 1)
 
 
-def read_rows(snapshot: Snapshot, echo: EchoMask, style: AgentStyle = UNKNOWN) -> list[Row]:
+@dataclass(slots=True)
+class Breaking:
+    """How a program breaks what is wider than the screen: what its rows have shown of that."""
+
+    in_words: bool = False  # where the row ends, in words too
+
+    def see(self, sizes: list[int], cols: int) -> None:
+        """Learn from rows that go on below, of these many columns.
+
+        If words are broken too, all of them are full, but for a blank at the end; between words few
+        would be.
+        """
+        full = sum(size == cols for size in sizes)
+        if min(sizes, default=cols) < cols - 1:
+            self.in_words = False
+        elif full > 1 and full * 2 > len(sizes):
+            self.in_words = True
+
+
+def read_rows(
+    snapshot: Snapshot,
+    echo: EchoMask,
+    style: AgentStyle = UNKNOWN,
+    breaking: Breaking | None = None,
+) -> list[Row]:
     """The rows that are not blank, classified, without the agent's own indentation.
 
-    ``echo`` knows what relay typed.
+    ``echo`` knows what relay typed, ``breaking`` what earlier looks have shown, and learns.
     """
+    breaking = breaking or Breaking()
     raws = _classify(snapshot, echo, style)
     margins = _margins(raws)
     exact = style.wraps_at is not None
@@ -222,19 +249,11 @@ def read_rows(snapshot: Snapshot, echo: EchoMask, style: AgentStyle = UNKNOWN) -
             said = raw.traits.directive
         rows.append(row)
         before = raw
-    if style.wraps_at is None and _breaks_words([size for _, size in joined], snapshot.cols):
-        for row, size in joined:
+    if style.wraps_at is None:
+        breaking.see([size for _, size in joined], snapshot.cols)
+        for row, size in joined if breaking.in_words else ():
             row.joins = "" if size == snapshot.cols else row.joins
     return rows
-
-
-def _breaks_words(sizes: list[int], cols: int) -> bool:
-    """Whether rows that go on below, of these many columns, were broken at the edge, in words too.
-
-    Then all of them are full, but for a blank at the end. Between words few would be.
-    """
-    full = sum(size == cols for size in sizes)
-    return full > 1 and full * 2 > len(sizes) and min(sizes) >= cols - 1
 
 
 def _classify(snapshot: Snapshot, echo: EchoMask, style: AgentStyle) -> list[_Raw]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from relay.core.bounded import BoundedDict
 from relay.core.ids import derived_ulid
-from relay.core.source_events import End, Line, Pause, Proof, StateChange
+from relay.core.source_events import End, GoesOn, Line, Pause, Proof, StateChange
 from relay.directive.explain import Misses
 from relay.directive.grammar import Found, Match, Scanner
 
@@ -47,14 +47,15 @@ class AgentSaid:
 
 
 @dataclass(frozen=True, slots=True)
-class NearMiss:
-    """What the agent is told of a line that nearly was a message; once for each kind and run."""
+class ForAgent:
+    """What the agent is told of what it said: of a line that nearly was a message (once for each
+    kind and run), or of what its screen keeps from being heard."""
 
     text: str
 
 
 #: What is heard of an agent.
-Heard = Detection | NearMiss | AgentSaid | StateChange | Proof
+Heard = Detection | ForAgent | AgentSaid | StateChange | Proof
 
 
 class DirectiveDetector:
@@ -71,8 +72,8 @@ class DirectiveDetector:
         # The highest count that was forgotten: what is said again after that goes on from there.
         self._forgotten = 0
 
-    def feed(self, event: Line | Pause | End) -> list[Detection]:
-        """What this line, pause or end completes."""
+    def feed(self, event: Line | Pause | GoesOn | End) -> list[Detection]:
+        """What this line, pause or end completes, or what went on after a pause."""
         if isinstance(event, End) and event.aborted:
             self._scanners.pop(event.stream, None)
             return []
@@ -81,13 +82,15 @@ class DirectiveDetector:
             found = scanner.line(event.text)
         elif isinstance(event, Pause):
             found = scanner.pause()
+        elif isinstance(event, GoesOn):
+            found = scanner.goes_on(event.text)
         else:
             found = scanner.end()
         return [self._detection(event.stream, item) for item in found]
 
     def lines(
         self, stream: str, texts: list[str], own: bool = False
-    ) -> Iterator[tuple[int, Detection | NearMiss]]:
+    ) -> Iterator[tuple[int, Detection | ForAgent]]:
         """What many lines of one stream complete, each find with the number of lines until it.
 
         ``own``: they are the agent's own words for certain, so near misses are found, too. On a
@@ -99,7 +102,7 @@ class DirectiveDetector:
                 kind, why = self._misses.near(text, scanner.inside)
                 if kind and kind not in self._missed:
                     self._missed.add(kind)
-                    yield number, NearMiss(_told(text, why))
+                    yield number, ForAgent(_told(text, why))
             for item in scanner.line(text):
                 yield number, self._detection(stream, item)
 

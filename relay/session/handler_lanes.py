@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from relay.core.suggest import did_you_mean
-from relay.directive.grammar import Match, TooLong, Unclosed
+from relay.directive.grammar import Continued, Match, TooLong, Unclosed
 from relay.hooks.hook_types import CallOutcome
 from relay.hooks.outputs import Result
 from relay.hooks.registry import Registry
@@ -37,8 +37,15 @@ BUSY_AT = 500
 BUSY_SIZE_AT = 1024 * 1024
 #: Characters of all that waits: it is part of the checkpoint, which must fit into one frame.
 UNFINISHED_MAX = 4 * 1024 * 1024
+#: Characters of what a message went on with that its notice shows.
+SHOWN_MAX = 80
 #: How a block ends that is heard on a screen: what Markdown makes of ``>>>`` may not be seen.
 DRAWN_CLOSING = "\\>>> of its own (with the backslash), a blank line before and after it"
+#: What is told where that was told before and a block was left open again.
+PLAINER = (
+    "that relay can see on your screen. Write it as one paragraph without <<<, a blank line before"
+    " and after it; what is longer goes into a file that you name"
+)
 
 
 class HandlerLanes:
@@ -57,6 +64,7 @@ class HandlerLanes:
         self._lanes: dict[str, deque[Detection]] = {}  # the first of each lane is being run
         self._unfinished: dict[str, Detection] = {}
         self._size = 0
+        self._unclosed = 0  # blocks on the screen, one after the other, that nothing has closed
         self._overflow = Overflow("not done", "are waiting for their handlers already")
 
     @property
@@ -72,6 +80,12 @@ class HandlerLanes:
     def take(self, heard: Detection) -> Iterator[DriverCommand]:
         """Act on one find."""
         found = heard.found
+        if isinstance(found, Unclosed) and heard.drawn:
+            self._unclosed += 1
+            yield AgentNotice(_unclosed(found, PLAINER if self._unclosed > 1 else DRAWN_CLOSING))
+            return
+        if isinstance(found, Match) and found.block:
+            self._unclosed = 0
         if not isinstance(found, Match):
             yield AgentNotice(refusal(self._registry, heard))
         elif why := self._refuses(found.namespace, found.target):
@@ -167,12 +181,14 @@ def refusal(registry: Registry, heard: Detection) -> str:
     """What the agent is told because nothing can be done; empty when there are handlers for it."""
     found = heard.found
     if isinstance(found, Unclosed):
-        return _unclosed(found, drawn=heard.drawn)
+        return _unclosed(found, ">>>")
     if isinstance(found, TooLong):
         return (
             f"not sent: the message to @{found.namespace}:{found.target} has {found.size}"
             " bytes, more than 1 MiB; send the name of a file instead"
         )
+    if isinstance(found, Continued):
+        return _continued(found)
     if registry.select(found.namespace, found.target):
         return ""
     known = sorted(
@@ -189,8 +205,22 @@ def _size(match: Match) -> int:
     return len(match.raw) + len(match.body)
 
 
-def _unclosed(found: Unclosed, *, drawn: bool) -> str:
+def _continued(found: Continued) -> str:
+    head, shown = f"@{found.namespace}:{found.target}", found.text[:SHOWN_MAX]
+    if found.again:
+        return (
+            f"the message to {head} was sent before it was whole, because you paused within it,"
+            " and once more when it was. Do nothing, unless that does harm"
+        )
+    return (
+        f'the message to {head} was sent without what came after a pause: "{shown}". If that'
+        " belongs to it, say the whole message again, and that it replaces the first; if not, do"
+        " nothing"
+    )
+
+
+def _unclosed(found: Unclosed, closing: str) -> str:
     return (
         f"not sent: the message to @{found.namespace}:{found.target} was opened with <<< and never"
-        f" closed with a line {DRAWN_CLOSING if drawn else '>>>'}"
+        f" closed with a line {closing}"
     )

@@ -23,7 +23,7 @@ from relay.session import session_commands as commands
 from relay.session import session_events as events
 from relay.session.acknowledgement import AckTracker, Checkpointed
 from relay.session.builtin import await_seconds
-from relay.session.detector import AgentSaid, Detection, Heard, NearMiss
+from relay.session.detector import AgentSaid, Detection, ForAgent, Heard
 from relay.session.handler_lanes import HandlerLanes, not_injected
 from relay.session.hangup import HangupTimer
 from relay.session.lifecycle import Lifecycle
@@ -204,7 +204,7 @@ class Session:
         for one in heard:
             if isinstance(one, Detection):
                 yield from self._detected(one, now)
-            elif isinstance(one, NearMiss):
+            elif isinstance(one, ForAgent):
                 yield commands.AgentNotice(one.text)
             elif isinstance(one, AgentSaid):
                 for text in one.texts[-OUTPUT_ENTRIES_MAX:]:

@@ -20,6 +20,7 @@ from relay.core.source_events import (
     Degraded,
     End,
     Entered,
+    GoesOn,
     Line,
     Pause,
     Proof,
@@ -28,7 +29,7 @@ from relay.core.source_events import (
 )
 from relay.protocol.nested_wrap import NestedOutput
 from relay.session.command_lines import CommandLines
-from relay.session.detector import SCREEN, AgentSaid, DirectiveDetector, Heard
+from relay.session.detector import SCREEN, AgentSaid, DirectiveDetector, ForAgent, Heard
 from relay.session.pager_watch import PagerWatch
 from relay.session.question_watch import QuestionWatch, ScreenQuestion
 
@@ -360,13 +361,14 @@ class SourceSelector:
         return heard if self._commands is None else self._commands.judged(heard)
 
     def _take_one(self, event: SourceEvent, origin: str) -> Iterable[Heard]:
-        if isinstance(event, Pause | End):
+        if isinstance(event, Pause | GoesOn | End):
             return self._judged(self._detector.feed(event)) if origin == self.source else ()
         if isinstance(event, StateChange | Proof):
             return (event,)
         if isinstance(event, Degraded):
             self.note(event.reason)
-        elif isinstance(event, Entered) and (event.text.strip() or self._commands is not None):
+            return (ForAgent(event.told),) if event.told and origin == self.source else ()
+        if isinstance(event, Entered) and (event.text.strip() or self._commands is not None):
             # What is left open ends with the person's next words, before anything answers them.
             left = list(self._judged(self._detector.feed(End(SCREEN))))
             if self._commands is not None:

@@ -14,6 +14,7 @@ from tests.real_agents.programs.parrot import answer_to
 ASKS = {
     "simple": talk.simple("T1"),
     "long": talk.long("T1"),
+    "pause": talk.pausing("T1", "Checker")[0],
     "fence": talk.fences("T1")[0],
     "escape": talk.escapes("T1")[0],
     "twice": talk.twice("T1"),

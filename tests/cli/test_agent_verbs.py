@@ -74,7 +74,7 @@ def test_the_table_fits(
 def _report() -> Report:
     rows = [Verdict(side, what, True, "") for what, side in ROWS.items()]
     rows[1] = Verdict(rows[1].side, rows[1].what, False, "not heard")
-    rows[2] = Verdict(rows[2].side, rows[2].what, True, AS_TOLD[rows[2].what], True)
+    rows[3] = Verdict(rows[3].side, rows[3].what, True, AS_TOLD[rows[3].what], True)
     return Report(rows)
 
 

@@ -33,7 +33,7 @@ def test_rows_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     printed = capsys.readouterr()
     rows = printed.out.splitlines()
     assert rows[0].split() == ["TIME", "DIRECTIVE", "HANDLER", "TEXT"]
-    assert rows[1].split("  ")[0].startswith("0.0")
+    assert rows[1].split("  ")[0].startswith("0.3")
     assert "@relay\\:Bob [mode:steer]" in rows[1] and rows[1].endswith("one …")
     assert "relay (built-in)" in rows[1]
     assert "@relay\\:Cy" in rows[2] and "never" in rows[3]

@@ -30,6 +30,8 @@ from tests.real_agents.recipes_pypi import PYPI
 DEADLINE = 600
 #: What opens a dialog of those that ask before no command.
 DIALOGS = {"pi": r"/settings\r", "elia": "\x12"}
+#: A row that is newer than what was found of a program.
+NOT_TRIED = ("–", "not tried yet")
 MARKS = {True: "yes", False: "no", None: "–"}
 TOKEN = re.compile(r"\bT[0-9a-f]{6}\b")
 #: What held of each further program when it was last checked, and the page that tells it.
@@ -117,7 +119,7 @@ def table() -> str:
     lines.append(f"| version | {' | '.join(pins[name].version for name in names)} |")
     notes: dict[tuple[str, str], list[str]] = {}
     for what in ROWS:
-        cells = [kept[name][what] for name in names]
+        cells = [kept[name].get(what, NOT_TRIED) for name in names]
         lines.append(f"| {what} | {' | '.join(cell[0] for cell in cells)} |")
         for name, (said, reason) in zip(names, cells, strict=True):
             if said != "yes":

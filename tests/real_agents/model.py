@@ -198,4 +198,5 @@ def _repeated(request: Request) -> tuple[Step, ...]:
     if asked.command and request.tools:
         return (Shell(asked.command),)
     pieces = len(asked.text) // 16 + 1
-    return (Say(asked.text, delay=SLOW / pieces if asked.slow else 0.0),)
+    delay = SLOW / pieces if asked.slow else 0.0
+    return (Say(asked.text, delay=delay, at=asked.at, pause=float(asked.pause)),)

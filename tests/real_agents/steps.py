@@ -15,7 +15,8 @@ from typing import Any
 class Say:
     """One text block, streamed in pieces of ``chunk`` characters, ``delay`` seconds apart.
 
-    With a ``gate`` the stream is held there after ``at`` characters, in the middle of the block.
+    With a ``gate`` the stream is held there after ``at`` characters, in the middle of the block, or
+    for ``pause`` seconds.
     """
 
     text: str
@@ -23,10 +24,12 @@ class Say:
     delay: float = 0.0
     gate: str = ""
     at: int = 0
+    pause: float = 0.0
 
     def pieces(self) -> Iterator[str]:
-        """What is sent at a time; "" stands where the gate is."""
-        parts = (self.text[: self.at], self.text[self.at :]) if self.gate else (self.text,)
+        """What is sent at a time; "" stands where the gate or the pause is."""
+        halves = (self.text[: self.at], self.text[self.at :])
+        parts = halves if self.gate or self.pause else (self.text,)
         for number, part in enumerate(parts):
             if number:
                 yield ""
@@ -155,7 +158,9 @@ class Answer:
             elif isinstance(step, Say):
                 for piece in step.pieces():
                     if not piece:
-                        hold(step.gate)
+                        if step.gate:
+                            hold(step.gate)
+                        pause(step.pause)
                         continue
                     yield Piece(step, piece)
                     if step.delay:

@@ -23,6 +23,7 @@ from tests.screen.screens import until
 #: What is drawn for ``>>>``: the rows.
 CLOSINGS = {
     "kept": [">>>"],
+    "entity": ["&gt;>>"],
     "frame": ["│ >>"],
     "spaced": ["> > >"],
     "quoted": ["▌ ▌ ▌"],

@@ -98,12 +98,9 @@ def test_elia_says_that_it_is_at_work_and_its_words_may_take_their_time() -> Non
     for at, words in enumerate(
         ["@relay:Bob hel", "@relay:Bob hello and mo", "@relay:Bob hello and more"]
     ):
-        rows = [
-            f"{'A talk Agent is responding':>59}",
-            "",
-            f" ╭─ Agent is responding... {'─' * 31}╮",
-        ]
+        doing = "Agent" if words.endswith("more") else "Agent is responding"
+        rows = [f"{'A talk ' + doing:>59}", "", f" ╭─ {doing} {'─' * (54 - len(doing))}╮"]
         rows += [f" │  {words:<53} │", f" ╰{'─' * 56}╯"]
         drawn = "".join(f"\x1b[{y};1H\x1b[2K{row}" for y, row in enumerate(rows, 1))
-        events += until(source, at * 0.4) + source.feed(f"\x1b[?1049h{drawn}".encode(), at * 0.4)
+        events += until(source, at * 4.0) + source.feed(f"\x1b[?1049h{drawn}".encode(), at * 4.0)
     assert finds(events + until(source, 9.0)) == [Found("Bob", "hello and more")]

@@ -9,7 +9,7 @@ import pytest
 from relay.core.source_events import Degraded
 from relay.protocol import frames
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
-from relay.screen.paragraphs import HIDDEN
+from relay.screen.paragraphs import HIDDEN, HIDDEN_AGENT
 from relay.screen.source import ScreenSource
 from tests.screen.conversation import Found, finds
 from tests.screen.renderings import CLOSINGS, listen
@@ -85,7 +85,23 @@ def test_a_message_in_a_frame_or_behind_a_bar_is_told_of_once(row: str) -> None:
     events = source.feed(f"\x1b[?25l\x1b[Hone\r\n\r\n{row}\r\n\r\ntwo\r\n\r\n".encode(), 0.0)
     events += until(source, 3.0) + source.feed(f"{row}\r\n".encode(), 3.0) + source.finish(6.0)
     assert finds(events) == []
+    told = [one for one in events if isinstance(one, Degraded)]
+    assert told == [Degraded(HIDDEN, HIDDEN_AGENT)]
+
+
+def test_an_agent_that_is_heard_is_not_told_of_what_it_quotes() -> None:
+    source = ScreenSource(40, 9)
+    events = source.feed(b"\x1b[?1049h\x1b[H@relay:Bob hi\r\n\r\nSo:\r\n", 0.0) + until(source, 3.0)
+    events += source.feed("\r\n▌ @relay:Bob hi\r\n".encode(), 3.0) + until(source, 6.0)
     assert [one for one in events if isinstance(one, Degraded)] == [Degraded(HIDDEN)]
+
+
+def test_what_relay_typed_is_no_hidden_message() -> None:
+    source = ScreenSource(60, 9)
+    source.expect_echo("Relay message [X] from Ann:\n@relay:Bob hi\nEnd of [X]", 0.0)
+    rows = "\x1b[?1049h\x1b[H┃ Relay message [X] from Ann:\r\n┃ @relay:Bob hi\r\n┃ End of [X]\r\n"
+    events = source.feed(f"{rows}\r\n".encode(), 0.1) + until(source, 6.0)
+    assert [one for one in events if isinstance(one, Degraded)] == []
 
 
 def test_a_line_that_stops_growing_while_the_agent_says_that_it_works_is_heard_whole() -> None:
@@ -106,3 +122,14 @@ def test_an_unclosed_block_ends_with_the_persons_next_words() -> None:
         Found("Bob", None),
         Found("Ann", "two"),
     ]
+
+
+def test_how_a_program_breaks_words_is_remembered_where_one_row_alone_cannot_tell() -> None:
+    first = "@relay:Bob please count the columns of the tables in every one of the files that I"
+    first += " named below to you and say how many rows of them are empty or have one too many"
+    second = "@relay:Bob and then please compare both of the two column names with one another"
+    long = [first[:60], first[60:120], first[120:]]
+    short = [second[:60], second[60:]]
+    found = heard([*long, "", "Now."], [*long, "", "Now.", "", *short, "", "Done."])
+    assert found == [Found("Bob", first[11:]), Found("Bob", second[11:])]
+    assert heard([*short, "", "Done."])[0].body != second[11:]

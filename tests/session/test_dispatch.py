@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from relay.core.errors import UsageError
-from relay.directive.grammar import TooLong, Unclosed
+from relay.directive.grammar import Match, TooLong, Unclosed
 from relay.hooks.hook_types import CallEnd, CallOutcome
 from relay.hooks.outputs import Result
 from relay.hooks.registry import BUILTIN, Registry
@@ -100,6 +100,11 @@ def test_mistakes_of_form_are_told() -> None:
     assert text.endswith("never closed with a line >>>")
     (text,) = told(list(dispatch.take(replace(unclosed, drawn=True))))
     assert "\\>>>" in text and "blank line" in text
+    (text,) = told(list(dispatch.take(replace(unclosed, drawn=True))))
+    assert "one paragraph without <<<" in text and "\\>>>" not in text
+    list(dispatch.take(Detection("c", Match("relay", "Bob", "x", {}, True, "@relay:Bob <<<"))))
+    (text,) = told(list(dispatch.take(replace(unclosed, drawn=True))))
+    assert "\\>>>" in text
     (text,) = told(list(dispatch.take(Detection("b", TooLong("relay", "Bob", 2_000_000)))))
     assert "2000000 bytes" in text
 

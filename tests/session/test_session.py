@@ -20,7 +20,7 @@ from relay.protocol import frames
 from relay.session import handler_lanes, outbox
 from relay.session import session_events as events
 from relay.session.acknowledgement import ACK_BYTES
-from relay.session.detector import Detection, NearMiss
+from relay.session.detector import Detection, ForAgent
 from relay.session.hangup import AGENT_LATE
 from relay.session.session_commands import (
     Acknowledge,
@@ -420,7 +420,7 @@ def test_last_hooks_that_take_too_long_are_said() -> None:
 
 
 def test_the_agent_is_told_of_a_near_miss_as_of_anything_else() -> None:
-    playbook = Playbook() >> SourcesHeard([NearMiss("no message")])
+    playbook = Playbook() >> SourcesHeard([ForAgent("no message")])
     fields = {"to": ["Ben"], "body": "no message", "notice": "about"}
     (sent,) = [one.fields for one in playbook.commands if isinstance(one, SendMessage)]
     assert {**sent, "notice": "about"} == fields | {"id": sent["id"]} and sent["notice"]

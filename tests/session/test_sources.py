@@ -17,7 +17,7 @@ from relay.protocol.nested_wrap import NestedOutput, begins, ends
 from relay.screen.line_source import LineSource
 from relay.screen.source import ScreenSource
 from relay.session.command_lines import CommandLines
-from relay.session.detector import AgentSaid, Detection, DirectiveDetector, Heard, NearMiss
+from relay.session.detector import AgentSaid, Detection, DirectiveDetector, ForAgent, Heard
 from relay.session.pager_watch import PagerWatch
 from relay.session.prompt_watch import PromptWatch
 from relay.session.sources import (
@@ -128,7 +128,7 @@ class Desk:
                 self.text += one.texts
             elif isinstance(one, StateChange):
                 self.states.append(one)
-            elif isinstance(one, NearMiss):
+            elif isinstance(one, ForAgent):
                 self.misses.append(one.text)
             else:
                 self.proofs.append(one)

@@ -23,11 +23,16 @@ _ADDED = re.compile(r"^\|(?: |…|$)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Answer:
-    """What to say, and the command to run before, "" for none; ``slow`` where it takes a while."""
+    """What to say, and the command to run before, "" for none; ``slow`` where it takes a while.
+
+    ``pause`` is how many seconds to stop for behind the first ``at`` characters.
+    """
 
     text: str
     command: str = ""
     slow: bool = False
+    pause: int = 0
+    at: int = 0
 
 
 def answer_to(said: str) -> Answer | None:
@@ -43,6 +48,9 @@ def answer_to(said: str) -> Answer | None:
     count = re.search(r"\[COUNT (\d+)\]", text)
     if count:
         text = text.replace(count[0], "\n".join(str(n + 1) for n in range(int(count[1]))))
+    if pause := re.search(r"\[PAUSE (\d+)\]", text):
+        text = text.replace(pause[0], "")
+        return Answer(text, pause=int(pause[1]), at=pause.start())
     return Answer(text[run.end() :] if run else text, run[1] if run else "", bool(count))
 
 
@@ -62,7 +70,10 @@ def chat(*, by_readline: bool) -> None:
                 subprocess.run(answer.command, shell=True, check=False)
             continue
         print()
-        for row in answer.text.split("\n"):
+        if answer.pause:
+            print(answer.text[: answer.at], end="", flush=True)
+            time.sleep(answer.pause)
+        for row in answer.text[answer.at :].split("\n"):
             print(row, flush=True)
             time.sleep(LINE if answer.slow else 0)
         print(flush=True)
