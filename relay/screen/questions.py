@@ -143,6 +143,7 @@ _OTHER_BUTTON = r"[<\[‹❮]\s+\w[\w' ]{0,24}\s+[>\]›❯]"
 _OTHER_BUTTONS = re.compile(rf"\s*{_OTHER_BUTTON}(?:\s+{_OTHER_BUTTON})+\s*")
 _FRAME = "│┃║|▌▐▊▎▏▕"
 _BORDER = re.compile(r"[\s╭╮╰╯┌┐└┘├┤┏┓┗┛╔╗╚╝+]*[─━═╌╍▔▁▄▀-]{3,}.*")
+_ADDRESSED = re.compile(r"\s*@\w+:")
 _NO_WORDS = re.compile(r"[\W_]*")
 _PROMPT_ONLY = re.compile(r"\s*[>›❯:?»$%#]?\s*")
 
@@ -253,11 +254,22 @@ def question_in_line(
     if not _PROMPT_ONLY.fullmatch(before):
         return ""
     blank = before.strip() == ""
-    last = next((text for text in above[: -_GAP_MAX - 1 if blank else -2 : -1] if text.strip()), "")
-    if _ASKS.search(last.rstrip()):
+    lowest = -_GAP_MAX - 1 if blank else -2
+    last = next((row - n for n, text in enumerate(above[:lowest:-1], 1) if text.strip()), None)
+    if last is None:
+        return ""
+    if _ASKS.search(above[last].rstrip()):
         return QUESTION
-    asks = blank and not vouched and (_QUESTION_MARK.search(last) or _ASKS_HERE.search(last))
-    return QUESTION if asks else ""
+    words = _QUESTION_MARK.search(above[last]) or _ASKS_HERE.search(above[last])
+    return QUESTION if blank and words and not vouched and not _is_sent(above, last) else ""
+
+
+def _is_sent(rows: list[str], last: int) -> bool:
+    """Whether what ends in row ``last`` is addressed to another agent, and asks that."""
+    width = max(map(len, rows))
+    while not (sent := _ADDRESSED.match(rows[last])) and last and len(rows[last - 1]) == width:
+        last -= 1  # the terminal has wrapped it
+    return sent is not None
 
 
 def question_on_screen(rows: list[str], cursor: tuple[int, int], *, shown: bool = True) -> str:

@@ -162,6 +162,10 @@ def test_a_question_of_a_line_program_is_known(text: str) -> None:
         *("█", ">>> █", "You: █", "User: █", "me> █", "Ask me anything: █", "[user]: █"),
         *("Overwrite? [y/N] n\n█", "Overwrite? [y/N]\nkept\n█", "ready█"),
         *("What shall I do next?\n> █", "Do this:\n1. install it.\n2. run it.\n> █", "3 files:\n█"),
+        *(
+            "'typed @relay:Bob are you there?'\n@relay:Bob are you there?\n\n█",
+            "hi\n@relay:Bob are you\nthere?\n█",
+        ),
     ],
 )
 def test_what_a_line_program_shows_else_is_no_question(text: str) -> None:
