@@ -247,10 +247,17 @@ def test_a_sandbox_that_hides_its_ancestors_makes_no_agent_the_person(tmp_path: 
     config = tmp_path / "relay.config.py"
     config.write_text("patterns = {}\n")
     inside = f"{COMMAND} send Al --offline x; {COMMAND} trust {config}; {COMMAND} broker stop"
-    sandbox = "unshare --user --map-root-user --pid --fork --mount-proc"
-    said = run_agent(f"{STRIPPED} {sandbox} sh -c {shlex.quote(inside)}", terminal=False)
+    sandbox = (
+        f"unshare --user --map-root-user --pid --fork --mount-proc sh -c {shlex.quote(inside)}"
+    )
+    said = run_agent(f"env -u RELAY_TOKEN {sandbox}", terminal=False)
     assert [row["from"] for row in relay_json("history")] == ["Bob"], said
     assert said.count("only the person may") == 2, said
+    # Who does not even say that it is an agent's cannot prove the broker from there.
+    said = run_agent(f"{STRIPPED} {sandbox}", terminal=False)
+    assert [row["from"] for row in relay_json("history")] == ["Bob"], said
+    assert "only the person may" in said and "runs in another container" in said
+    assert "trusted       no" in relay("trust", "--show", str(config))
 
 
 def test_what_the_person_does_says_from_which_terminal(tmp_path: Path) -> None:
