@@ -100,7 +100,9 @@ def silent(home: Home, why: str = UNREACHED) -> BrokerUnavailable:
                 f"{one.named} is stopped",
                 hint=f"kill -CONT {one.pid} lets it go on; relay broker stop ends it",
             )
-        does = "does not answer" if one.is_broker else "holds the broker's lock, and is no broker"
+        does = "holds the broker's lock, and is no broker"
+        if one.is_broker:  # one from before the signed lock answers, and cannot be proven
+            does = "does not answer" if why == UNREACHED else "is of an older relay"
         return BrokerUnavailable(
             f"{one.named} {does}",
             hint="relay broker stop ends it, and the next command starts a broker",

@@ -69,7 +69,7 @@ def test_time_is_the_recordings() -> None:
     found = replay([said("@relay:Bob one\n", 100.0), said("@relay:Bob two\n", 200.0)])
     assert [one.body for one in found] == ["one", "two"]
     # A message is complete once the screen rests, not when the next thing happens.
-    assert [int(one.at * 10) for one in found] == [1000, 2000]
+    assert [int(one.at) for one in found] == [100, 200]
 
 
 def test_what_is_heard_when_the_recording_ends_counts() -> None:

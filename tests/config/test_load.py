@@ -503,7 +503,7 @@ def test_a_wrong_route_or_channel_is_a_mistake_with_its_line(
 def test_the_route_functions_of_the_documentation_load(loads: Load) -> None:
     page = (ROOT / "docs" / "broker.md").read_text()
     first, second = re.findall(r"```python\n(.*?)```", page, re.S)[:2]
-    assert [one.name for one in loads(first).registry.routes()] == ["family"]
+    assert [one.name for one in loads(first).registry.routes()] == ["codes"]
     before = "from relay import *\nrelay = Relay()\n"
     assert [one.name for one in loads(before + second).registry.routes()] == ["night", "urgent"]
 
