@@ -248,7 +248,8 @@ class SessionLink:
         if self.dropped:
             return
         if self.full and now >= self._progress + PATIENCE:
-            self.drop(f"it made no progress for {PATIENCE:.0f} s")
+            why = "it made no progress" if self.fd >= 0 else "its buffer was full, and none ran,"
+            self.drop(f"{why} for {PATIENCE:.0f} s")
         elif self._retry_at is not None and now >= self._retry_at:
             self.open(now)
 

@@ -33,6 +33,8 @@ _GAP_MAX = 3
 _PROMPTS_MAX, _PROMPT_MAX = 16, 80
 #: Rows above the last line by which it is found again.
 _ABOVE = 3
+#: Rows from one choice of a dialog to the next, at most.
+_APART_MAX = 3
 #: Letters in a row that are left of a choice over which something lies; a quarter of a long one.
 _LEFT_MIN = 4
 
@@ -91,7 +93,8 @@ _CHAT_PROMPT = re.compile(
     re.IGNORECASE,
 )
 _NUMBERS_IN_ROW = re.compile(
-    r"\s*\d{1,2}[.)]\s+\S+(?: \S+){0,5}(?:\s+\d{1,2}[.)]\s+\S+(?: \S+){0,5})+\s*"
+    r"\s*\d{1,2}[.)]\s+\S+(?: (?!\d{1,2}[.)] )\S+){0,5}"
+    r"(?:\s+\d{1,2}[.)]\s+\S+(?: (?!\d{1,2}[.)] )\S+){0,5})+\s*"
 )
 _WORDS = (
     r"(?:yes|no|ok|okay|allow|deny|approve|reject|accept|decline|agree|disagree|trust|don'?t|do not"
@@ -144,6 +147,7 @@ _OTHER_BUTTONS = re.compile(rf"\s*{_OTHER_BUTTON}(?:\s+{_OTHER_BUTTON})+\s*")
 _FRAME = "│┃║|▌▐▊▎▏▕"
 _BORDER = re.compile(r"[\s╭╮╰╯┌┐└┘├┤┏┓┗┛╔╗╚╝+]*[─━═╌╍▔▁▄▀-]{3,}.*")
 _ADDRESSED = re.compile(r"\s*@\w+:")
+_MARKS = re.compile(r"[^\w\s]")
 _NO_WORDS = re.compile(r"[\W_]*")
 _PROMPT_ONLY = re.compile(r"\s*[>›❯:?»$%#]?\s*")
 
@@ -155,8 +159,8 @@ class LinePrompts:
     answer.
     """
 
-    def __init__(self) -> None:
-        self._lines: dict[str, int] = {}  # by prompt, the one of the last line last
+    def __init__(self, lines: dict[str, int] | None = None) -> None:
+        self._lines = {} if lines is None else lines  # by prompt, the one of the last line last
         self._last: tuple[list[str], str] | None = None  # what stood above that, and itself
 
     def entered(self, rows: list[str], cursor: tuple[int, int]) -> None:
@@ -201,7 +205,7 @@ class StandingQuestion:
     def known(self, rows: list[str]) -> None:
         """Something on these rows asks."""
         inner = [_without_frame(row.translate(_ASCII)) for row in rows]
-        places = set(_choices(inner))
+        places = _lowest(set(_choices(inner)))
         self._words = not places
         if not places:
             words = (at for at in range(len(inner) - 1, -1, -1) if _ASKS.search(inner[at].rstrip()))
@@ -213,12 +217,24 @@ class StandingQuestion:
         question in words with an answer behind it, or higher up."""
         now = {at: rows[at] if at < len(rows) else "" for at in self._rows}
         whole = all(
-            now[at].startswith(old.rstrip()) and (self._words or now[at].rstrip() == old.rstrip())
+            now[at].startswith(old.rstrip())
+            if self._words
+            else _MARKS.sub(" ", now[at]).rstrip() == _MARKS.sub(" ", old).rstrip()
             for at, old in self._rows.items()
         )
         if whole or not any(_is_left(old, now[at]) for at, old in self._rows.items()):
             self._rows = {}
         return bool(self._rows)
+
+
+def _lowest(places: set[int]) -> set[int]:
+    """Those at the end of the screen: what was said above may look like choices, and stays."""
+    found: list[int] = []
+    for at in sorted(places, reverse=True):
+        if found and found[-1] - at > _APART_MAX:
+            break
+        found.append(at)
+    return set(found)
 
 
 def question_in_line(
@@ -245,9 +261,8 @@ def question_in_line(
     if _ASKS.search(before.rstrip()):
         return QUESTION
     if not _CHAT_PROMPT.fullmatch(before):
-        if _ASKS_HERE.search(before):
-            return QUESTION
-        if not back and not vouched and _ENDS_ASKING.search(before):
+        asks = _ASKS_HERE.search(before) or (not vouched and _ENDS_ASKING.search(before))
+        if asks and not back:
             return QUESTION
     if not back and _ends_in_numbers([*above[answered:], before]):
         return DIALOG
@@ -475,4 +490,6 @@ def _is_left(old: str, new: str) -> bool:
     for one, other in zip(old, new, strict=False):
         run = run + one.isalnum() if one == other else 0
         most = max(most, run)
-    return 0 < max(min(words, _LEFT_MIN), words // 4) <= most
+    # Of two hints that stand in the same place much may be the same.
+    least = words // 2 if _is_hint(old) else words // 4
+    return 0 < max(min(words, _LEFT_MIN), least) <= most

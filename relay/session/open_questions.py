@@ -22,12 +22,15 @@ class OpenQuestions:
     """Watches one program. Whoever wants to type into it, or to tell of its questions, asks here:
     what one of them knew to be a dialog is one for all, until nothing of it is left."""
 
-    def __init__(self, screen: Screen, terminal: Terminal, rules: TypingRules) -> None:
+    def __init__(
+        self, screen: Screen, terminal: Terminal, rules: TypingRules, lines: dict[str, int]
+    ) -> None:
+        """``lines``: see LinePrompts; what is learnt is written there."""
         self._screen = screen
         self._terminal = terminal
         self._rules = rules
         self._standing = StandingQuestion()
-        self._prompts = LinePrompts()
+        self._prompts = LinePrompts(lines)
         #: The rows and the cursor when the person began a line.
         self._line: tuple[list[str], tuple[int, int]] | None = None
 

@@ -122,10 +122,12 @@ class PasteTyper:
         """An earlier session has pasted ``message``, and not pressed Enter."""
         self._half = message
 
-    def leave(self, message: Message, wrapped: Envelope, *, entered: bool = True) -> None:
-        """``message`` was pasted and, if ``entered``, so was Enter: its text may stand there."""
-        now, sequence = self._clock(), self._guards.sequence
-        self._left = _Left(message, wrapped, sequence, now, entered=entered)
+    def leave(
+        self, message: Message, wrapped: Envelope, sequence: int, *, entered: bool = True
+    ) -> None:
+        """``message`` was pasted and, if ``entered``, so was Enter: its text may stand there, with
+        nothing of the person's as long as ``sequence`` is that of their last key."""
+        self._left = _Left(message, wrapped, sequence, self._clock(), entered=entered)
 
     @property
     def left(self) -> bool:
@@ -193,7 +195,7 @@ class PasteTyper:
                 if not await self._until_it_stands(wrapped, None if resumed else before):
                     if attempt or self._seen(wrapped.marker):
                         return None
-                    return self._lost(message, wrapped)
+                    return self._lost(message, wrapped, sequence)
                 self._losses = 0
                 if asked:
                     sequence = self._guards.sequence  # those keys were for the dialog
@@ -220,7 +222,7 @@ class PasteTyper:
                 await asyncio.sleep(ENTER_REST)
             if not self._was_lost(wrapped, look, at):
                 break
-        self.leave(message, wrapped)
+        self.leave(message, wrapped, sequence)
         return None
 
     def hold(self) -> Blocked | None:
@@ -294,9 +296,9 @@ class PasteTyper:
         look = self._look(left.wrapped)
         return bool(look.tails or look.placeholders or look.marked)
 
-    def _lost(self, message: Message, wrapped: Envelope) -> Blocked:
+    def _lost(self, message: Message, wrapped: Envelope, sequence: int) -> Blocked:
         self._losses += 1
-        self.leave(message, wrapped, entered=False)
+        self.leave(message, wrapped, sequence, entered=False)
         self._lost_at, self._last = self._guards.sequence, None
         return Blocked(LOST, 0.5)
 

@@ -24,6 +24,8 @@ from relay.session.sources import SourceSelector
 
 #: Seconds between two looks, and of rest after which an input line should be there.
 LOOK, REST = 0.5, 5.0
+#: The same for a screen that never rests.
+RESTLESS = 60.0
 
 
 class RestingScreen(Protocol):
@@ -61,6 +63,7 @@ class ProfileFit:
         self._screen = screen
         self._terminal = terminal
         self._seen = seen or profile.input is None
+        self._missing_since: float | None = None
 
     def composer(self, rows: list[str]) -> ComposerState:
         """How the input line is, by the screen's rows."""
@@ -81,11 +84,18 @@ class ProfileFit:
         if whole.input is not None and whole.input.find(rows) is not None:
             self._seen = True
             return self._use(whole)
-        if self._seen or now - screen.changed_at < REST or not any(map(str.strip, rows)):
+        if self._seen or not any(map(str.strip, rows)):
             return False
         asks_or_works = whole.asks(rows, screen.title) or whole.shows_turn(rows, screen.title)
         starts = self._terminal.cooked() or self._terminal.waits() is False
         if asks_or_works or starts:
+            self._missing_since = None
+            return False
+        if self._missing_since is None:
+            self._missing_since = now
+        # A screen with a clock on it never rests.
+        rests = now - screen.changed_at >= REST or now - self._missing_since >= RESTLESS
+        if not rests:
             return False
         return self._use(replace(whole, input=None))
 

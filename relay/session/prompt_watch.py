@@ -56,6 +56,9 @@ class _State:
     edits: bool = False
     #: Whether the program has turned bracketed paste on at some time.
     pastes: bool = False
+    #: Any program: the person's last key, and the prompts at which lines were taken.
+    pressed: int = 0
+    lines: dict[str, int] = field(default_factory=dict)
 
 
 class PromptWatch:
@@ -69,10 +72,10 @@ class PromptWatch:
         state: Mapping[str, Any] = MappingProxyType({}),  # of a session before this one
     ) -> None:
         self.rules = rules
-        self.questions = OpenQuestions(screen, terminal, rules)
         self._screen = screen
         self._terminal = terminal
         self._saved = from_json(_State, state)
+        self.questions = OpenQuestions(screen, terminal, rules, self._saved.lines)
         self._told = 0  # the last key that this session was told of
         self._away = False  # a program that reads keys was in the shell's place when it last wrote
         self._output_at = self._fresh_at = float("-inf")
@@ -88,8 +91,10 @@ class PromptWatch:
 
     def pressed(self, sequence: int, kind: bytes, now: float, *, paged: bool = False) -> None:
         """The person pressed keys, for a pager if ``paged``; the screen is as it was before."""
-        if not paged:
-            self.questions.pressed(kind)
+        if sequence > self._saved.pressed:  # else the pump repeats it, and the screen is another
+            self._saved.pressed = sequence
+            if not paged:
+                self.questions.pressed(kind)
         if self._watches and self._told == self._saved.last < sequence:
             # Before a first command is the last time to learn a prompt. The screen is as it was
             # then, but of the terminal the kernel tells what it is now: the command may run.

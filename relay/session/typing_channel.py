@@ -276,8 +276,10 @@ class TypingChannel:
         self._outstanding.append((message, len(typed)))
         if write_id(message, "enter0") in self._written:
             self._raw[message.id] = message
-            if not self._line.applies:
-                self._paste.leave(message, self._wrap(message, "paste"))
+            if not self._line.applies and (self._guards.entered or not self._guards.sequence):
+                # Else what stands there may be the person's, from before this session.
+                wrapped = self._wrap(message, "paste")
+                self._paste.leave(message, wrapped, self._guards.sequence)
         return True
 
     async def _type_lines(self, batch: list[Message]) -> Submitted:

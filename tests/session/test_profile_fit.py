@@ -7,7 +7,7 @@ import pytest
 from relay.agents.base import AgentStart
 from relay.agents.known_agents import ADAPTERS, ScreenStates, make_adapter
 from relay.agents.profile import Profile, find_profile, parse_profile
-from relay.session.profile_fit import REST, ProfileFit
+from relay.session.profile_fit import REST, RESTLESS, ProfileFit
 from tests.session.test_typing_channel import FakeScreen, FakeTerminal
 
 PROFILE = """\
@@ -44,6 +44,13 @@ def test_an_input_line_that_is_not_seen_is_left_out_after_some_seconds_of_rest()
     assert desk.shows(OTHER) == "unknown" and desk.source.profile.input is None
     assert desk.shows([*OTHER, "Sure? [y/n]"], 0.0) == "dialog"
     assert desk.shows([*OTHER, "esc to interrupt"], 0.0) == "busy"
+
+
+def test_a_clock_on_the_screen_keeps_no_profile_alive() -> None:
+    desk = Desk()
+    assert desk.shows(OTHER, 0.0) == "busy"
+    desk.screen.changed_at += RESTLESS
+    assert desk.shows(OTHER, 0.0) == "unknown"
 
 
 def test_it_counts_again_once_it_is_seen_and_from_then_on() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -595,6 +596,31 @@ def test_a_text_that_the_person_has_touched_is_theirs() -> None:
     held = desk.door.hold(desk.now)
     assert held is not None and held.reason == DRAFT
     assert not asyncio.run(desk.door.finish()) and b"\r" not in desk.link.written
+
+
+def test_a_draft_of_before_a_restart_is_not_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paste_typing, "ENTER_TRIES", 1)
+    first = Refusing(known=True)
+    first.guards.changed(StateChange(AgentState.BUSY), first.now)
+    asyncio.run(first.door.submit([message("hello")]))
+    desk = Desk(
+        cooked=False,
+        paste=True,
+        composer=lambda rows: "draft",
+        written=frozenset(first.link.ids),
+    )
+    desk.screen.rows = [*first.line.split("\n"), "> PLEASE DELETE EVERYT"]
+    desk.screen.cursor = (22, len(desk.screen.rows) - 1)
+    desk.guards.activity(7, frames.TYPED, desk.now)  # the pump tells each session of the last key
+    again = replace(message("hello"), attempt=1)
+    desk.door.offered(again)
+    assert desk.door.landed(again)
+    for _ in range(4):
+        desk.now += 5
+        desk.guards.output(desk.now - 2)
+        desk.screen.changed_at = desk.now - 2
+        asyncio.run(desk.door.finish())
+    assert b"\r" not in desk.link.written
 
 
 @pytest.mark.parametrize("known", [True, False])
