@@ -100,6 +100,7 @@ class AttachServer:
     def listen(self) -> None:
         """Open the socket, unless another host of this name has it, and no liar."""
         with socket.socket(socket.AF_UNIX) as other, suppress(OSError):
+            other.settimeout(1.0)  # one whose queue is full would keep us for ever
             other.connect(self._path)
             around = tuple(processes.marks_above(os.getpid()))
             if processes.side_of(processes.peer(other), around) is processes.PERSON:

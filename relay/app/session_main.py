@@ -51,6 +51,7 @@ def main() -> int:
     fds = json.loads(os.environ.pop("RELAY_SESSION_FDS"))
     args = json.loads(os.environ.pop("RELAY_SESSION_ARGS"))
     name_process(SESSION)
+    os.environ["RELAY_CALLED"] = "1"
     start = Start(fds["pump"], fds.get("unix"), fds.get("tcp"), fds.get("tty"), args)
     status = run(start)
     drop_empty_log(Home(args["home"]), args["run_id"])

@@ -81,7 +81,7 @@ def run(home: Home, log: Log) -> int:
                 return 0
             ledger = _open(home, log)
             try:
-                _serve(home, log, ledger)
+                _serve(home, log, ledger, lock)
             finally:
                 ledger.close()
         except RelayError as error:
@@ -122,7 +122,8 @@ def _elect(home: Home) -> int | None:
     """
     lock = open_private(home.broker_lock, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + _LOCK_WAIT
-    while not (lock_open_file(lock) and sign_lock(lock)):
+    # Elsewhere than on Linux both locks are one: a process's own flock would keep it from signing.
+    while not ((sys.platform != "linux" or lock_open_file(lock)) and sign_lock(lock)):
         if _answers(home):
             os.close(lock)
             return None
@@ -164,7 +165,7 @@ def listen(home: Home) -> socket.socket:
     return listener
 
 
-def _serve(home: Home, log: Log, ledger: Ledger) -> None:
+def _serve(home: Home, log: Log, ledger: Ledger, lock: int) -> None:
     from relay.broker.loop_guard import HOPS_MAX, RATE_MAX, LoopGuard
     from relay.broker.server import IDLE, BrokerServer
     from relay.broker.stored_bytes import MIB, STORED_MAX, StoredBytes
@@ -199,7 +200,7 @@ def _serve(home: Home, log: Log, ledger: Ledger) -> None:
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
         listener = listen(home)
-        watch = loop.create_task(_keep_socket(home, log, broker))
+        watch = loop.create_task(_keep_socket(home, log, broker, lock))
         try:
             for path in (failure_file(home), starting_file(home)):
                 unlink_if_there(path)
@@ -218,13 +219,19 @@ def _serve(home: Home, log: Log, ledger: Ledger) -> None:
     log.write("ended")
 
 
-async def _keep_socket(home: Home, log: Log, broker: BrokerServer) -> None:
+async def _keep_socket(home: Home, log: Log, broker: BrokerServer, lock: int) -> None:
     """Make the socket again where it was removed or something else has its name. The lock is held
     all the while: no other broker can begin."""
     own, problem = _inode(home.broker_socket), ""
     while not broker.stopping:
         await asyncio.sleep(_SOCKET_LOOK)
-        if broker.stopping or _inode(home.broker_socket) == own:
+        if broker.stopping:
+            return None
+        held = os.fstat(lock)
+        if _inode(home.broker_lock) != (held.st_dev, held.st_ino):
+            log.write("the lock was removed: another broker may begin, so this one ends")
+            return broker.stop()
+        if _inode(home.broker_socket) == own:
             continue
         try:
             home.create()

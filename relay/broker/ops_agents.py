@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -25,7 +26,7 @@ from relay.core.message import AgentState
 from relay.core.paths import Home
 from relay.core.processes import ancestry
 from relay.core.visible import is_visible
-from relay.ledger import membership_rows, persons, queries
+from relay.ledger import membership_rows, persons, queries, spawn_rows
 from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
@@ -146,6 +147,7 @@ class AgentOps:
         hashed = token_hash(token)
         if known is not None:
             _check_claim(known, run, hashed, client)
+            self._check_heir(known, run, client)
         # Also while its session is away a name is that of the run that has claimed it.
         if (holder := names.run_of(self._home, name)) and holder != run:
             raise _taken(known, name)
@@ -181,7 +183,7 @@ class AgentOps:
         batch.after.append(
             partial(
                 self._registered,
-                *(client, record, memory, fields.get("version"), channels, released),
+                *(client, record, memory, _build(fields.get("version")), channels, released),
             )
         )
         return {
@@ -189,6 +191,19 @@ class AgentOps:
             "waiting": queries.unread(self._ledger, name),
             "protocol": PROTOCOL,
         }
+
+    def _check_heir(self, known: Member, run: str, client: Client) -> None:
+        """Who has an agent's name reads all that was ever said to it: inside another agent only a
+        helper of that one's own may take one over."""
+        if known.record.run in (None, run) or self._directory.is_outside(client):
+            return
+        row = spawn_rows.find(self._ledger, known.name) or {"parent": ""}
+        outer = self._directory.around(known, client)[1:]
+        if row["parent"].lower() not in [one.name.lower() for one in outer]:
+            raise NameTaken(
+                f"{known.name} is the name of an agent that was not started in here",
+                hint="choose another name with --name",
+            )
 
     def _registered(
         self,
@@ -406,6 +421,11 @@ def _record(fields: Json, now_ms: int, hashed: str, known: Member | None) -> Age
 def _of(record: AgentRecord) -> tuple[str | None, ...]:
     """What is stored when it changes."""
     return record.state, record.reason, record.conversation
+
+
+def _build(told: object) -> str | None:
+    """A build as relay.core.build has it; nothing else of what a client says is shown as one."""
+    return told if isinstance(told, str) and re.fullmatch(r"[\w.]{1,32}\+\d{14}", told) else None
 
 
 def _text(fields: Json, key: str) -> str:

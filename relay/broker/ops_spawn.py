@@ -67,6 +67,9 @@ class SpawnOps:
             if len(self._directory.around(member, request.client)) > DEPTH_MAX:
                 raise _refused(f"{parent} is a helper of a helper, and those start none themselves")
             helpers = self._helpers(parent, batch.now_ms)
+            before = spawn_rows.find(self._ledger, name)
+            if before is not None and before["parent"].lower() != parent.lower():
+                raise _refused(f"{name} is the name of an agent that {parent} has not started")
             if len(helpers) >= HELPERS_MAX:
                 raise _refused(f"{parent} has {len(helpers)} helpers already: {', '.join(helpers)}")
         self._ledger.begin()

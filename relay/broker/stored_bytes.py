@@ -27,9 +27,7 @@ ROW = 256
 #: Runs whose room is known; the one that asked longest ago has all of it again.
 RUNS_MAX = 1000
 #: What a session reports of what was begun: it is bounded by that, and a message needs it to end.
-_ALWAYS = frozenset(
-    ("hello", "register", "agent_state", "state", "turn", "person", "read", "answer", "wait")
-)
+_ALWAYS = frozenset(("hello", "agent_state", "state", "turn", "person", "read", "answer", "wait"))
 #: relay's own notices have as much room again: an agent must hear why it is refused.
 _NOTICES = 2
 

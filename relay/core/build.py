@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 
 from relay import __version__
 
@@ -26,7 +27,8 @@ def build() -> str:
         for folder, _, names in os.walk(_PACKAGE):
             for name in names:
                 if name.endswith(".py"):
-                    newest = max(newest, os.stat(os.path.join(folder, name)).st_mtime)
+                    with suppress(OSError):  # an editor's link to nowhere, or just replaced
+                        newest = max(newest, os.stat(os.path.join(folder, name)).st_mtime)
         _build = f"{__version__}+{time.strftime('%Y%m%d%H%M%S', time.gmtime(newest))}"
     return _build
 

@@ -295,6 +295,7 @@ def hook_environment(
     env = {key: value for key, value in base.items() if _inherited(key)}
     env["PWD"] = cwd
     env["RELAY_HOOK_EVENT"] = event.value
+    env["RELAY_CALLED"] = "1"
     for name in _PROJECT[dialect]:
         env[name] = project
     env.update(command.env)

@@ -154,7 +154,7 @@ def _prove(connection: socket.socket, home: Home, name: str) -> None:
         with connect(home) as client:
             rows = client.request("agents")["agents"]
         pids = [row["pid"] for row in rows if row["name"].lower() == name.lower() and row["pid"]]
-        if any(line[0] in processes.ancestry(pid) for pid in pids):
+        if any(line[0].key == one.key for pid in pids for one in processes.ancestry(pid)):
             return
         told = f"an agent's process ({line[0].pid})"
     else:

@@ -223,7 +223,7 @@ def main() -> None:
     home = Home(sys.argv[1])
     try:
         channel = take_input()
-        os.environ["RELAY_HOME"] = home.root
+        os.environ["RELAY_HOME"], os.environ["RELAY_CALLED"] = home.root, "1"
         adopt_orphans()
         limit(resource.RLIMIT_AS, MEMORY_MAX)
         limit(resource.RLIMIT_NOFILE, FILES_MAX)

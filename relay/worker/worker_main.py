@@ -218,7 +218,7 @@ def main() -> None:
     root, path, sha256 = sys.argv[1:4]
     try:
         channel = take_input()
-        os.environ["RELAY_HOME"] = root
+        os.environ["RELAY_HOME"], os.environ["RELAY_CALLED"] = root, "1"
         try:
             loaded = load_trusted(Home(root), path, sha256)
         except ConfigError as error:
