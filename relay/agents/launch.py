@@ -144,7 +144,7 @@ def newer_than_checked(name: str, path: str, env: dict[str, str], profiles: str)
     version = version_of(path, env, package) if checked and package else None
     if version is None or checked is None or version <= checked:
         return ""
-    return f"{dotted(version)}, newer than {known}, with which relay was checked"
+    return f"{dotted(version)} (newer than {known}, which relay was checked with)"
 
 
 #: Seconds that an agent waits for the answer of a gate: what those with hooks do by themselves.

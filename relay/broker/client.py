@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from relay.broker.start import DEADLINE, Starter, open_socket, silent
+from relay.broker.start import DEADLINE, SILENT, Starter, open_socket, silent
 from relay.core.build import build
 from relay.core.errors import (
     BrokerUnavailable,
@@ -160,7 +160,7 @@ class BrokerClient:
             except Timeout as error:
                 self.close()
                 # Nothing was asked of it yet; the status of a Timeout would say that it was.
-                raise silent(self.home, "the broker does not answer") from error
+                raise silent(self.home, SILENT) from error
             except BaseException:
                 self.close()
                 raise

@@ -221,16 +221,17 @@ def _serve(home: Home, log: Log, ledger: Ledger, lock: int) -> None:
 
 async def _keep_socket(home: Home, log: Log, broker: BrokerServer, lock: int) -> None:
     """Make the socket again where it was removed or something else has its name. The lock is held
-    all the while: no other broker can begin."""
+    all the while: where it was removed another broker can begin, and this one ends."""
     own, problem = _inode(home.broker_socket), ""
     while not broker.stopping:
         await asyncio.sleep(_SOCKET_LOOK)
         if broker.stopping:
-            return None
+            return
         held = os.fstat(lock)
         if _inode(home.broker_lock) != (held.st_dev, held.st_ino):
             log.write("the lock was removed: another broker may begin, so this one ends")
-            return broker.stop()
+            broker.stop()
+            return
         if _inode(home.broker_socket) == own:
             continue
         try:
@@ -267,9 +268,9 @@ def _connections_max() -> int:
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if soft < DESCRIPTORS + _CLIENTS_MIN:
             raise RelayError(
-                f"the broker may have {soft} files open here, and needs"
-                f" {DESCRIPTORS + _CLIENTS_MIN}",
-                hint="start it where the hard limit is higher: ulimit -Hn shows it",
+                f"the broker needs {DESCRIPTORS + _CLIENTS_MIN} open files, and the hard limit here"
+                f" is {soft}",
+                hint="run relay in a shell with a higher hard limit (ulimit -Hn shows it)",
                 code="too_few_files",
             )
         return min(wanted, soft) - DESCRIPTORS

@@ -155,5 +155,5 @@ def overdue(
     asked = [directory.get(one) for one in obligation_rows.asked(ledger, question, asker)]
     at_dialog = [one.name for one in asked if one and one.record.state == AgentState.BLOCKED]
     if at_dialog:
-        text += f": {', '.join(at_dialog)} stands before a dialog that only a person can answer"
+        text += f": a dialog that only a person can answer is open at {', '.join(at_dialog)}"
     return text

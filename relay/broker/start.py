@@ -23,7 +23,7 @@ _AGAIN_AFTER = 1.0
 _SOCKET_WAIT = 3.0
 #: The code of the error where no broker runs, and none is to be started.
 NONE_RUNS = "no_broker"
-UNREACHED = "the broker cannot be reached"
+UNREACHED, SILENT = "the broker cannot be reached", "the broker does not answer"
 
 _RUN = (
     "import sys; sys.path.append(sys.argv.pop(1));"
@@ -102,7 +102,7 @@ def silent(home: Home, why: str = UNREACHED) -> BrokerUnavailable:
             )
         does = "holds the broker's lock, and is no broker"
         if one.is_broker:  # one from before the signed lock answers, and cannot be proven
-            does = "does not answer" if why == UNREACHED else "is of an older relay"
+            does = "does not answer" if why in (UNREACHED, SILENT) else "is of an older relay"
         return BrokerUnavailable(
             f"{one.named} {does}",
             hint="relay broker stop ends it, and the next command starts a broker",

@@ -51,7 +51,9 @@ def add(verbs: Parser) -> None:
     status.set_defaults(run=status_verb)
     stop = group.add_parser("stop", help="stop it; stored messages wait for the next one")
     stop.add_argument(
-        "--yes", action="store_true", help="end without a question what is in its place"
+        "--yes",
+        action="store_true",
+        help="do not ask before ending another process that holds the broker's lock",
     )
     stop.set_defaults(run=stop_verb)
     queue = group.add_parser("queue", help="what personas are doing, and what waits for them")
@@ -91,7 +93,7 @@ def status_verb(options: Any) -> int:
     """``relay broker status``."""
     found = broker_status(Home.from_env())
     if options.json:
-        names = ("running", "pid", "socket", "home", "version", "uptime_s")
+        names = ("running", "pid", "socket", "home", "version", "uptime_s", "problem")
         output.as_json({name: found[name] for name in names})
     else:
         print_broker(found)
@@ -116,6 +118,7 @@ def stop_verb(options: Any) -> int:
     """``relay broker stop``: of one that does not answer, or what is in its place, by a signal."""
     home = Home.from_env()
     pid: int | None = None
+    is_outdated = False
     try:
         with connect(home, start=False, deadline=_ANSWER_WITHIN) as client:
             is_outdated = is_older(client.version, build())
@@ -123,11 +126,11 @@ def stop_verb(options: Any) -> int:
                 say_starting(home)
             pid = client.request("stop", deadline=_ANSWER_WITHIN, **output.speaker())["pid"]
             _wait_for_end(home, pid)
-            if is_outdated:
-                _take_its_place(home)
     except (BrokerUnavailable, Timeout) as error:
         if error.code != NONE_RUNS:
             pid = _end_holders(home, error, yes=options.yes)
+    if is_outdated:
+        _take_its_place(home)
     if options.json:
         output.as_json({"stopped": pid is not None, "pid": pid})
     else:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 
 from relay.agents.launch import PLANNERS
 from relay.broker.client import connect
-from relay.broker.start import NotTheBroker, open_socket
+from relay.broker.start import NONE_RUNS, NotTheBroker
 from relay.cli import output
 from relay.cli.govern_verbs import what_holds
 from relay.cli.installed_agents import agent_line, native_hooks, profiled
@@ -281,14 +281,14 @@ def _socket(home: Home) -> Check:
 
 def _broker(home: Home) -> Check:
     try:
-        open_socket(home).close()
-    except NotTheBroker as error:
-        return Check("broker", "warn", f"{error.strerror}", "the next command starts one instead")
-    except (FileNotFoundError, ConnectionRefusedError):
-        return Check("broker", "ok", "not running; it starts when it is needed")
-    except OSError as error:
-        return Check("broker", "warn", f"does not answer: {error}", fix="relay broker stop")
-    return Check("broker", "ok", f"running at {home.broker_socket}")
+        with connect(home, start=False, deadline=BROKER_TIMEOUT):
+            return Check("broker", "ok", f"running at {home.broker_socket}")
+    except RelayError as error:
+        if error.code != NONE_RUNS:
+            return Check("broker", "warn", error.message, error.hint)
+        if isinstance(error.__cause__, NotTheBroker):
+            return Check("broker", "warn", error.message, "the next command starts one instead")
+    return Check("broker", "ok", "not running; it starts when it is needed")
 
 
 def _terminal() -> Check:

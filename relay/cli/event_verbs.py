@@ -9,6 +9,7 @@ from relay.broker.client import request
 from relay.cli import output
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
+from relay.core.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def add(verbs: Parser) -> None:
 
 def event_verb(options: Any) -> int:
     """``relay event``: prints what is noted about each event now."""
+    if not options.ids:
+        raise UsageError("name at least one event", hint="relay history lists the ids")
     fields = {"what": options.what, "undo": options.undo}
     fields["word"] = options.word if options.what in _WITH_WORD else None
     rows: list[Json] = request("event_mark", ids=options.ids, **fields, **output.speaker())["rows"]

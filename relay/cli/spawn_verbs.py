@@ -107,17 +107,16 @@ def resume_verb(options: Any) -> int:
     rows, worst = [], 0
     for wanted, is_known in resumable(home, options.names):
         starts = f"{shlex.join([*wanted.command, *wanted.options])} in {wanted.cwd}"
-        by = "" if is_known else "may be an agent's words: the ledger does not have it"
+        by = "" if is_known else "is not in the ledger, so an agent may have written it"
         if wanted.parent:
             by = f"was started by the agent {wanted.parent}"
         # Of a helper by its name only: it would be below that agent no longer.
         if by and not options.names and (wanted.parent or not sys.stdin.isatty()):
-            error = f"{by}; relay resume {wanted.name} brings it back as yours"
+            error = f"{by}; relay resume {wanted.name} brings it back as yours ({starts})"
             rows.append({"name": wanted.name, "state": None, "error": error})
             continue
-        if not by:
-            output.note(f"{wanted.name}: {starts}")
-        elif not output.agreed(f"{wanted.name} {by}. Start {starts}, as yours?", yes=options.yes):
+        output.note(f"{wanted.name}: {starts}")
+        if by and not output.agreed(f"{wanted.name} {by}. Start it, as yours?", yes=options.yes):
             continue
         try:
             made = spawn(home, wanted)

@@ -305,7 +305,8 @@ class _Wait:
                 self.text, self.proof = turn["text"], "the turn that took it has ended"
                 return True
         never = _Never(
-            f"{self.name} is done with it and has written you nothing; it asked for no answer"
+            f"{self.name} has read your message, is at rest again and has not written to you;"
+            " the message asked for no answer"
         )
         never.hint = "relay ask, or relay send --answer, asks for one"
         raise never

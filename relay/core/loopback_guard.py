@@ -39,7 +39,7 @@ _SITES = frozenset({b"", b"same-origin", b"none"})
 #: A process may hand its socket to a child and end while we look: we look that often.
 _LOOKS = 3
 #: What the option says that lets tunnels in.
-TUNNEL_HELP = "serve who comes through a tunnel (ssh -L) or from a container, too"
+TUNNEL_HELP = "also serve clients that come through a tunnel (ssh -L) or from a container"
 
 
 def loopback_listener(port: int) -> socket.socket:

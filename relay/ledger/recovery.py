@@ -158,8 +158,9 @@ def set_aside(path: str) -> str:
     recovered = f"{aside}-recovered.db"
     lines = [
         f"The ledger was damaged, and a new one begins. The damaged one is kept as {aside}.",
-        f"What can be read of it: {_recovery(aside, version, recovered)}",
-        f"To go on with that: relay broker stop && mv {shlex.quote(recovered)} {shlex.quote(path)}",
+        f"This command copies what can be read of it: {_recovery(aside, version, recovered)}",
+        "This puts the copy in the ledger's place: relay broker stop &&"
+        f" mv {shlex.quote(recovered)} {shlex.quote(path)}",
     ]
     if shutil.which("sqlite3") is None:
         lines[1] += " (install the program sqlite3 first)"

@@ -24,9 +24,10 @@ HIDDEN = (
 )
 #: For the agent, where it has said no message that could be heard.
 HIDDEN_AGENT = (
-    "a line on your screen that begins like a message stands in a frame or behind a bar, where"
-    " relay takes it for a quotation: nothing was sent. If you meant it, your program draws all you"
-    " say so: use `relay send NAME TEXT` in a shell instead. Else do nothing"
+    "nothing was sent: a line on your screen begins like a message, but stands in a frame or behind"
+    " a bar, and relay takes such text for a quotation. If you meant it as a message, use `relay"
+    " send NAME TEXT` in a shell: your program seems to draw all of your answers like that."
+    " Otherwise do nothing"
 )
 SPOKEN = (Kind.AGENT, Kind.PERSON)
 _OWNERS = (Kind.AGENT, Kind.PERSON, Kind.TOOL)

@@ -209,13 +209,13 @@ def _continued(found: Continued) -> str:
     head, shown = f"@{found.namespace}:{found.target}", found.text[:SHOWN_MAX]
     if found.again:
         return (
-            f"the message to {head} was sent before it was whole, because you paused within it,"
-            " and once more when it was. Do nothing, unless that does harm"
+            f"you paused within the message to {head}: relay sent its beginning, and later the"
+            " whole message. Do nothing, unless the double message does harm"
         )
     return (
-        f'the message to {head} was sent without what came after a pause: "{shown}". If that'
-        " belongs to it, say the whole message again, and that it replaces the first; if not, do"
-        " nothing"
+        f"you paused within the message to {head}: relay sent it without what came next:"
+        f' "{shown}". If that text belongs to the message, send the whole message again and say'
+        " that it replaces the first one. Otherwise do nothing"
     )
 
 

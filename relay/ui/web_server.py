@@ -288,8 +288,8 @@ _WHO = {ClientKind.AGENT: "An agent", ClientKind.STRANGER: "Another user of this
 _WHY_NOT = {
     ClientKind.AGENT: "this browser was started by an agent: open the link in one of your own",
     ClientKind.STRANGER: "this page is for the user who has started relay web",
-    ClientKind.UNKNOWN: "nobody can tell who asks: through a tunnel (ssh -L), or from a container,"
-    " this needs relay web --allow-tunnel",
+    ClientKind.UNKNOWN: "relay cannot tell who is connected. For clients through a tunnel (ssh -L)"
+    " or in a container, start relay web with --allow-tunnel",
 }
 
 

@@ -87,7 +87,7 @@ def test_an_agent_is_told_once_and_that_a_dialog_is_in_the_way(
     assert [
         row["body"].rpartition(" (")[0] or row["body"] for row in rows if row["to"] == "Ann"
     ] == [
-        "no answer from Bob within 6 s: Bob stands before a dialog that only a person can answer",
+        "no answer from Bob within 6 s: a dialog that only a person can answer is open at Bob",
         "Bob ended its turn without an answer to “second?”",
     ]
 

@@ -17,7 +17,7 @@ from relay.config.trust import CONFIG_NAME
 from relay.core import processes
 from relay.core.errors import RelayError
 from relay.core.paths import Home
-from tests.broker.support import registration
+from tests.broker.support import broker_thread, registration
 from tests.cli.verbs import Verb, program, verbs_of
 from tests.config.trusted import trusted
 
@@ -154,7 +154,7 @@ def test_a_program_with_a_profile_is_named_and_a_profile_that_is_wrong_too(
         f"heard through its screen, by a profile, checked with 1.2 ({path / 'chatty'})"
     )
     assert found["chatty"].hint == "code looks live (docs/screen.md)"
-    assert found["newer"].text.startswith("0.74.0, newer than 0.73.10, with which relay")
+    assert found["newer"].text.startswith("0.74.0 (newer than 0.73.10, which relay")
     assert (found["newer"].level, found["newer"].fix) == ("warn", "relay agent check newer")
     assert found["odd"].level == "warn" and "odd.yaml:1: there is no 'x'" in found["odd"].text
 
@@ -177,7 +177,7 @@ def test_agents_are_found_with_their_versions_and_not_run(
     program(path, "gemini")
     found = _checks(home, tmp_path)
     checked = find_profile("claude")[0].checked_with
-    newer = f"9.8.7, newer than {checked}, with which relay was checked, heard through its own"
+    newer = f"9.8.7 (newer than {checked}, which relay was checked with), heard through its own"
     assert found["claude"].text.startswith(newer)
     assert (found["claude"].level, found["claude"].fix) == ("warn", "relay agent check claude")
     assert found["codex"].text.startswith("0.1.3, heard through its screen")
@@ -199,12 +199,14 @@ def test_an_agent_that_runs_is_not_called_absent(
     assert shown.splitlines()[-1] == "Next: relay agents"
 
 
-def test_a_broker_that_runs_is_seen(home: Home, path: Path, tmp_path: Path) -> None:
+def test_a_broker_is_seen_to_run_only_if_it_answers(home: Home, path: Path, tmp_path: Path) -> None:
     home.create()
+    with broker_thread(home):
+        assert "running at" in _checks(home, tmp_path)["broker"].text
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(home.broker_socket)
         listener.listen()
-        assert "running at" in _checks(home, tmp_path)["broker"].text
+        assert "running at" not in _checks(home, tmp_path)["broker"].text
     # A socket file that its owner left behind.
     assert "not running" in _checks(home, tmp_path)["broker"].text
 

@@ -44,7 +44,8 @@ def test_a_helper_of_an_agent_is_brought_back_by_its_name_and_a_yes(
 ) -> None:
     verbs("resume", "--json")
     [row] = printed_json(capsys)
-    assert row["error"] == "was started by the agent Lead; relay resume Bob brings it back as yours"
+    said = "was started by the agent Lead; relay resume Bob brings it back as yours ("
+    assert row["error"].startswith(said)
     with pytest.raises(UsageError, match="nobody is here"):
         verbs("resume", "Bob")
     assert started == []
@@ -63,7 +64,7 @@ def test_what_is_brought_back_without_a_question_is_what_the_ledger_has(
     verbs("resume", "--json")
     assert started == [Spawn("Ann", ["claude", "-p"], "/")]
     errors = {row["name"]: row.get("error") for row in printed_json(capsys)}
-    assert errors["Eve"].startswith("may be an agent's words: the ledger does not have it")
+    assert errors["Eve"].startswith("is not in the ledger, so an agent may have written it")
     with pytest.raises(UsageError, match="nobody is here"):
         verbs("resume", "Eve")
     assert len(started) == 1
