@@ -237,9 +237,11 @@ class DeliveryOps:
         if not isinstance(timeout, (int, float)) or not 0 <= timeout <= WAIT_MAX:
             raise UsageError(f"a timeout is a number of seconds up to {WAIT_MAX:.0f}")
         answer = bool(request.fields.get("answer"))
-        # What others have answered to a message of somebody else's is not for its other receivers.
+        # Its receivers may know how far it is, as they may read it: the session that follows one
+        # that was killed asks so what that has told. What others have answered is not for them.
+        to = () if answer else (row["to"] for row in queries.deliveries(self._ledger, id_))
         reader = self._rights.reader(request)
-        reader.check(reader.reads(queries.origin(self._ledger, id_)[0]))
+        reader.check(reader.reads(queries.origin(self._ledger, id_)[0], *to))
         found = self._how_far(id_, answer)
         if not found["deliveries"] and queries.message(self._ledger, id_) is None:
             raise NotFound(f"there is no message {id_}")

@@ -76,7 +76,7 @@ class Starter:
         if now > self._deadline:
             if not self._may_start:
                 raise BrokerUnavailable(
-                    "no broker is running, and an agent starts none",
+                    _liar(error) or "no broker is running, and an agent starts none",
                     hint="its session does within seconds, if it runs",
                 ) from error
             raise silent(self._home, _liar(error) or UNREACHED) from error

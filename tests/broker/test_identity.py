@@ -16,7 +16,14 @@ from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.core.processes import MARK, MARKS, Process, ancestry
 from relay.core.processes import SESSION as SESSION_NAME
-from tests.broker.support import broker_process, stop_broker, wait_for_broker
+from relay.protocol.broker import message_from
+from tests.broker.support import (
+    broker_process,
+    broker_thread,
+    register,
+    stop_broker,
+    wait_for_broker,
+)
 from tests.support import wait_until
 
 marked = pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only")
@@ -178,3 +185,50 @@ def test_who_has_gone_before_it_was_looked_at_is_nobody(isolated_home: object) -
             wait_until(lambda: client.request("status")["connections"] >= 1)
             assert client.request("history")["rows"] == []
         stop_broker(home)
+
+
+#: Registers as Bob from below a monitor, and prints what the broker says.
+HEIR = """
+import os, sys
+from relay.broker.client import connect
+from relay.core.errors import RelayError
+from relay.core.paths import Home
+from relay.core.processes import MARK, name_process
+name_process(MARK)
+if os.fork() == 0:
+    with connect(Home(sys.argv[1]), start=False) as client:
+        try:
+            client.request("register", name="Bob", run="run-2", token="other", kind="screen",
+                           cwd="/", command="true")
+        except RelayError as error:
+            print(error.message, flush=True)
+        print(client.request("history")["rows"], flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@marked
+def test_no_process_of_an_agent_takes_the_name_of_another_one(isolated_home: object) -> None:
+    home = Home(str(isolated_home))
+    with broker_thread(home):
+        register(home, "Bob").close()
+        with connect(home) as client:
+            client.request("send", to="Bob", body="the secret plan", offline=True)
+            wait_until(lambda: client.request("agents")["agents"][0]["state"] == "gone")
+        command = [sys.executable, "-c", HEIR, home.root]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert "was not started in here" in told.stdout and "secret" not in told.stdout, told.stderr
+
+
+def test_what_relay_calls_never_has_the_persons_voice(
+    isolated_home: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that outlives its caller is nobody's child any more."""
+    home = Home(str(isolated_home))
+    with broker_thread(home), connect(home) as client, register(home, "Bob") as bob:
+        client.request("send", to="Bob", body="mine")
+        monkeypatch.setenv("RELAY_CALLED", "1")
+        client.request("send", to="Bob", body="passed on")
+        pushes = [bob.next_push(10), bob.next_push(10)]
+    assert [message_from(push).proven for push in pushes if push] == [True, False]

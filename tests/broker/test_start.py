@@ -18,6 +18,7 @@ from relay.broker.main import failure_file, main
 from relay.broker.start import failure_since
 from relay.core.errors import BrokerUnavailable, RelayError, StorageError
 from relay.core.paths import Home
+from relay.core.processes import read_process
 from tests.broker.support import broker_process, lock_is_free, lock_kept, wait_for_broker
 from tests.support import wait_until
 
@@ -190,6 +191,15 @@ def test_a_socket_that_is_taken_away_is_made_again_by_the_same_broker(
     assert "the socket was removed: it is made again" in Path(home.broker_log).read_text()
 
 
+def test_a_broker_whose_lock_was_taken_away_ends_for_the_next_one(home: Home) -> None:
+    with connect(home) as client:
+        pid = client.request("hello")["pid"]
+    os.unlink(home.broker_lock)
+    wait_until(lambda: read_process(pid) is None, what="the first broker to end")
+    with connect(home) as client:
+        assert client.request("hello")["pid"] != pid
+
+
 def test_a_home_that_may_not_be_written_is_called_that() -> None:
     """In a process that is nobody's: root is refused nothing."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
@@ -223,6 +233,7 @@ import os, socket, sys
 from relay.broker.client import connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.core.processes import read_process
 if os.getuid() == 0:
     os.setgid(65534); os.setuid(65534)
 home = Home(sys.argv[1] + "/home")

@@ -17,6 +17,7 @@ from relay.app.learning import ANSWER, DRAFT
 from relay.app.standard_conversation import AS_TOLD, ROWS, Verdict
 from relay.cli import agent_verbs, table
 from relay.core.errors import RelayError, UsageError
+from relay.core.processes import AGENT
 from tests.cli.conftest import Run
 from tests.cli.verbs import printed_json, verbs_of
 from tests.e2e.wrapped import RELAY, Wrapped
@@ -40,7 +41,7 @@ def test_nothing_is_started_before_somebody_agrees(
 
 @pytest.mark.parametrize("words", [("check", "aider", "--yes"), ("learn", "--", "aider")])
 def test_an_agent_does_neither(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relay.broker.client.wrapped", lambda: True)
+    monkeypatch.setattr("relay.broker.client.own_side", lambda: AGENT)
     with pytest.raises(RelayError, match="only the person may .* a program, not an agent"):
         agent("agent", *words)
 

@@ -305,6 +305,7 @@ def test_outside_a_run_without_its_token_is_an_error(
             monkeypatch.setenv("RELAY_TOKEN", token)
         said = relay("send", "Al", "who am I", status=1)
         assert said == "relay: RELAY_RUN names an agent, and RELAY_TOKEN is not its token\n"
+        monkeypatch.delenv("RELAY_RUN")
         assert relay_json("history") == []
 
 
@@ -407,7 +408,7 @@ def test_nobody_takes_a_name_whose_session_is_away() -> None:
                 with pytest.raises(NameTaken, match="another agent called Al is running"):
                     client.request("register", command=command, **me)
                 if command == "during":
-                    wait_until(lambda: "gone" in relay("agents"), 20, "the end of its grace")
+                    wait_until(lambda: "deaf" in relay("agents"), 20, "the end of its grace")
         os.kill(program.pid, signal.SIGCONT)
         wait_registered("Al")
 

@@ -257,10 +257,10 @@ def test_a_program_that_is_newer_than_what_was_checked_is_named_at_its_start(
     (package / "cli.sh").chmod(0o755)
     (tmp_path / "pi").symlink_to(package / "cli.sh")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    said = f"pi is 1.5.2, newer than {find_profile('pi')[0].checked_with}, with which relay was"
+    said = f"pi is 1.5.2 (newer than {find_profile('pi')[0].checked_with}, which relay was checked"
     with wrapped(["pi"], name="Pi", cwd=tmp_path) as pi:
         pi.wait_for("begun")
-        assert pi.output.startswith(f"relay: {said} checked: relay agent check pi tells what works")
+        assert pi.output.startswith(f"relay: {said} with): relay agent check pi tells what works")
         wait_registered("Pi")
         assert said in relay("status")
         assert (tmp_path / "runs").read_text() == "started\n"

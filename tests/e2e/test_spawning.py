@@ -157,6 +157,11 @@ def test_an_agent_has_helpers_hears_of_their_end_and_sits_at_no_terminal(
         lead.wait_for("only the person may attach to agents")
         lead.type(f"clear; env -u RELAY_RUN setsid {plain} {path}\n")
         lead.wait_for('"ok": ?false.*only the person may attach')
+        with viewer(80, 20) as looking:  # the person may, though the host is below that agent
+            looking.type("typed by the person\r")
+            sees(looking, "GOT typed by the person")
+            looking.type("\x1cd")
+            sees(looking, "Bob runs on")
         lead.type(shlex.join([*RELAY, "release", "Bob"]) + "\n")
         lead.wait_for("Bob has ended")
         [told] = wait_until(

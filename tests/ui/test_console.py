@@ -17,6 +17,7 @@ from relay.__main__ import main
 from relay.broker.client import BrokerClient, connect
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
+from relay.core.processes import AGENT
 from relay.protocol.broker import Json
 from tests.broker.support import kill_broker, stop_broker
 from tests.real_agents.terminal import Terminal
@@ -163,7 +164,7 @@ def test_plain_mode_reads_and_prints_lines(home: Home, bob: BrokerClient) -> Non
 def test_an_agent_opens_no_console(
     home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("relay.broker.client.wrapped", lambda: True)
+    monkeypatch.setattr("relay.broker.client.own_side", lambda: AGENT)
     assert main(["console", "--plain"]) == 1
     assert "only the person may open the console" in capsys.readouterr().err
 
