@@ -205,7 +205,7 @@ class LineTyper:
         rows = self._screen.visible()
         if self._screen.cursor_shown:
             column, row = self._screen.cursor
-            here = "".join(rows[row : row + 1])[:column]
+            here = before_cursor(rows, (column, row))
             near = bare("".join(rows[max(0, row - 2) : row]) + here)
             if self._screen.cursor == typed.cursor:
                 return False
@@ -225,6 +225,18 @@ class LineTyper:
             return any(_INPUT_ROW.match(row) for row in rows)
         column, row = self._screen.cursor
         return bool(_PROMPT.search("".join(rows[row : row + 1])[:column]))
+
+
+def before_cursor(rows: list[str], cursor: tuple[int, int]) -> str:
+    """What stands on the cursor's row before it.
+
+    A row that is filled to the right edge has its cursor on its last character, not behind it: it
+    goes to the next row only with the next character.
+    """
+    column, row = cursor
+    text = "".join(rows[row : row + 1])
+    at_edge = column + 1 == len(text) == max(map(len, rows))
+    return text if at_edge else text[:column]
 
 
 def bare(text: str) -> str:

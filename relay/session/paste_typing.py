@@ -18,7 +18,7 @@ from relay.core.source_events import Screen, Terminal
 from relay.directive.envelope import Envelope
 from relay.screen.questions import DIALOG
 from relay.session.delivery_channel import WriteLink, write_id
-from relay.session.line_typing import PLACEHOLDER, bare
+from relay.session.line_typing import PLACEHOLDER, bare, before_cursor
 from relay.session.prompt_watch import PromptWatch
 from relay.session.typing_policy import Guards
 
@@ -369,8 +369,8 @@ class PasteTyper:
 
     def _look(self, wrapped: Envelope) -> _Look:
         rows = self._screen.visible()
-        column, row = self._screen.cursor
-        before = [*rows[max(0, row - 1) : row], *[r[:column] for r in rows[row : row + 1]]]
+        cursor = self._screen.cursor
+        before = [*rows[max(0, cursor[1] - 1) : cursor[1]], before_cursor(rows, cursor)]
         solid = bare("".join(rows))
         marked = frozenset(
             (rows[n - 1] if n else "", one) for n, one in enumerate(rows) if wrapped.marker in one

@@ -125,3 +125,20 @@ def test_no_op_tells_an_agent_the_words_of_others(home: Home, configure: Configu
         for name, kind in (("ann", "message"), ("tim", "turn")):
             rows = client.request("history", **{"grep": WORDS, **agents[name]})["rows"]
             assert [row["kind"] for row in rows] == [kind]
+
+
+@pytest.mark.usefixtures("served")
+def test_a_receiver_is_told_how_far_a_message_is_and_not_what_was_answered(home: Home) -> None:
+    with (
+        register(home, "Bob", "bob") as bob,
+        register(home, "Eve", "eve") as eve,
+        connect(home) as client,
+    ):
+        id_ = str(client.request("send", to="Bob", body="what?", answer=True)["id"])
+        for state in ("delivering", "seen"):
+            bob.request("state", id=id_, state=state)
+        [row] = bob.request("wait", id=id_, timeout=0)["deliveries"]
+        assert (row["to"], row["state"]) == ("Bob", "seen")
+        for asks, fields in ((bob, {"answer": True}), (eve, {})):
+            with pytest.raises(RelayError, match="only read"):
+                asks.request("wait", id=id_, timeout=0, **fields)

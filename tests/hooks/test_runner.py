@@ -619,6 +619,7 @@ def test_it_is_the_agents_and_says_which_event_it_is() -> None:
         "PATH": "/bin",
         "HOME": "/home/alice",
         "PWD": "/project/below",
+        "RELAY_CALLED": "1",
         "RELAY_HOOK_EVENT": "BeforeTool",
     }
     assert base["PWD"] == "/elsewhere"

@@ -224,3 +224,19 @@ def test_a_line_that_stands_is_no_draft_of_the_persons() -> None:
     desk.draw()
     assert desk.send(message("hello")) == ""
     assert len(desk.took) == 1
+
+
+class Edged(Editor):
+    """Its cursor stays on the last character of a row that is full, as terminals' do."""
+
+    def draw(self) -> None:
+        super().draw()
+        column, row = self.screen.cursor
+        self.screen.cursor = (min(column, 39), row)
+
+
+def test_a_line_that_ends_at_the_right_edge_is_submitted() -> None:
+    for size in range(1, 41):
+        desk = Edged()
+        assert desk.send(message("x" * size)) == "", size
+        assert len(desk.took) == 1
