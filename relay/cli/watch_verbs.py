@@ -341,7 +341,8 @@ def wait_verb(options: Any) -> int:
     if not names:
         raise UsageError("wait for whom?", hint="relay wait NAME idle")
     end = time.monotonic() + options.timeout
-    home, status, why = Home.from_env(), 0, _Never()
+    home, status = Home.from_env(), 0
+    why: _Never | None = None
     kinds = [one for one in WATCHED if one != "item"]
     with Watching(home, kinds=kinds, agents=names) as watching, connect(home) as client:
         waits = [_Wait(client, name, options.what, options.id) for name in names]
@@ -361,7 +362,7 @@ def wait_verb(options: Any) -> int:
 
 
 def _print_waits(
-    options: Any, waits: list[_Wait], left: list[_Wait], why: _Never, status: int
+    options: Any, waits: list[_Wait], left: list[_Wait], why: _Never | None, status: int
 ) -> None:
     if options.json:
         names = ("name", "what", "state", "proof", "text")
@@ -369,7 +370,7 @@ def _print_waits(
             {**{name: getattr(one, name) for name in names}, "holds": one not in left}
             for one in waits
         ]
-        output.as_json({"done": not status, "why": str(why) or None, "agents": rows})
+        output.as_json({"done": not status, "why": str(why) if why else None, "agents": rows})
         return
     for one in waits:
         if one not in left:
@@ -377,7 +378,7 @@ def _print_waits(
                 output.lines(one.text)
             else:
                 output.note(f"{one.name}: {one.proof}")
-    if str(why):
+    if why is not None:
         output.note(f"relay: {why}")
         if why.hint:
             output.note(f"  {why.hint}")
