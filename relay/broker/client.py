@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _PUSHES_MAX = 1024
 #: How long a run may stay unknown, and between two tries; at most, where the broker keeps going
 #: away. Seconds.
-KNOWN, _PAUSE, _PAUSE_MAX = 3.0, 0.05, 1.0
+KNOWN, _PAUSE, _PAUSE_MAX = 10.0, 0.05, 1.0
 _LOOK_FIRST = "it may have done what was asked: look before you run the command again"
 
 

@@ -61,7 +61,9 @@ def test_not_through_an_agent_of_its_own(way: str, monkeypatch: pytest.MonkeyPat
     ):
         wait_registered("Al", "Bob")
         al.type(say("@relay:Bob hello"))
-        [held] = found(lambda: [row for row in relay_json("history") if row["body"] == "thanks"])
+        [held] = found(
+            lambda: [row for row in relay_json("history") if row["body"] == "thanks"], 60
+        )
         assert (held["from"], held["state"]) == ("Zed", "held"), held
         assert "2 messages followed from one another" in held["reason"]
 
@@ -86,7 +88,9 @@ def test_not_through_a_program_of_the_persons_that_it_has_called(
     ):
         wait_registered("Al", "Bob")
         al.type(say("@relay:Bob hello"))
-        [held] = found(lambda: [row for row in relay_json("history") if row["body"] == "thanks"])
+        [held] = found(
+            lambda: [row for row in relay_json("history") if row["body"] == "thanks"], 60
+        )
         assert (held["from"], held["state"]) == (owner_name(), "held"), held
 
 
