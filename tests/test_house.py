@@ -35,10 +35,6 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
 )
 #: The five kinds of process, which meet in ``protocol`` only.
 PROCESSES = FLOORS[7]
-#: A file that only one other imports is a part of that one, unless it has this many lines, or its
-#: docstring says why it stands alone.
-ALONE_FROM = 120
-ALONE_BECAUSE = re.compile(r"file of its own|tested by itself|apart from", re.IGNORECASE)
 #: Every agent's folder has files, and classes, of these names.
 TEMPLATE = {"launch", "adapter", "source", "hook_codec", "screen", "channel"}
 #: What does no I/O and reads no clock imports none of these. ``traceback`` reads source files,
@@ -98,10 +94,6 @@ USES = {
     name: {used for used in map(own, module.imported) if used not in ("", "relay", name)}
     for name, module in MODULES.items()
 }
-USERS: dict[str, set[str]] = defaultdict(set)
-for _name, _used in USES.items():
-    for _one in _used:
-        USERS[_one].add(_name)
 
 
 def floor(folder: str) -> int:
@@ -177,19 +169,6 @@ def test_a_public_class_name_is_given_once() -> None:
         or (len(modules) > 1 and len({module.file.stem for module in modules}) > 1)
     }
     assert twice == {}
-
-
-def test_a_small_file_has_more_than_one_user_or_says_why_not() -> None:
-    wrong = [
-        f"{name} ({module.lines} lines) belongs in {next(iter(USERS[name]))}"
-        for name, module in MODULES.items()
-        if not module.file.name.startswith("__")
-        and len(USERS[name]) == 1
-        and module.lines < ALONE_FROM
-        and not (module.of_an_agent and module.file.stem in TEMPLATE)
-        and not ALONE_BECAUSE.search(module.docstring)
-    ]
-    assert wrong == []
 
 
 def test_what_is_pure_stays_pure() -> None:
