@@ -9,6 +9,7 @@ import ast
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,6 +37,7 @@ class Source:
         text = file.read_text()
         self.lines = text.count("\n")
         self.tree = ast.parse(text)
+        self.nodes = list(ast.walk(self.tree))
         parts = file.relative_to(ROOT).with_suffix("").parts
         self.name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -52,7 +54,7 @@ class Source:
 
     def imported(self) -> Iterator[tuple[int, str]]:
         """Lines and dotted names, also those in functions and under TYPE_CHECKING."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from ((node.lineno, alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
@@ -61,7 +63,7 @@ class Source:
 
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
         """All of them, methods too."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield node
 
@@ -70,6 +72,7 @@ class Source:
         return f"{self.file.relative_to(ROOT)}:{line}"
 
 
+@cache
 def sources() -> list[Source]:
     """Every file of the package."""
     return [Source(file) for file in sorted(PACKAGE.rglob("*.py"))]
@@ -104,7 +107,8 @@ def callbacks(files: list[Source]) -> list[str]:
         for file in files
         for function in file.functions()
         for argument in (*function.args.args, *function.args.kwonlyargs)
-        if argument.annotation is not None and "Callable" in ast.unparse(argument.annotation)
+        if argument.annotation is not None
+        and any(getattr(node, "id", "") == "Callable" for node in ast.walk(argument.annotation))
     ]
 
 
