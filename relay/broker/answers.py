@@ -10,14 +10,11 @@ is dead, and the person is told.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from relay.broker.batch import Accepted, Batch
-from relay.broker.committer import Committer
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory
+from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import route
 from relay.broker.stages import Stages
@@ -29,7 +26,6 @@ from relay.core.visible import visible
 from relay.hooks.events import HookEventName
 from relay.ledger import answer_rows
 from relay.ledger.answer_rows import AnswerRow
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Channels whose answers become messages; those to a tick of the clock are for the person.
@@ -60,24 +56,19 @@ class AnswerDeliveries:
 
     def __init__(
         self,
-        ledger: Ledger,
-        directory: Directory,
-        windows: DeliveryWindows,
-        committer: Committer,
+        kernel: Kernel,
         held: HeldMessages,
         sender: ChannelSender,
         stages: Stages,
-        *,
-        log: Callable[[str], None],
     ) -> None:
-        self._ledger = ledger
-        self._directory = directory
-        self._windows = windows
-        self._committer = committer
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
+        self._committer = kernel.committer
         self._held = held
         self._sender = sender
         self._stages = stages
-        self._log = log
+        self._log = kernel.log
         self._loop = asyncio.get_running_loop()
         self._in_hand: dict[str, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None

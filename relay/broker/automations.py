@@ -17,20 +17,17 @@ from functools import partial
 from relay.automation.definition import DIRECTIONS, Principal, direction_of
 from relay.broker.automation_registry import ActiveAutomation
 from relay.broker.batch import Accepted, Batch
-from relay.broker.committer import Committer
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Member
+from relay.broker.kernel import Kernel
 from relay.broker.run_queues import AGAIN_AFTER, Hold, RunQueues
 from relay.broker.seen_events import SeenEvent, SeenEvents
 from relay.broker.stages import Stages
-from relay.broker.trusted_configs import TrustedConfigs
 from relay.core.bounded import BoundedDict
 from relay.core.dispatch import MINUTE, RELAY_CHANNEL, TICK_KIND, TIMER_CHANNEL
-from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import ASKED_KINDS
 from relay.ledger import automation_runs, evaluation_rows
 from relay.ledger.automation_runs import BLOCKING, STAGE, run_key
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Events that are matched in one commit.
@@ -46,32 +43,23 @@ class Automations:
 
     def __init__(
         self,
-        ledger: Ledger,
-        committer: Committer,
-        configs: TrustedConfigs,
-        directory: Directory,
-        home: Home,
+        kernel: Kernel,
         stages: Stages,
         *,
-        log: Callable[[str], None],
         dispatched: Callable[[], None],
         released: Callable[[int], None],
     ) -> None:
         """``dispatched`` is called once new dispatches are stored, ``released`` with the number of
         an event that no automation holds up any more."""
-        self._ledger = ledger
-        self._committer = committer
+        self._ledger = kernel.ledger
+        self._committer = kernel.committer
         self._stages = stages
         self._released = released
-        self.seen = SeenEvents(ledger, configs, directory, home)
+        self.seen = SeenEvents(kernel.ledger, kernel.configs, kernel.directory, kernel.home)
         self.runs = RunQueues(
-            ledger,
-            committer,
-            configs,
+            kernel,
             self.seen,
-            home,
             stages,
-            log=log,
             dispatched=dispatched,
             changed=self._look_again,
             held=self._step,

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from relay.broker.batch import Accepted, Batch
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory
+from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.stages import Stages
 from relay.core.dispatch import RELAY_CHANNEL, PersonType
@@ -16,7 +15,6 @@ from relay.hooks.events import HookEventName
 from relay.ledger import agent_ledger, dispatch_rows, persons
 from relay.ledger.agent_ledger import TurnPrompt
 from relay.ledger.dispatch_rows import DispatchRow, DispatchState
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 from relay.protocol.turns import TurnEnded, TurnState
 
@@ -37,17 +35,15 @@ class DispatchEnds:
 
     def __init__(
         self,
-        ledger: Ledger,
-        directory: Directory,
-        windows: DeliveryWindows,
+        kernel: Kernel,
         held: HeldMessages,
         stages: Stages,
         answered: Callable[[], None],
     ) -> None:
         """``answered`` is called when an answer is there to be sent."""
-        self._ledger = ledger
-        self._directory = directory
-        self._windows = windows
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
         self._held = held
         self._stages = stages
         self._answered = answered

@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 from relay.broker.automations import Automations
 from relay.broker.batch import Accepted, Batch
-from relay.broker.committer import Committer
 from relay.broker.directory import Member
+from relay.broker.kernel import Kernel
 from relay.broker.stages import Stages
-from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.workers import ConfigWorker, ConfigWorkers, EventAnswer, RouteAnswer
 from relay.core import json_text
 from relay.core.dispatch import (
@@ -34,12 +33,10 @@ from relay.core.dispatch import (
     merged,
 )
 from relay.core.errors import RelayError, StorageError, UsageError
-from relay.core.paths import Home
 from relay.hooks.hook_types import ASKED_KINDS
 from relay.ledger import automation_runs, evaluation_rows
 from relay.ledger.dispatch_rows import add_dispatches
 from relay.ledger.evaluation_rows import EvaluationRow
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 from relay.protocol.worker import ERROR_MAX, IN_FLIGHT
 
@@ -69,31 +66,27 @@ class Evaluations:
 
     def __init__(
         self,
-        ledger: Ledger,
-        committer: Committer,
-        configs: TrustedConfigs,
+        kernel: Kernel,
         workers: ConfigWorkers,
         automations: Automations,
-        home: Home,
         stages: Stages,
         *,
-        log: Callable[[str], None],
         dispatched: Callable[[], None],
     ) -> None:
         """``dispatched`` is called once new dispatches are stored."""
-        self._ledger = ledger
-        self._committer = committer
-        self._configs = configs
+        self._ledger = kernel.ledger
+        self._committer = kernel.committer
+        self._configs = kernel.configs
         self._workers = workers
         self._automations = automations
-        self._home = home
+        self._home = kernel.home
         self._stages = stages
-        self._log = log
+        self._log = kernel.log
         self._dispatched = dispatched
         self._loop = asyncio.get_running_loop()
         self._queues: dict[str, _Queue] = {}
         #: The hooks that are switched off, by id.
-        self.disabled: dict[str, Json] = evaluation_rows.disabled_hooks(ledger)
+        self.disabled: dict[str, Json] = evaluation_rows.disabled_hooks(kernel.ledger)
         self._closed = False
 
     def start(self) -> None:

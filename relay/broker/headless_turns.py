@@ -18,7 +18,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from relay.broker.batch import Batch
-from relay.broker.committer import Committer
+from relay.broker.kernel import Kernel
 from relay.broker.service_process import ServiceProcess
 from relay.broker.stages import Stages
 from relay.broker.turn_context import HISTORY_MAX, assemble
@@ -32,7 +32,6 @@ from relay.core.paths import Home
 from relay.ledger import agent_ledger, dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow
 from relay.ledger.ingested import note_own
-from relay.ledger.store import Ledger
 from relay.protocol.turns import ALIVE_EVERY, TurnEnded, TurnRequest, TurnState
 
 #: The process of a turn.
@@ -159,16 +158,10 @@ class HeadlessRun:
 class HeadlessTurns:
     """Begins headless turns: what they are told, and that their leases are kept."""
 
-    def __init__(
-        self,
-        home: Home,
-        ledger: Ledger,
-        committer: Committer,
-        stages: Stages,
-    ) -> None:
-        self._home = home
-        self._ledger = ledger
-        self._committer = committer
+    def __init__(self, kernel: Kernel, stages: Stages) -> None:
+        self._home = kernel.home
+        self._ledger = kernel.ledger
+        self._committer = kernel.committer
         self._stages = stages
         self._runs: dict[HeadlessRun, int] = {}  # with the time to which the lease is kept
         self._noted: WeakKeyDictionary[HeadlessRun, str] = WeakKeyDictionary()

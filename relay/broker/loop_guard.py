@@ -18,9 +18,8 @@ from functools import partial
 
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.delivery_states import advance
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, Member
-from relay.broker.open_items import OpenItems
+from relay.broker.directory import Member
+from relay.broker.kernel import Kernel
 from relay.broker.ops_delivery import DeliveryOps, caused_by
 from relay.broker.ops_query import fitting
 from relay.broker.ops_usage import CAP
@@ -30,7 +29,6 @@ from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import State
 from relay.ledger import queries
 from relay.ledger.schema import Row
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Messages that may follow from one another without a person.
@@ -139,21 +137,18 @@ class HeldMessages:
 
     def __init__(
         self,
-        ledger: Ledger,
-        directory: Directory,
-        windows: DeliveryWindows,
+        kernel: Kernel,
         deliveries: DeliveryOps,
         guard: LoopGuard,
-        items: OpenItems,
         decided: Callable[[int, Batch], None],
     ) -> None:
         """``decided`` gets the number of an event on which the person has decided."""
-        self._ledger = ledger
-        self._directory = directory
-        self._windows = windows
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
         self._deliveries = deliveries
         self._guard = guard
-        self._items = items
+        self._items = kernel.items
         self._tell_decided = decided
         #: The person has been told of these, and has not yet decided.
         self._told: RecentSet[Pair] = RecentSet(PAIRS_MAX)

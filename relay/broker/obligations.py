@@ -15,14 +15,12 @@ from dataclasses import replace
 from functools import partial
 
 from relay.broker.batch import Accepted, Batch
-from relay.broker.committer import Committer
-from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
 from relay.broker.evaluation import Evaluations
+from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.stages import Stages
-from relay.broker.watchers import Watchers
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.message import AgentState
@@ -47,25 +45,21 @@ class Obligations:
 
     def __init__(
         self,
-        ledger: Ledger,
-        directory: Directory,
-        windows: DeliveryWindows,
-        committer: Committer,
+        kernel: Kernel,
         held: HeldMessages,
         deliveries: DeliveryOps,
         evaluations: Evaluations,
         stages: Stages,
-        watchers: Watchers,
     ) -> None:
-        self._ledger = ledger
-        self._directory = directory
-        self._windows = windows
-        self._committer = committer
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
+        self._committer = kernel.committer
         self._held = held
         self._deliveries = deliveries
         self._evaluations = evaluations
         self._stages = stages
-        self._watchers = watchers
+        self._watchers = kernel.watchers
 
     def turn_ended(
         self, member: Member, events: Collection[int], ended: TurnEnded, batch: Batch

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from relay.broker.batch import Batch, Client, ClientRequest, Handler
-from relay.broker.committer import Committer
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, Member, token_hash
-from relay.broker.open_items import OpenItems
+from relay.broker.directory import Member, token_hash
+from relay.broker.kernel import Kernel
 from relay.broker.ops_channels import ChannelOps
 from relay.broker.ops_usage import UsageOps
 from relay.broker.usage_limits import UsageLimits
-from relay.broker.watchers import Watchers
 from relay.config import names
 from relay.core.agent_names import valid_name
 from relay.core.dispatch import RELAY_CHANNEL, PersonType
 from relay.core.errors import NameTaken, RelayError, UsageError
 from relay.core.message import AgentState
-from relay.core.paths import Home
 from relay.core.processes import ancestry
 from relay.core.visible import is_visible
 from relay.ledger import membership_rows, persons, queries, spawn_rows
 from relay.ledger.schema import AgentRecord
-from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
 
 #: How long an agent without a connection still counts as being there. Seconds.
@@ -39,43 +33,42 @@ ROLES_MAX = 10
 _TEXT_MAX = 4096
 
 
+class MemberHost(Protocol):
+    """Who wants to know of agents."""
+
+    def came(self, member: Member) -> None:
+        """An agent is there."""
+
+    def gone(self, member: Member, batch: Batch) -> None:
+        """An agent has ended, which is stored with the batch."""
+
+    def wants(self, member: Member) -> list[str]:
+        """The kinds of events that its session is to tell of only because something listens."""
+
+
 class AgentOps:
     """Binds connections to agents. ``grace`` in seconds."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        directory: Directory,
-        windows: DeliveryWindows,
-        watchers: Watchers,
-        items: OpenItems,
-        committer: Committer,
-        home: Home,
+        kernel: Kernel,
         channels: ChannelOps,
         usage: UsageOps,
-        grace: float = GRACE,
-        *,
-        came: Callable[[Member], None],
-        gone: Callable[[Member, Batch], None],
-        wants: Callable[[Member], list[str]],
+        host: MemberHost,
+        grace: float,
     ) -> None:
-        """``came`` gets each agent that is there, ``gone`` each that has ended, in the batch in
-        which that is stored; ``wants`` says of which kinds of events its session is to tell only
-        because something listens."""
-        self._home = home
-        self._ledger = ledger
-        self._directory = directory
-        self._windows = windows
-        self._watchers = watchers
-        self._items = items
-        self._committer = committer
+        self._home = kernel.home
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
+        self._watchers = kernel.watchers
+        self._items = kernel.items
+        self._committer = kernel.committer
         self._channels = channels
         self._usage = usage
-        self._limits = UsageLimits(directory, windows)
+        self._limits = UsageLimits(kernel.directory, kernel.windows)
         self._grace = grace
-        self._came = came
-        self._has_gone = gone
-        self._wants = wants
+        self._host = host
         self._graces: dict[str, asyncio.TimerHandle] = {}  # by lower-case name
 
     def handlers(self) -> dict[str, Handler]:
@@ -227,7 +220,7 @@ class AgentOps:
             before.close()
         self._end_grace(member)
         self._windows.open(member.name, client)
-        self._came(member)
+        self._host.came(member)
         self._watchers.agent(member)
         for id_, sender in released:
             self._windows.receipt(sender, id_, member.name, "queued", None)
@@ -258,11 +251,11 @@ class AgentOps:
             self._ledger.begin()
             self._ledger.save_agent(new)
             if state is AgentState.GONE:
-                self._has_gone(member, batch)
+                self._host.gone(member, batch)
         self._usage.report(member, fields.get("usage"), batch)
         self._limits.reported(member, new, fields, batch)
         batch.after.append(partial(self._reported, request.client, member, new, fields))
-        return {"state": state.value, "wants": self._wants(member)}
+        return {"state": state.value, "wants": self._host.wants(member)}
 
     def _reported(self, client: Client, member: Member, record: AgentRecord, fields: Json) -> None:
         if member.record.run != record.run:
@@ -340,7 +333,7 @@ class AgentOps:
         leave = partial(self._leave, member, record)
         self._ledger.begin()
         self._ledger.save_agent(record)
-        self._has_gone(member, batch)
+        self._host.gone(member, batch)
         batch.after.append(leave)
         # Whether or not it can be written down, the agent is not there.
         batch.on_failure.append(leave)

@@ -18,11 +18,10 @@ from functools import partial
 from typing import Any
 
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, Member
-from relay.broker.open_items import OpenItems, answer_event, approval_item
+from relay.broker.directory import Member
+from relay.broker.kernel import Kernel
+from relay.broker.open_items import answer_event, approval_item
 from relay.broker.ops_query import fitting
-from relay.broker.watchers import Watchers
 from relay.core.bounded import BoundedDict
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.ids import derived_ulid
@@ -60,17 +59,11 @@ class _Waiting:
 class ApprovalOps:
     """Keeps the calls that wait, and tells the person of them."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        windows: DeliveryWindows,
-        watchers: Watchers,
-        items: OpenItems,
-    ) -> None:
-        self._directory = directory
-        self._windows = windows
-        self._watchers = watchers
-        self._items = items
+    def __init__(self, kernel: Kernel) -> None:
+        self._directory = kernel.directory
+        self._windows = kernel.windows
+        self._watchers = kernel.watchers
+        self._items = kernel.items
         self._waiting: dict[str, _Waiting] = {}
         #: By id what was asked, and what was decided: an answer may not have reached its session.
         self._known: BoundedDict[str, tuple[Json, Json | None]] = BoundedDict(REMEMBERED_MAX)

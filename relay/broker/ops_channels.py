@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Member
+from relay.broker.kernel import Kernel
 from relay.broker.routing import EVERYONE, TARGETS_MAX, in_channel, with_role
 from relay.core.agent_names import channel_of, valid_name
 from relay.core.errors import NotFound, UsageError
 from relay.core.message import AgentState
 from relay.ledger import membership_rows, queries
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Channels that one may be in, and whose coming and going it may hear of.
@@ -34,9 +34,9 @@ _HERE, _GONE = "here", "gone"
 class ChannelOps:
     """Knows who is in which channel, and what of the others' presence was told to whom."""
 
-    def __init__(self, ledger: Ledger, directory: Directory) -> None:
-        self._ledger = ledger
-        self._directory = directory
+    def __init__(self, kernel: Kernel) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
         #: By the lower-case name of who is told, and of whom: (run, state) as told last.
         self._told: dict[str, dict[str, tuple[str, str]]] = {}
 

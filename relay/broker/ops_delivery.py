@@ -6,9 +6,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from relay.broker.agent_rights import Rights
 from relay.broker.batch import Batch, Client, ClientRequest, Handler
-from relay.broker.committer import Committer
 from relay.broker.delivery_states import (
     REPORTED,
     WAITING_FOR_MS,
@@ -16,8 +14,8 @@ from relay.broker.delivery_states import (
     can_cancel,
     expired,
 )
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Member
+from relay.broker.kernel import Kernel
 from relay.broker.ops_query import one_id
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import AgentState, State
@@ -58,22 +56,18 @@ class DeliveryOps:
 
     def __init__(
         self,
-        ledger: Ledger,
-        directory: Directory,
-        rights: Rights,
-        windows: DeliveryWindows,
-        committer: Committer,
+        kernel: Kernel,
         undelivered: Callable[[str, str | None, Batch], None],
         news: Callable[[Member], str],
     ) -> None:
         """``undelivered`` gets the id of each message that fails or is withdrawn, and the reason,
         in the batch in which that is stored; ``news`` says who has come and gone since an agent
         was told last."""
-        self._ledger = ledger
-        self._directory = directory
-        self._rights = rights
-        self._windows = windows
-        self._committer = committer
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._rights = kernel.rights
+        self._windows = kernel.windows
+        self._committer = kernel.committer
         self._undelivered = undelivered
         self._news = news
         self._waits: dict[str, list[_Wait]] = {}  # by the message's id

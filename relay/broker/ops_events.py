@@ -12,9 +12,8 @@ import re
 from typing import Any
 
 from relay.broker.batch import Accepted, Batch, ClientRequest
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory
 from relay.broker.evaluation import Evaluations
+from relay.broker.kernel import Kernel
 from relay.broker.open_items import ANSWER
 from relay.broker.ops_messages import META_MAX, OF_SESSIONS, THREAD_MAX, MessageOps, checked_id
 from relay.core.dispatch import (
@@ -49,16 +48,10 @@ _SAID_TYPES = (PersonType.UNKNOWN, PersonType.WEBHOOK, PersonType.SYSTEM)
 class EventOps:
     """Checks events, and stores those of other channels."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        windows: DeliveryWindows,
-        messages: MessageOps,
-        evaluations: Evaluations,
-    ) -> None:
-        self._directory = directory
+    def __init__(self, kernel: Kernel, messages: MessageOps, evaluations: Evaluations) -> None:
+        self._directory = kernel.directory
         self._evaluations = evaluations
-        self._windows = windows
+        self._windows = kernel.windows
         self._messages = messages
 
     def event(self, request: ClientRequest, batch: Batch) -> None:

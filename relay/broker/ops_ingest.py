@@ -11,11 +11,10 @@ from __future__ import annotations
 import json
 
 from relay.broker.batch import Batch, ClientRequest
-from relay.broker.directory import Directory
+from relay.broker.kernel import Kernel
 from relay.core.errors import RelayError, UsageError
 from relay.ledger import ingested
 from relay.ledger.ingested import IngestedFile
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 from relay.protocol.past_turns import SOURCES, WORD_MAX, PastTurns
 
@@ -26,9 +25,9 @@ STATE_MAX = 4 * 1024 * 1024
 class IngestOps:
     """Stores what was read of transcripts, and says how far that is."""
 
-    def __init__(self, ledger: Ledger, directory: Directory) -> None:
-        self._ledger = ledger
-        self._directory = directory
+    def __init__(self, kernel: Kernel) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
 
     def ingested(self, request: ClientRequest, batch: Batch) -> Json:
         """How far a file was read."""

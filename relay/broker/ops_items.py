@@ -10,17 +10,14 @@ from dataclasses import replace
 from functools import partial
 
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.committer import Committer
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory
+from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import PARKED_MAX, HeldMessages
-from relay.broker.open_items import OpenItems, answer_event, choice_of, held_items
+from relay.broker.open_items import answer_event, choice_of, held_items
 from relay.broker.ops_approvals import NOTE_MAX, ApprovalOps
 from relay.broker.ops_hooks import SessionRequests
 from relay.broker.ops_query import fitting
 from relay.core.errors import NotFound, UsageError
 from relay.ledger import queries
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Seconds that an agent's session may take to type an answer.
@@ -32,20 +29,16 @@ class ItemOps:
 
     def __init__(
         self,
-        ledger: Ledger,
-        directory: Directory,
-        windows: DeliveryWindows,
-        committer: Committer,
-        items: OpenItems,
+        kernel: Kernel,
         approvals: ApprovalOps,
         held: HeldMessages,
         sessions: SessionRequests,
     ) -> None:
-        self._ledger = ledger
-        self._directory = directory
-        self._windows = windows
-        self._committer = committer
-        self._items = items
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
+        self._committer = kernel.committer
+        self._items = kernel.items
         self._approvals = approvals
         self._held = held
         self._sessions = sessions

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from relay.broker.batch import Accepted, Batch, ClientRequest
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Member
 from relay.broker.evaluation import Evaluations
+from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.obligations import overdue
 from relay.broker.open_items import ANSWER
@@ -27,7 +27,6 @@ from relay.core.message import AWAITED, BODY_MAX, BY_HOOK, MODES, REPORTED, Queu
 from relay.core.visible import is_visible
 from relay.ledger import persons, queries
 from relay.ledger.obligation_rows import told_meta
-from relay.ledger.store import Ledger
 from relay.protocol.broker import ABOUT, Json, not_unicode
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
@@ -59,18 +58,16 @@ class MessageOps:
 
     def __init__(
         self,
-        ledger: Ledger,
-        directory: Directory,
-        windows: DeliveryWindows,
+        kernel: Kernel,
         held: HeldMessages,
         usage: UsageOps,
         evaluations: Evaluations,
         dispatches: PersonaMessages,
     ) -> None:
         self._dispatches = dispatches
-        self._ledger = ledger
-        self._directory = directory
-        self._windows = windows
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
         self._held = held
         self._usage = usage
         self._evaluations = evaluations

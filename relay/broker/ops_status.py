@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.channels import Channels
-from relay.broker.directory import Directory
 from relay.broker.evaluation import Evaluations
+from relay.broker.kernel import Kernel
+from relay.broker.open_connections import OpenConnections
 from relay.broker.ops_agents import AgentOps
 from relay.broker.stored_bytes import StorageGuard
 from relay.core.build import build, program
-from relay.core.paths import Home
 from relay.ledger import automation_rows, dispatch_rows, evaluation_rows, queries
-from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
 
 _DAY_MS = 86_400_000
@@ -29,26 +28,22 @@ class StatusOps:
 
     def __init__(
         self,
-        home: Home,
-        ledger: Ledger,
-        directory: Directory,
+        kernel: Kernel,
         agents: AgentOps,
         channels: Channels,
         evaluations: Evaluations,
-        *,
         storage: StorageGuard,
-        connections: Callable[[], int],
-        stop: Callable[[], None],
+        connections: OpenConnections,
     ) -> None:
-        self._home = home
-        self._ledger = ledger
-        self._directory = directory
+        self._home = kernel.home
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
         self._agents = agents
         self._channels = channels
         self._evaluations = evaluations
         self._storage = storage
         self._connections = connections
-        self._stop_broker = stop
+        self._stop_broker = kernel.stop
         self._started = time.monotonic()
         build()  # now, before anybody replaces the files of this process
 
@@ -70,7 +65,7 @@ class StatusOps:
             "home": self._home.root.encode(errors="replace").decode(),
             "version": build(),
             "uptime_s": round(time.monotonic() - self._started, 3),
-            "connections": self._connections(),
+            "connections": len(self._connections),
             "counts": queries.counts(self._ledger),
             "agents": [self._agent(row) for row in self._agents.agent_list()],
             "channels": self._channels.described(),

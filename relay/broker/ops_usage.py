@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.directory import Directory, Member
-from relay.broker.trusted_configs import USER, TrustedConfigs
+from relay.broker.directory import Member
+from relay.broker.kernel import Kernel
+from relay.broker.trusted_configs import USER
 from relay.config.prices import user_prices
 from relay.config.settings import CAP_OF_ALL
 from relay.core.errors import UsageError
 from relay.ledger import usage_rows
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Models of one run that are counted, and the most tokens that one can have used.
@@ -30,10 +30,10 @@ CAP = "the cap of "
 class UsageOps:
     """Counts tokens, and says who has used up a cap. Belongs to the broker's loop."""
 
-    def __init__(self, ledger: Ledger, directory: Directory, configs: TrustedConfigs) -> None:
-        self._ledger = ledger
-        self._directory = directory
-        self._configs = configs
+    def __init__(self, kernel: Kernel) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._configs = kernel.configs
         self._prices = user_prices()
         self._day = ""
         self._spent: dict[str, float] | None = None  # dollars of that day, by lower-case name

@@ -12,17 +12,18 @@ from functools import partial
 from relay.broker.agent_rights import Rights
 from relay.broker.answers import AnswerDeliveries
 from relay.broker.automations import Automations
-from relay.broker.batch import Handler
+from relay.broker.batch import Batch, Handler
 from relay.broker.channels import AdapterEvents, Channels
 from relay.broker.clock import Clock
 from relay.broker.committer import Committer
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory
+from relay.broker.directory import Directory, Member
 from relay.broker.dispatch_ends import DispatchEnds
 from relay.broker.evaluation import Evaluations
 from relay.broker.headless_turns import HeadlessTurns
 from relay.broker.identity import WrappedRuns
+from relay.broker.kernel import Kernel
 from relay.broker.known_personas import Personas
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.memory_proxy import MemoryProxy
@@ -98,8 +99,6 @@ class BrokerServer:
         ``on_stop`` is called before the broker stops listening.
 
         Must be made inside a running event loop. Raises StorageError."""
-        self._ledger = ledger
-        self._log = log
         self._idle = idle
         self._on_stop = on_stop
         self._needed = time.monotonic()
@@ -108,141 +107,93 @@ class BrokerServer:
         self._timers: list[asyncio.TimerHandle] = []
         self._servers: list[asyncio.Server] = []
         around = tuple(marks_above(os.getpid()))
-        runs = WrappedRuns(around, read_process(os.getpid()))
-        directory = self._directory = Directory(runs)
-        self._connections = OpenConnections(directory, connections_max, log=log)
-        committer = self._committer = Committer(
+        directory = Directory(WrappedRuns(around, read_process(os.getpid())))
+        committer = Committer(
             ledger, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
         )
-        configs = self._configs = TrustedConfigs(home)
-        rights = self._rights = Rights(directory, configs)
-        watchers = self._watchers = Watchers(ledger, directory, rights, now_ms)
-        windows = self._windows = DeliveryWindows(ledger, directory, committer, watchers)
-        members = self._members = ChannelOps(ledger, directory)
-        usage = self._usage = UsageOps(ledger, directory, configs)
-        items = OpenItems(watchers)
-        self._agents = AgentOps(
-            *(ledger, directory, windows, watchers, items, committer, home),
-            *(members, usage, grace),
-            came=lambda member: self._personas.came(member.name),
-            gone=lambda member, batch: self._turns.agent_gone(member, batch),
-            wants=lambda member: self._evaluations.wants(member),
+        configs = TrustedConfigs(home)
+        rights = Rights(directory, configs)
+        watchers = Watchers(ledger, directory, rights, now_ms)
+        kernel = self._kernel = Kernel(
+            home=home,
+            ledger=ledger,
+            committer=committer,
+            directory=directory,
+            configs=configs,
+            rights=rights,
+            windows=DeliveryWindows(ledger, directory, committer, watchers),
+            watchers=watchers,
+            items=OpenItems(watchers),
+            log=log,
+            fault=fault,
+            now_ms=now_ms,
+            stop=self.stop,
         )
+        self._connections = OpenConnections(directory, connections_max, log=log)
+        members = self._members = ChannelOps(kernel)
+        usage = self._usage = UsageOps(kernel)
+        self._agents = AgentOps(kernel, members, usage, self, grace)
         self._deliveries = DeliveryOps(
-            ledger,
-            directory,
-            rights,
-            windows,
-            committer,
+            kernel,
             lambda id_, reason, batch: self._engine.delivery_ended(id_, reason, batch),
             members.news,
         )
-        index = SearchIndex(home.search, home.ledger)
-        self._ledgers = LedgerOps(ledger, directory, committer, index, log=log, fault=fault)
-        self._ingest = IngestOps(ledger, directory)
-        self._queries = QueryOps(ledger, directory, rights, windows, committer, self._ledgers)
+        self._ledgers = LedgerOps(kernel, SearchIndex(home.search, home.ledger))
+        self._ingest = IngestOps(kernel)
+        self._queries = QueryOps(kernel, self._ledgers)
         self._held = HeldMessages(
-            *(ledger, directory, windows, self._deliveries, guard or LoopGuard(), items),
+            kernel,
+            self._deliveries,
+            guard or LoopGuard(),
             lambda seq, batch: self._evaluations.decided(seq, batch),
         )
         self._workers = ConfigWorkers(
             home, log=log, asked=lambda key, said: self._adapter_events.asked(key, said)
         )
-        self._hook_log = HookRuns(ledger, directory, rights)
-        stages = self._stages = Stages(
-            ledger, home, configs, self._workers, committer, self._hook_log, log=log
-        )
-        self._channels = Channels(configs, self._workers, log=log)
-        self._answers = AnswerDeliveries(
-            ledger, directory, windows, committer, self._held, self._channels, stages, log=log
-        )
+        self._hook_log = HookRuns(kernel)
+        stages = self._stages = Stages(kernel, self._workers, self._hook_log)
+        self._channels = Channels(kernel, self._workers)
+        self._answers = AnswerDeliveries(kernel, self._held, self._channels, stages)
         personas = self._personas = Personas(home, configs, directory)
-        ends = DispatchEnds(ledger, directory, windows, self._held, stages, self._answers.wake)
+        ends = DispatchEnds(kernel, self._held, stages, self._answers.wake)
         self._engine = TurnEngine(
-            ledger,
-            committer,
+            kernel,
             personas,
-            WrappedTurns(ledger, directory, windows, self._held, stages),
-            HeadlessTurns(home, ledger, committer, stages),
+            WrappedTurns(kernel, self._held, stages),
+            HeadlessTurns(kernel, stages),
             ends,
             self._deliveries.answered,
         )
-        self._dispatches = DispatchOps(
-            ledger, directory, self._engine, ends, self._answers, personas
-        )
+        self._dispatches = DispatchOps(kernel, self._engine, ends, self._answers, personas)
         self._automations = Automations(
-            ledger,
-            committer,
-            configs,
-            directory,
-            home,
+            kernel,
             stages,
-            log=log,
             dispatched=self._engine.wake,
             released=lambda seq: self._evaluations.release(seq),
         )
         self._evaluations = Evaluations(
-            ledger,
-            committer,
-            configs,
-            self._workers,
-            self._automations,
-            home,
-            stages,
-            log=log,
-            dispatched=self._engine.wake,
+            kernel, self._workers, self._automations, stages, dispatched=self._engine.wake
         )
-        self._clock = Clock(
-            ledger,
-            committer,
-            self._automations.runs.registry,
-            self._evaluations,
-            windows,
-            wants_minute=self._evaluations.wants_ticks,
-            minutely=self._workers.end_idle,
-            now_ms=now_ms,
-        )
-        self._messages = MessageOps(
-            *(ledger, directory, windows, self._held, usage, self._evaluations, self._dispatches)
-        )
-        self._events = EventOps(directory, windows, self._messages, self._evaluations)
-        self._routes = RouteOps(ledger, directory, configs, self._evaluations)
-        self._automation_ops = AutomationOps(
-            home,
-            ledger,
-            directory,
-            windows,
-            committer,
-            configs,
-            self._automations,
-            fault=fault,
-            changed=self._automation_changed,
-        )
+        registry = self._automations.runs.registry
+        self._clock = Clock(kernel, registry, self._evaluations, self._workers)
+        self._messages = MessageOps(kernel, self._held, usage, self._evaluations, self._dispatches)
+        self._events = EventOps(kernel, self._messages, self._evaluations)
+        self._routes = RouteOps(kernel, self._evaluations)
+        self._automation_ops = AutomationOps(kernel, self._automations, self._clock)
         self._adapter_events = AdapterEvents(self._events, committer, self._channels)
-        self._persons = PersonOps(ledger, directory, self._engine)
-        self._marks = EventMarkOps(ledger, directory)
-        owed = Obligations(
-            *(ledger, directory, windows, committer, self._held),
-            *(self._deliveries, self._evaluations, stages, watchers),
-        )
-        spawns = self._spawns = SpawnOps(home, ledger, directory, self._rights, self._held, windows)
-        self._turns = TurnOps(
-            *(ledger, directory, self._deliveries, self._engine, owed, watchers, spawns)
-        )
-        self._hooks = SessionRequests(directory, self._rights)
-        self._approvals = ApprovalOps(directory, windows, watchers, items)
-        self._items = ItemOps(
-            *(ledger, directory, windows, committer, items),
-            *(self._approvals, self._held, self._hooks),
-        )
+        self._persons = PersonOps(kernel, self._engine)
+        self._marks = EventMarkOps(kernel)
+        owed = Obligations(kernel, self._held, self._deliveries, self._evaluations, stages)
+        self._spawns = SpawnOps(kernel, self._held)
+        self._turns = TurnOps(kernel, self._deliveries, self._engine, owed, self._spawns)
+        self._hooks = SessionRequests(kernel)
+        self._approvals = ApprovalOps(kernel)
+        self._items = ItemOps(kernel, self._approvals, self._held, self._hooks)
         self._memory = MemoryProxy(home, directory, log=log)
         self._notifier = NotifierProcess(home, configs, log=log)
         storage = StorageGuard(directory, stored or StoredBytes())
         self._status = StatusOps(
-            *(home, ledger, directory, self._agents, self._channels, self._evaluations),
-            storage=storage,
-            connections=lambda: len(self._connections),
-            stop=self.stop,
+            kernel, self._agents, self._channels, self._evaluations, storage, self._connections
         )
         self._handlers = storage.guarded(self._table())
         self._agents.restore(now_ms())
@@ -265,7 +216,7 @@ class BrokerServer:
             **self._deliveries.handlers(),
             "turn": self._turns.turn,
             **self._spawns.handlers(),
-            **self._watchers.handlers(),
+            **self._kernel.watchers.handlers(),
             **self._queries.handlers(),
             **self._ledgers.handlers(),
             "ingested": self._ingest.ingested,
@@ -306,7 +257,7 @@ class BrokerServer:
             self._clock.close()
             await self._answers.close()
             self._ledgers.close()
-            await self._committer.drain()
+            await self._kernel.committer.drain()
             self._evaluations.close()
             self._stages.close()
             await self._automations.close()
@@ -326,15 +277,11 @@ class BrokerServer:
 
     async def listen_at(self, listener: socket.socket) -> None:
         """Take connections there, and no more where they were taken before."""
-        accept = partial(ClientConnection, self, self._handlers, self._committer)
+        accept = partial(ClientConnection, self, self._handlers, self._kernel.committer)
         server = await self._loop.create_unix_server(accept, sock=listener)
         for before in self._servers:
             before.close()
         self._servers.append(server)
-
-    def _automation_changed(self, id_: str) -> None:
-        self._automations.changed(id_)
-        self._clock.look()
 
     def stop(self) -> None:
         """End ``serve`` in an orderly way."""
@@ -344,11 +291,11 @@ class BrokerServer:
         """Where the ledger is not what it was, the next broker begins with what there is then."""
         if isinstance(error, DamagedFile):
             try:
-                self._ledger.mend()
+                self._kernel.ledger.mend()
             except StorageError as worse:
-                self._log(worse.message)
+                self._kernel.log(worse.message)
         if isinstance(error, DamagedFile | FileLost):
-            self._log("the broker ends, as its ledger is not what it was")
+            self._kernel.log("the broker ends, as its ledger is not what it was")
             self.stop()
 
     def _look_if_idle(self) -> None:
@@ -361,19 +308,33 @@ class BrokerServer:
         if clients > 0 or self._agents.waits_for_agents or works:
             self._needed = now
         elif now - self._needed >= self._idle:
-            self._log("nobody needs the broker; it ends")
+            self._kernel.log("nobody needs the broker; it ends")
             self.stop()
             return
         self._later(max(0.05, min(self._idle / 4, 30.0)), self._look_if_idle)
 
     def _sweep(self) -> None:
-        self._committer.submit_job(self._deliveries.sweep)
+        self._kernel.committer.submit_job(self._deliveries.sweep)
         self._later(SWEEP_EVERY, self._sweep)
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
         now = self._loop.time()
         self._timers = [t for t in self._timers if not t.cancelled() and t.when() > now]
         self._timers.append(self._loop.call_later(seconds, call))
+
+    # -- what the ops of agents tell: see relay.broker.ops_agents.MemberHost
+
+    def came(self, member: Member) -> None:
+        """An agent is there."""
+        self._personas.came(member.name)
+
+    def gone(self, member: Member, batch: Batch) -> None:
+        """An agent has ended, which is stored with the batch."""
+        self._turns.agent_gone(member, batch)
+
+    def wants(self, member: Member) -> list[str]:
+        """The kinds of events that its session is to tell of only because something listens."""
+        return self._evaluations.wants(member)
 
     # -- what connections tell: see relay.broker.connection.Host
 
@@ -389,16 +350,16 @@ class BrokerServer:
     def connected(self, client: ClientConnection) -> None:
         """A client of our own user is there."""
         self._needed = time.monotonic()
-        own = self._configs.by_key(USER)
-        self._ledger.redacts = own is None or own.manifest is None or own.manifest.redact
+        own = self._kernel.configs.by_key(USER)
+        self._kernel.ledger.redacts = own is None or own.manifest is None or own.manifest.redact
         self._connections.add(client)
 
     def disconnected(self, client: ClientConnection) -> None:
         """A connection closed."""
         self._needed = time.monotonic()
         self._connections.discard(client)
-        self._windows.unfollow(client)
-        self._watchers.gone(client)
+        self._kernel.windows.unfollow(client)
+        self._kernel.watchers.gone(client)
         self._deliveries.gone(client)
         self._hooks.gone(client)
         self._approvals.gone(client)
@@ -407,11 +368,11 @@ class BrokerServer:
 
     def writable(self, client: ClientConnection) -> None:
         """A client reads again."""
-        self._watchers.writable(client)
-        member = self._directory.member_of(client)
+        self._kernel.watchers.writable(client)
+        member = self._kernel.directory.member_of(client)
         if member is not None:
-            self._windows.writable(member.name)
+            self._kernel.windows.writable(member.name)
 
     def log(self, text: str) -> None:
         """Add a line to the broker's log."""
-        self._log(text)
+        self._kernel.log(text)

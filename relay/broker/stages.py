@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from relay.broker.batch import Accepted, Batch
-from relay.broker.committer import Committer
+from relay.broker.kernel import Kernel
 from relay.broker.ops_hooks import HookRuns
-from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.workers import ConfigWorkers
 from relay.core.errors import RelayError
-from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 from relay.ledger.dispatch_rows import DispatchRow
 from relay.ledger.evaluation_rows import event_of
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: What waits, and what the worker has in hand.
@@ -34,24 +31,14 @@ TEXT_MAX = 64 * 1024
 class Stages:
     """What is to be told, in order. Belongs to the broker's loop."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        home: Home,
-        configs: TrustedConfigs,
-        workers: ConfigWorkers,
-        committer: Committer,
-        runs: HookRuns,
-        *,
-        log: Callable[[str], None],
-    ) -> None:
-        self._ledger = ledger
-        self._home = home
-        self._configs = configs
+    def __init__(self, kernel: Kernel, workers: ConfigWorkers, runs: HookRuns) -> None:
+        self._ledger = kernel.ledger
+        self._home = kernel.home
+        self._configs = kernel.configs
         self._workers = workers
-        self._committer = committer
+        self._committer = kernel.committer
         self._runs = runs
-        self._log = log
+        self._log = kernel.log
         self._waiting: deque[tuple[HookEventName, Json]] = deque()
         self._in_hand = 0
         self._left_out = 0

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from relay.broker.batch import Accepted, Batch
 from relay.broker.delivery_states import advance, can_cancel
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory
+from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import route
 from relay.broker.stages import Stages
@@ -25,7 +24,6 @@ from relay.ledger import dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow
 from relay.ledger.event_rows import OUTSIDE
 from relay.ledger.schema import Delivery
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Who has the lease of what a wrapped agent was sent.
@@ -35,17 +33,10 @@ AGENT = "agent"
 class WrappedTurns:
     """Begins the turns of wrapped agents, and says which of them will not end any more."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        directory: Directory,
-        windows: DeliveryWindows,
-        held: HeldMessages,
-        stages: Stages,
-    ) -> None:
-        self._ledger = ledger
-        self._directory = directory
-        self._windows = windows
+    def __init__(self, kernel: Kernel, held: HeldMessages, stages: Stages) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
         self._held = held
         self._stages = stages
 

@@ -29,7 +29,7 @@ from relay.core.paths import Home
 from relay.ledger import answer_rows, dispatch_rows
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
-from tests.broker.support import broker_thread, message_id, register
+from tests.broker.support import broker_thread, kernel_of, message_id, register
 
 EVENT = message_id(7)
 SECRET = "sk-ant-api03-" + "abcdefghij" * 4
@@ -139,15 +139,17 @@ async def deliveries(
     )
     unheard: Any = SimpleNamespace(wants=lambda event: False)
     watchers = Watchers(ledger, directory, unheard, lambda: clock[0])
-    windows = DeliveryWindows(ledger, directory, committer, watchers)
-    ops = DeliveryOps(
-        ledger, directory, unheard, windows, committer, lambda *_: None, lambda member: ""
+    kernel = kernel_of(
+        ledger=ledger,
+        committer=committer,
+        directory=directory,
+        windows=DeliveryWindows(ledger, directory, committer, watchers),
+        items=OpenItems(watchers),
+        log=print,
     )
-    items = OpenItems(watchers)
-    held = HeldMessages(ledger, directory, windows, ops, LoopGuard(), items, lambda seq, _: None)
-    made = AnswerDeliveries(
-        ledger, directory, windows, committer, held, channel, unheard, log=print
-    )
+    ops = DeliveryOps(kernel, lambda *_: None, lambda member: "")
+    held = HeldMessages(kernel, ops, LoopGuard(), lambda seq, _: None)
+    made = AnswerDeliveries(kernel, held, channel, unheard)
     made.wake()
     yield made
     await made.close()

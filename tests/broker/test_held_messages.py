@@ -18,7 +18,7 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.paths import Home
 from relay.ledger.schema import AgentRecord
-from tests.broker.support import Json, kill_broker, register, stop_broker
+from tests.broker.support import Json, kernel_of, kill_broker, register, stop_broker
 
 pytestmark = pytest.mark.usefixtures("served")
 
@@ -229,9 +229,8 @@ def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
     nothing = cast(Any, None)
     client = cast(Any, SimpleNamespace(ancestors=()))
     windows = DeliveryWindows(nothing, directory, nothing, nothing)
-    held = HeldMessages(
-        nothing, directory, windows, nothing, LoopGuard(rate_max=3), nothing, nothing
-    )
+    kernel = kernel_of(directory=directory, windows=windows)
+    held = HeldMessages(kernel, nothing, LoopGuard(rate_max=3), nothing)
 
     def send(now_ms: int, *, stored: bool) -> tuple[str, int]:
         """The state in which a message begins, and how many notices go with it."""
