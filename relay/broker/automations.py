@@ -18,11 +18,18 @@ from relay.automation.definition import DIRECTIONS, Principal, direction_of
 from relay.broker.automation_registry import ActiveAutomation
 from relay.broker.batch import Accepted, Batch
 from relay.broker.directory import Member
+from relay.broker.evaluation import OtherHandlers
 from relay.broker.kernel import Kernel
 from relay.broker.run_queues import AGAIN_AFTER, Hold, RunQueues
 from relay.broker.seen_events import SeenEvent, SeenEvents
 from relay.core.bounded import BoundedDict
-from relay.core.dispatch import MINUTE, RELAY_CHANNEL, TICK_KIND, TIMER_CHANNEL
+from relay.core.dispatch import (
+    MINUTE,
+    RELAY_CHANNEL,
+    TICK_KIND,
+    TIMER_CHANNEL,
+    BrokerDispatch,
+)
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import ASKED_KINDS
 from relay.ledger import automation_runs, evaluation_rows
@@ -37,7 +44,7 @@ HELD_MAX = 64
 _KINDS_MAX, _SENDERS_MAX = 1024, 256
 
 
-class Automations:
+class Automations(OtherHandlers):
     """All of them. Belongs to the broker's loop."""
 
     def __init__(
@@ -94,6 +101,16 @@ class Automations:
 
     def _look_again(self) -> None:
         self._wanted.clear()
+
+    @property
+    def active(self) -> bool:
+        return bool(self.runs.registry.active)
+
+    def owns(self, key: str) -> bool:
+        return automation_runs.is_ours(key)
+
+    def enrich(self, seq: int, dispatches: list[BrokerDispatch]) -> list[BrokerDispatch]:
+        return self.runs.add_enriched(seq, dispatches)
 
     # -- what is due
 

@@ -28,10 +28,10 @@ from relay.core.dispatch import PermissionSet
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
+from relay.features.ingest.ingested import note_own
 from relay.hooks.events import HookEventName
 from relay.ledger import agent_ledger, dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow
-from relay.ledger.ingested import note_own
 from relay.protocol.turns import ALIVE_EVERY, TurnEnded, TurnRequest, TurnState
 
 #: The process of a turn.

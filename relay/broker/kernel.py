@@ -9,6 +9,7 @@ from relay.broker.agent_rights import Rights
 from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
+from relay.broker.door import Features
 from relay.broker.open_items import OpenItems
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.watchers import Watchers
@@ -37,6 +38,8 @@ class Kernel:
     watchers: Watchers
     #: What waits for the person.
     items: OpenItems
+    #: What the installed features add.
+    features: Features
     #: Adds a line to the broker's log.
     log: Callable[[str], None]
     #: Logs the exception in flight, and returns what a client is told of it.

@@ -12,7 +12,6 @@ and ``person``.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -22,7 +21,6 @@ from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.broker.ops_delivery import DeliveryOps, caused_by
 from relay.broker.ops_query import fitting
-from relay.broker.ops_usage import CAP
 from relay.broker.routing import Route
 from relay.core.bounded import BoundedDict, RecentSet
 from relay.core.errors import NotFound, RelayError, UsageError
@@ -47,6 +45,8 @@ THREAD = "held"
 _DAY_MS = 86_400_000
 #: Why a message is held that stood in what a shell showed.
 SHOWN = "a shell showed it, and nobody typed it at its prompt"
+#: What the reason begins with why a cap holds a message.
+CAP = "the cap of "
 _DECIDE = (
     "See it with: relay held. Let it go on with: relay allow ID (or --all)."
     " Refuse it with: relay refuse ID (or --all)."
@@ -140,16 +140,14 @@ class HeldMessages:
         kernel: Kernel,
         deliveries: DeliveryOps,
         guard: LoopGuard,
-        decided: Callable[[int, Batch], None],
     ) -> None:
-        """``decided`` gets the number of an event on which the person has decided."""
         self._ledger = kernel.ledger
         self._directory = kernel.directory
         self._windows = kernel.windows
         self._deliveries = deliveries
         self._guard = guard
         self._items = kernel.items
-        self._tell_decided = decided
+        self._features = kernel.features
         #: The person has been told of these, and has not yet decided.
         self._told: RecentSet[Pair] = RecentSet(PAIRS_MAX)
 
@@ -236,16 +234,14 @@ class HeldMessages:
         message.routing = replace(message.routing, routes=admitted)
         batch.after.append(partial(self._item, message))
 
-    def hold_over_cap(
-        self, message: Accepted, why_held: Callable[[str, int], str], batch: Batch
-    ) -> None:
-        """Park a message to each agent that has used up a cap today: ``why_held`` says so."""
+    def hold_over_cap(self, message: Accepted, batch: Batch) -> None:
+        """Park a message to each agent for which a feature says so, as it has used up a cap."""
         routes = message.routing.routes if message.routing is not None else ()
         held: dict[str, str] = {}
         for one in routes:
             to = self._directory.get(one.to)
             agent = one.state is State.QUEUED and to is not None and not to.person
-            if agent and (why := why_held(one.to, batch.now_ms)):
+            if agent and (why := self._features.why_held(one.to, batch.now_ms)):
                 held[one.to] = why
         for name, why in held.items():
             text = f"{why}. What is written to {name} is held until you decide. {_DECIDE}"
@@ -340,7 +336,7 @@ class HeldMessages:
             self._ledger.begin()
             word = "refused" if state is State.FAILED else "allowed"
             self._ledger.unpark(event, row["to"], new, f"{word} by {who}")
-            self._tell_decided(event, batch)
+            self._features.decided(event, batch)
             self._deliveries.changed(batch, row["id"], sender, row["to"], new)
         batch.after.append(partial(self._decided, rows))
         said = "No" if state is State.FAILED else "Yes"

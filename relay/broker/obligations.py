@@ -16,7 +16,6 @@ from functools import partial
 
 from relay.broker.batch import Accepted, Batch
 from relay.broker.directory import Directory, Member
-from relay.broker.evaluation import Evaluations
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.ops_delivery import DeliveryOps
@@ -47,7 +46,6 @@ class Obligations:
         kernel: Kernel,
         held: HeldMessages,
         deliveries: DeliveryOps,
-        evaluations: Evaluations,
     ) -> None:
         self._ledger = kernel.ledger
         self._directory = kernel.directory
@@ -55,7 +53,7 @@ class Obligations:
         self._committer = kernel.committer
         self._held = held
         self._deliveries = deliveries
-        self._evaluations = evaluations
+        self._features = kernel.features
         self._watchers = kernel.watchers
 
     def turn_ended(
@@ -107,7 +105,7 @@ class Obligations:
             meta=json.dumps({"meta": about}),
             hops=member.hops,
         )
-        self._evaluations.mark(event, member, batch)
+        self._features.accepted(event, member, batch)
         self._windows.collect(event, batch)
         ended = "has gone" if why == "gone" else "ended its turn"
         self._notify(row, f"{row.recipient} {ended} without an answer to {text}", reason, batch)

@@ -11,9 +11,6 @@ from typing import Any, Protocol
 from relay.broker.batch import Batch, Client, ClientRequest, Handler
 from relay.broker.directory import Member, token_hash
 from relay.broker.kernel import Kernel
-from relay.broker.ops_channels import ChannelOps
-from relay.broker.ops_usage import UsageOps
-from relay.broker.usage_limits import UsageLimits
 from relay.config import names
 from relay.core.agent_names import valid_name
 from relay.core.dispatch import RELAY_CHANNEL, PersonType
@@ -21,7 +18,7 @@ from relay.core.errors import NameTaken, RelayError, UsageError
 from relay.core.message import AgentState
 from relay.core.processes import ancestry
 from relay.core.visible import is_visible
-from relay.ledger import membership_rows, persons, queries, spawn_rows
+from relay.ledger import persons, queries, spawn_rows
 from relay.ledger.schema import AgentRecord
 from relay.protocol.broker import PROTOCOL, Json
 
@@ -36,27 +33,14 @@ _TEXT_MAX = 4096
 class MemberHost(Protocol):
     """Who wants to know of agents."""
 
-    def came(self, member: Member) -> None:
-        """An agent is there."""
-
     def gone(self, member: Member, batch: Batch) -> None:
         """An agent has ended, which is stored with the batch."""
-
-    def wants(self, member: Member) -> list[str]:
-        """The kinds of events that its session is to tell of only because something listens."""
 
 
 class AgentOps:
     """Binds connections to agents. ``grace`` in seconds."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        channels: ChannelOps,
-        usage: UsageOps,
-        host: MemberHost,
-        grace: float,
-    ) -> None:
+    def __init__(self, kernel: Kernel, host: MemberHost, grace: float) -> None:
         self._home = kernel.home
         self._ledger = kernel.ledger
         self._directory = kernel.directory
@@ -64,9 +48,7 @@ class AgentOps:
         self._watchers = kernel.watchers
         self._items = kernel.items
         self._committer = kernel.committer
-        self._channels = channels
-        self._usage = usage
-        self._limits = UsageLimits(kernel.directory, kernel.windows)
+        self._features = kernel.features
         self._grace = grace
         self._host = host
         self._graces: dict[str, asyncio.TimerHandle] = {}  # by lower-case name
@@ -166,19 +148,15 @@ class AgentOps:
         )
         released = self._ledger.release_waiting(name, batch.now_ms)
         for role in filter(None, record.roles.split(",")):
-            released += membership_rows.readdress(self._ledger, role, name, batch.now_ms)
+            released += self._ledger.readdress(role, name, batch.now_ms)
         batch.cut = True
         memory = fields.get("memory")
         memory = memory if isinstance(memory, dict) else {}
-        new = known is None or known.record.run != run
-        asked = fields.get("join") if new else ()  # what it leaves later, it has left
-        channels = self._channels.joined_at_start(name, asked, batch.now_ms)
-        batch.after.append(
-            partial(
-                self._registered,
-                *(client, record, memory, _build(fields.get("version")), channels, released),
-            )
-        )
+        version = _build(fields.get("version"))
+        batch.after.append(partial(self._put, record, memory, version))
+        is_new = known is None or known.record.run != run
+        self._features.registering(name, fields, is_new, batch)
+        batch.after.append(partial(self._registered, client, name, released))
         return {
             "name": name,
             "waiting": queries.unread(self._ledger, name),
@@ -198,19 +176,13 @@ class AgentOps:
                 hint="choose another name with --name",
             )
 
-    def _registered(
-        self,
-        client: Client,
-        record: AgentRecord,
-        memory: Json,
-        version: object,
-        channels: tuple[str, ...],
-        released: list[tuple[str, str]],
-    ) -> None:
+    def _put(self, record: AgentRecord, memory: Json, version: str | None) -> None:
         member = self._directory.put(record)
         member.remember_with(memory)
         member.version = version
-        member.be_in(channels)
+
+    def _registered(self, client: Client, name: str, released: list[tuple[str, str]]) -> None:
+        member = self._directory.members[name.lower()]
         if client.closed:
             # It went while its registration was being stored: that is a lost connection too.
             self._begin_grace(member)
@@ -220,7 +192,7 @@ class AgentOps:
             before.close()
         self._end_grace(member)
         self._windows.open(member.name, client)
-        self._host.came(member)
+        self._features.came(member)
         self._watchers.agent(member)
         for id_, sender in released:
             self._windows.receipt(sender, id_, member.name, "queued", None)
@@ -252,10 +224,9 @@ class AgentOps:
             self._ledger.save_agent(new)
             if state is AgentState.GONE:
                 self._host.gone(member, batch)
-        self._usage.report(member, fields.get("usage"), batch)
-        self._limits.reported(member, new, fields, batch)
+        self._features.reported(member, new, fields, batch)
         batch.after.append(partial(self._reported, request.client, member, new, fields))
-        return {"state": state.value, "wants": self._host.wants(member)}
+        return {"state": state.value, "wants": list(self._features.wants(member))}
 
     def _reported(self, client: Client, member: Member, record: AgentRecord, fields: Json) -> None:
         if member.record.run != record.run:

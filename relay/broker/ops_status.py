@@ -1,7 +1,4 @@
-"""The ops ``hello``, ``status`` and ``stop``: who the broker is and how it does.
-
-A file of its own, because all parts of the broker are asked, and relay.broker.server makes them.
-"""
+"""The ops ``hello``, ``status`` and ``stop``: who the broker is and how it does."""
 
 from __future__ import annotations
 
@@ -10,17 +7,13 @@ import time
 from collections.abc import Mapping
 
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.channels import Channels
-from relay.broker.evaluation import Evaluations
 from relay.broker.kernel import Kernel
 from relay.broker.open_connections import OpenConnections
 from relay.broker.ops_agents import AgentOps
 from relay.broker.stored_bytes import StorageGuard
 from relay.core.build import build, program
-from relay.ledger import automation_rows, dispatch_rows, evaluation_rows, queries
+from relay.ledger import queries
 from relay.protocol.broker import PROTOCOL, Json
-
-_DAY_MS = 86_400_000
 
 
 class StatusOps:
@@ -30,8 +23,6 @@ class StatusOps:
         self,
         kernel: Kernel,
         agents: AgentOps,
-        channels: Channels,
-        evaluations: Evaluations,
         storage: StorageGuard,
         connections: OpenConnections,
     ) -> None:
@@ -39,8 +30,7 @@ class StatusOps:
         self._ledger = kernel.ledger
         self._directory = kernel.directory
         self._agents = agents
-        self._channels = channels
-        self._evaluations = evaluations
+        self._features = kernel.features
         self._storage = storage
         self._connections = connections
         self._stop_broker = kernel.stop
@@ -68,12 +58,8 @@ class StatusOps:
             "connections": len(self._connections),
             "counts": queries.counts(self._ledger),
             "agents": [self._agent(row) for row in self._agents.agent_list()],
-            "channels": self._channels.described(),
-            "problems": self._evaluations.problems(),
             "parked": queries.parked_count(self._ledger),
-            "dispatches": dispatch_rows.counts(self._ledger),
-            "evaluations": evaluation_rows.counts(self._ledger, batch.now_ms - _DAY_MS),
-            "automations": automation_rows.counts(self._ledger),
+            **self._features.status(batch.now_ms),
         }
 
     def _agent(self, row: Json) -> Json:

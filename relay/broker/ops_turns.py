@@ -14,7 +14,6 @@ from relay.broker.kernel import Kernel
 from relay.broker.obligations import Obligations
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.ops_spawn import SpawnOps
-from relay.broker.turn_engine import TurnEngine
 from relay.core.dispatch import MAIN_SESSION
 from relay.core.errors import NotFound, UsageError
 from relay.core.ids import derived_ulid
@@ -34,14 +33,13 @@ class TurnOps:
         self,
         kernel: Kernel,
         deliveries: DeliveryOps,
-        engine: TurnEngine,
         obligations: Obligations,
         spawns: SpawnOps,
     ) -> None:
         self._ledger = kernel.ledger
         self._directory = kernel.directory
         self._deliveries = deliveries
-        self._engine = engine
+        self._features = kernel.features
         self._obligations = obligations
         self._watchers = kernel.watchers
         self._spawns = spawns
@@ -62,7 +60,7 @@ class TurnOps:
         found = {id_: self._asked(id_, member.name) for id_ in told}
         asked = {id_: prompt for id_, (prompt, _) in found.items()}
         self._ledger.begin()
-        dispatched, fresh = self._engine.reported(told, ended, started_ms, batch)
+        dispatched, fresh = self._features.turn_ended(told, ended, started_ms, batch)
         plain = {one.event: one for id_, one in asked.items() if id_ not in dispatched}
         if plain:
             fresh |= self._answered(member.name, plain, ended, started_ms, batch.now_ms)
@@ -77,7 +75,7 @@ class TurnOps:
 
     def agent_gone(self, member: Member, batch: Batch) -> None:
         """An agent has ended: what it was to do and has not done is settled."""
-        self._engine.agent_gone(member.name, batch)
+        self._features.gone(member, batch)
         self._obligations.gone(member, batch)
         self._spawns.gone(member, batch)
 

@@ -10,54 +10,33 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from relay.broker.agent_rights import Rights
-from relay.broker.answers import AnswerDeliveries
-from relay.broker.automations import Automations
 from relay.broker.batch import Batch, Handler
-from relay.broker.channels import AdapterEvents, Channels
-from relay.broker.clock import Clock
 from relay.broker.committer import Committer
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
-from relay.broker.dispatch_ends import DispatchEnds
-from relay.broker.evaluation import Evaluations
-from relay.broker.headless_turns import HeadlessTurns
-from relay.broker.hook_observer import HookObserver
+from relay.broker.door import Features
 from relay.broker.identity import WrappedRuns
 from relay.broker.kernel import Kernel
-from relay.broker.known_personas import Personas
 from relay.broker.loop_guard import HeldMessages, LoopGuard
-from relay.broker.memory_proxy import MemoryProxy
-from relay.broker.notifier_process import NotifierProcess
 from relay.broker.obligations import Obligations
 from relay.broker.open_connections import CONNECTIONS_MAX, OpenConnections
 from relay.broker.open_items import OpenItems
 from relay.broker.ops_agents import GRACE, AgentOps
 from relay.broker.ops_approvals import ApprovalOps
-from relay.broker.ops_automations import AutomationOps
-from relay.broker.ops_channels import ChannelOps
 from relay.broker.ops_delivery import DeliveryOps
-from relay.broker.ops_dispatches import DispatchOps
-from relay.broker.ops_event_marks import EventMarkOps
-from relay.broker.ops_events import EventOps
 from relay.broker.ops_hooks import HookRuns, SessionRequests
-from relay.broker.ops_ingest import IngestOps
 from relay.broker.ops_items import ItemOps
 from relay.broker.ops_ledger import LedgerOps
 from relay.broker.ops_messages import MessageOps
-from relay.broker.ops_persons import PersonOps
 from relay.broker.ops_query import QueryOps
-from relay.broker.ops_routes import RouteOps
 from relay.broker.ops_spawn import SpawnOps
 from relay.broker.ops_status import StatusOps
 from relay.broker.ops_turns import TurnOps
-from relay.broker.ops_usage import UsageOps
+from relay.broker.parts import BrokerParts
 from relay.broker.stored_bytes import StorageGuard, StoredBytes
 from relay.broker.trusted_configs import USER, TrustedConfigs
-from relay.broker.turn_engine import TurnEngine
 from relay.broker.watchers import Watchers
-from relay.broker.workers import ConfigWorkers
-from relay.broker.wrapped_turns import WrappedTurns
 from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
 from relay.core.paths import Home
 from relay.core.processes import marks_above, read_process
@@ -108,8 +87,9 @@ class BrokerServer:
         self._servers: list[asyncio.Server] = []
         around = tuple(marks_above(os.getpid()))
         directory = Directory(WrappedRuns(around, read_process(os.getpid())))
+        features = Features(log, fault)
         committer = Committer(
-            ledger, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
+            ledger, features, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
         )
         configs = TrustedConfigs(home)
         rights = Rights(directory, configs)
@@ -124,111 +104,54 @@ class BrokerServer:
             windows=DeliveryWindows(ledger, directory, committer, watchers),
             watchers=watchers,
             items=OpenItems(watchers),
+            features=features,
             log=log,
             fault=fault,
             now_ms=now_ms,
             stop=self.stop,
         )
         self._connections = OpenConnections(directory, connections_max, log=log)
-        members = self._members = ChannelOps(kernel)
-        usage = self._usage = UsageOps(kernel)
-        self._agents = AgentOps(kernel, members, usage, self, grace)
-        self._deliveries = DeliveryOps(
-            kernel,
-            lambda id_, reason, batch: self._engine.delivery_ended(id_, reason, batch),
-            members.news,
-        )
+        self._agents = AgentOps(kernel, self, grace)
+        self._deliveries = DeliveryOps(kernel)
         self._ledgers = LedgerOps(kernel, SearchIndex(home.search, home.ledger))
-        self._ingest = IngestOps(kernel)
         self._queries = QueryOps(kernel, self._ledgers)
-        self._held = HeldMessages(
-            kernel,
-            self._deliveries,
-            guard or LoopGuard(),
-            lambda seq, batch: self._evaluations.decided(seq, batch),
-        )
-        self._workers = ConfigWorkers(
-            home, log=log, asked=lambda key, said: self._adapter_events.asked(key, said)
-        )
+        self._held = HeldMessages(kernel, self._deliveries, guard or LoopGuard())
         self._hook_log = HookRuns(kernel)
-        self._observer = HookObserver(kernel, self._workers, self._hook_log)
-        committer.observer = self._observer
-        self._channels = Channels(kernel, self._workers)
-        self._answers = AnswerDeliveries(kernel, self._held, self._channels)
-        personas = self._personas = Personas(home, configs, directory)
-        ends = DispatchEnds(kernel, self._held, self._answers.wake)
-        self._engine = TurnEngine(
-            kernel,
-            personas,
-            WrappedTurns(kernel, self._held),
-            HeadlessTurns(kernel),
-            ends,
-            self._deliveries.answered,
-        )
-        self._dispatches = DispatchOps(kernel, self._engine, ends, self._answers, personas)
-        self._automations = Automations(
-            kernel,
-            dispatched=self._engine.wake,
-            released=lambda seq: self._evaluations.release(seq),
-        )
-        self._evaluations = Evaluations(
-            kernel, self._workers, self._automations, dispatched=self._engine.wake
-        )
-        registry = self._automations.runs.registry
-        self._clock = Clock(kernel, registry, self._evaluations, self._workers)
-        self._messages = MessageOps(kernel, self._held, usage, self._evaluations, self._dispatches)
-        self._events = EventOps(kernel, self._messages, self._evaluations)
-        self._routes = RouteOps(kernel, self._evaluations)
-        self._automation_ops = AutomationOps(kernel, self._automations, self._clock)
-        self._adapter_events = AdapterEvents(self._events, committer, self._channels)
-        self._persons = PersonOps(kernel, self._engine)
-        self._marks = EventMarkOps(kernel)
-        owed = Obligations(kernel, self._held, self._deliveries, self._evaluations)
+        self._messages = MessageOps(kernel, self._held)
+        owed = Obligations(kernel, self._held, self._deliveries)
         self._spawns = SpawnOps(kernel, self._held)
-        self._turns = TurnOps(kernel, self._deliveries, self._engine, owed, self._spawns)
+        self._turns = TurnOps(kernel, self._deliveries, owed, self._spawns)
         self._hooks = SessionRequests(kernel)
         self._approvals = ApprovalOps(kernel)
         self._items = ItemOps(kernel, self._approvals, self._held, self._hooks)
-        self._memory = MemoryProxy(home, directory, log=log)
-        self._notifier = NotifierProcess(home, configs, log=log)
         storage = StorageGuard(directory, stored or StoredBytes())
-        self._status = StatusOps(
-            kernel, self._agents, self._channels, self._evaluations, storage, self._connections
-        )
+        self._status = StatusOps(kernel, self._agents, storage, self._connections)
+        parts = (self._messages, self._deliveries, self._held, self._hooks, self._hook_log)
+        features.open(BrokerParts(kernel, *parts))
         self._handlers = storage.guarded(self._table())
         self._agents.restore(now_ms())
-        members.restore()
         self._held.restore(now_ms())
-        self._engine.restore()
+        features.restore(now_ms())
 
     def _table(self) -> Mapping[str, Handler]:
         """Every op; see relay.protocol.broker."""
         return {
+            **self._kernel.features.ops(),
             **self._status.handlers(),
             **self._agents.handlers(),
             **self._held.handlers(),
-            **self._usage.handlers(),
             "send": self._messages.send,
-            "event": self._events.event,
-            **self._marks.handlers(),
-            **self._members.handlers(),
-            **self._persons.handlers(),
+            "event": self._messages.event,
             **self._deliveries.handlers(),
             "turn": self._turns.turn,
             **self._spawns.handlers(),
             **self._kernel.watchers.handlers(),
             **self._queries.handlers(),
             **self._ledgers.handlers(),
-            "ingested": self._ingest.ingested,
-            "ingest": self._ingest.ingest,
-            **self._dispatches.handlers(),
             **self._hook_log.handlers(),
-            **self._routes.handlers(),
             **self._hooks.handlers(),
             **self._approvals.handlers(),
             **self._items.handlers(),
-            **self._automation_ops.handlers(),
-            **self._memory.handlers(),
         }
 
     # -- life
@@ -240,12 +163,7 @@ class BrokerServer:
         self._sweep()
         self._look_if_idle()
         self._ledgers.start()
-        self._memory.start()
-        self._answers.wake()
-        self._automations.start()
-        self._evaluations.start()
-        self._clock.look()
-        self._channels.start()
+        self._kernel.features.start()
         try:
             await self._stopped.wait()
         finally:
@@ -253,18 +171,10 @@ class BrokerServer:
             for server in self._servers:
                 server.close()
             self._connections.stop_reading()
-            self._channels.close()
-            self._clock.close()
-            await self._answers.close()
+            await self._kernel.features.stop()
             self._ledgers.close()
             await self._kernel.committer.drain()
-            self._evaluations.close()
-            self._observer.close()
-            await self._automations.close()
-            await self._workers.close()
-            await self._engine.close()
-            await self._memory.close()
-            await self._notifier.close()
+            await self._kernel.features.close()
             await self._connections.close()
             for timer in self._timers:
                 timer.cancel()
@@ -300,12 +210,8 @@ class BrokerServer:
 
     def _look_if_idle(self) -> None:
         now = time.monotonic()
-        # What goes on though no client waits for it.
-        parts = (self._answers, self._evaluations, self._automations, self._engine, self._clock)
-        works = self._channels.connected or any(one.busy for one in parts)
-        self._notifier.look()
-        clients = len(self._connections) - self._notifier.connections
-        if clients > 0 or self._agents.waits_for_agents or works:
+        features = self._kernel.features
+        if len(self._connections) or self._agents.waits_for_agents or features.busy:
             self._needed = now
         elif now - self._needed >= self._idle:
             self._kernel.log("nobody needs the broker; it ends")
@@ -322,19 +228,9 @@ class BrokerServer:
         self._timers = [t for t in self._timers if not t.cancelled() and t.when() > now]
         self._timers.append(self._loop.call_later(seconds, call))
 
-    # -- what the ops of agents tell: see relay.broker.ops_agents.MemberHost
-
-    def came(self, member: Member) -> None:
-        """An agent is there."""
-        self._personas.came(member.name)
-
     def gone(self, member: Member, batch: Batch) -> None:
-        """An agent has ended, which is stored with the batch."""
+        """An agent has ended, which is stored with the batch: see ops_agents.MemberHost."""
         self._turns.agent_gone(member, batch)
-
-    def wants(self, member: Member) -> list[str]:
-        """The kinds of events that its session is to tell of only because something listens."""
-        return self._evaluations.wants(member)
 
     # -- what connections tell: see relay.broker.connection.Host
 
@@ -363,6 +259,7 @@ class BrokerServer:
         self._deliveries.gone(client)
         self._hooks.gone(client)
         self._approvals.gone(client)
+        self._kernel.features.lost(client)
         if not self.stopping:
             self._agents.lost(client)
 

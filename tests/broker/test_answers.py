@@ -17,6 +17,7 @@ from relay.broker.client import connect
 from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
+from relay.broker.door import BrokerFeature
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.open_items import OpenItems
 from relay.broker.ops_delivery import DeliveryOps
@@ -145,10 +146,11 @@ async def deliveries(
         directory=directory,
         windows=DeliveryWindows(ledger, directory, committer, watchers),
         items=OpenItems(watchers),
+        features=BrokerFeature(),
         log=print,
     )
-    ops = DeliveryOps(kernel, lambda *_: None, lambda member: "")
-    held = HeldMessages(kernel, ops, LoopGuard(), lambda seq, _: None)
+    ops = DeliveryOps(kernel)
+    held = HeldMessages(kernel, ops, LoopGuard())
     made = AnswerDeliveries(kernel, held, channel)
     made.wake()
     yield made

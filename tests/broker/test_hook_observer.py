@@ -1,4 +1,4 @@
-"""Hooks of what the broker does: what they are told of what the broker does, and that nothing waits for them."""
+"""Hooks of what the broker does: what they are told, and that nothing waits for them."""
 
 from __future__ import annotations
 
