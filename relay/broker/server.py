@@ -26,7 +26,7 @@ from relay.broker.identity import WrappedRuns
 from relay.broker.known_personas import Personas
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.memory_proxy import MemoryProxy
-from relay.broker.notifier_process import NotifierProcess
+from relay.broker.notifications import Notifications
 from relay.broker.obligations import Obligations
 from relay.broker.open_connections import CONNECTIONS_MAX, OpenConnections
 from relay.broker.open_items import OpenItems
@@ -236,7 +236,7 @@ class BrokerServer:
             *(self._approvals, self._held, self._hooks),
         )
         self._memory = MemoryProxy(home, directory, log=log)
-        self._notifier = NotifierProcess(home, configs, log=log)
+        self._notifications = Notifications(home, directory.owner, configs, watchers, log=log)
         storage = StorageGuard(directory, stored or StoredBytes())
         self._status = StatusOps(
             *(home, ledger, directory, self._agents, self._channels, self._evaluations),
@@ -295,6 +295,7 @@ class BrokerServer:
         self._evaluations.start()
         self._clock.look()
         self._channels.start()
+        self._notifications.start()
         try:
             await self._stopped.wait()
         finally:
@@ -313,7 +314,7 @@ class BrokerServer:
             await self._workers.close()
             await self._engine.close()
             await self._memory.close()
-            await self._notifier.close()
+            await self._notifications.close()
             await self._connections.close()
             for timer in self._timers:
                 timer.cancel()
@@ -354,11 +355,12 @@ class BrokerServer:
     def _look_if_idle(self) -> None:
         now = time.monotonic()
         # What goes on though no client waits for it.
-        parts = (self._answers, self._evaluations, self._automations, self._engine, self._clock)
+        parts = (
+            *(self._answers, self._evaluations, self._automations, self._engine),
+            *(self._clock, self._notifications),
+        )
         works = self._channels.connected or any(one.busy for one in parts)
-        self._notifier.look()
-        clients = len(self._connections) - self._notifier.connections
-        if clients > 0 or self._agents.waits_for_agents or works:
+        if len(self._connections) > 0 or self._agents.waits_for_agents or works:
             self._needed = now
         elif now - self._needed >= self._idle:
             self._log("nobody needs the broker; it ends")
