@@ -92,6 +92,7 @@ class Parser:
         self._stops = stops
         self._layout = layout
         self.arguments: list[_Argument] = []
+        self._gone: dict[str, str] = {}
         self._defaults: dict[str, Any] = {}
         self._verbs_shown = ""
         self._dest = ""
@@ -102,6 +103,10 @@ class Parser:
         """An option or a word, as argparse has it. ``bare`` is an option's value without ``=``,
         which then never takes the word that follows it."""
         self.arguments.append(_Argument(names, how))
+
+    def gone(self, name: str, instead: str) -> None:
+        """An option that an earlier version had; ``instead``: what to use now."""
+        self._gone[name] = instead
 
     def set_defaults(self, **values: Any) -> None:
         """Values that no word gives, such as ``run``."""
@@ -197,6 +202,8 @@ class Parser:
 
     def unknown_option(self, name: str) -> UsageError:
         """The error for an option that there is not, with the nearest one as its hint."""
+        if name in self._gone:
+            return UsageError(f"there is no option {name} any more", hint=self._gone[name])
         if len(name) == 2:  # -v: every other short option is as near, what it abbreviates is not
             close = [option for option in self._options() if option.startswith(f"-{name}")][:1]
         else:
