@@ -50,6 +50,10 @@ IMPURE = {
 #: Files of these folders are pure, but for the emulator's; so is each that says "Pure." of itself.
 PURE_FOLDERS = {"automation", "directive", "screen"}
 NOT_PURE = {"relay.screen.emulator", "relay.screen.emulator_library"}
+#: The modules of a feature by which the parts of relay meet it: each may have one of each name.
+DOORS = {"broker", "session", "verbs", "settings", "worker", "tables", "view"}
+#: A feature that is built on another one.
+BUILT_ON = {("automations", "personas")}
 KINDS = re.compile(r"(Process \d: |Library: |Library, pure(?: but for [\w ]+)?: |Program: )")
 
 
@@ -98,6 +102,12 @@ USES = {
 }
 
 
+def feature_of(name: str) -> str:
+    """The feature that a module is a part of; "" for the kernel."""
+    parts = name.split(".")
+    return parts[2] if parts[1:2] == ["features"] and len(parts) > 2 else ""
+
+
 def floor(folder: str) -> int:
     for number, names in enumerate(FLOORS):
         if folder in names:
@@ -119,7 +129,20 @@ def test_imports_only_go_down() -> None:
         f"{name} imports {used}"
         for name, imported in USES.items()
         for used in imported
-        if MODULES[name].folder and floor(MODULES[used].folder) > floor(MODULES[name].folder)
+        if MODULES[name].folder and "features" not in (MODULES[name].folder, MODULES[used].folder)
+        if floor(MODULES[used].folder) > floor(MODULES[name].folder)
+    ]
+    assert wrong == []
+
+
+def test_features_know_nothing_of_each_other() -> None:
+    """What the kernel imports of them is counted in tests/house.py."""
+    wrong = [
+        f"{name} imports {used}"
+        for name, imported in USES.items()
+        for used in imported
+        if (mine := feature_of(name)) and (theirs := feature_of(used)) and mine != theirs
+        if (mine, theirs) not in BUILT_ON
     ]
     assert wrong == []
 
@@ -145,7 +168,8 @@ def test_no_figure_of_the_house_rises(name: str) -> None:
 def test_a_file_name_is_given_once() -> None:
     files: dict[str, list[str]] = defaultdict(list)
     for module in MODULES.values():
-        if not module.file.name.startswith("__"):
+        is_door = bool(feature_of(module.name)) and module.file.stem in DOORS
+        if not module.file.name.startswith("__") and not is_door:
             template = module.of_an_agent and module.file.stem in TEMPLATE
             files[module.file.stem].append("an agent's" if template else module.name)
     # The shared codec and screen stand beside those of the agents.
@@ -186,7 +210,7 @@ def test_what_is_pure_stays_pure() -> None:
 
 def test_tests_stand_where_the_code_does() -> None:
     folders = {module.folder for module in MODULES.values() if len(module.parts) > 2}
-    folders.discard("testing")  # what is there is itself run by tests/memory
+    folders -= {"testing", "features"}  # what is in testing is itself run by tests/memory
     assert [name for name in sorted(folders) if not (ROOT / "tests" / name).is_dir()] == []
 
 

@@ -8,20 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
 
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.directory import Member
-from relay.core.errors import RelayError, StorageError
-from relay.core.features import modules
+from relay.core.errors import RelayError
 from relay.ledger.schema import AgentRecord
 from relay.protocol.broker import Json
 from relay.protocol.turns import TurnEnded
-
-if TYPE_CHECKING:
-    from relay.broker.parts import BrokerParts
-
-Feature = TypeVar("Feature", bound="BrokerFeature")
 
 
 class BrokerFeature:
@@ -128,34 +121,16 @@ class BrokerFeature:
 
 
 class Features(BrokerFeature):
-    """All of them, as one: the broker asks nothing else. Empty until ``open``."""
+    """All of them, as one: the broker asks nothing else. Empty until ``use``."""
 
-    def __init__(self, log: Callable[[str], None], fault: Callable[[], RelayError]) -> None:
-        self._log = log
+    def __init__(self, fault: Callable[[], RelayError]) -> None:
+        """``fault`` logs the exception in flight."""
         self._fault = fault
         self._features: list[BrokerFeature] = []
 
-    def open(self, parts: BrokerParts) -> None:
-        """Make those that are installed. One that fails is named in the log, and left out. A module
-        that says ``AFTER = (NAME, …)`` is built on those features, and comes later."""
-        for module in sorted(modules("broker"), key=lambda one: hasattr(one.module, "AFTER")):
-            try:
-                if module.module is not None:
-                    self._features.append(module.module.feature(parts))
-            except StorageError:
-                raise
-            except Exception:
-                self._log(f"the feature {module.feature.name} could not be opened")
-                self._fault()
-            if module.problem:
-                self._log(f"{module.problem}\n{module.trace}")
-
-    def find(self, kind: type[Feature]) -> Feature:
-        """The feature of a class, for one that is built on it. Raises LookupError."""
-        for feature in self._features:
-            if isinstance(feature, kind):
-                return feature
-        raise LookupError(f"the feature {kind.__name__} is not installed")
+    def use(self, features: list[BrokerFeature]) -> None:
+        """Ask these from now on."""
+        self._features = features
 
     @contextmanager
     def _contained(self) -> Iterator[None]:

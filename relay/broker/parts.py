@@ -1,14 +1,20 @@
-"""What a feature of the broker is made of: see relay.broker.door."""
+"""What features of the broker are made of, and how they are made: see relay.broker.door."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
+from relay.broker.door import BrokerFeature
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.ops_hooks import HookRuns, SessionRequests
 from relay.broker.ops_messages import MessageOps
+from relay.core.errors import StorageError
+from relay.core.features import modules
+
+Feature = TypeVar("Feature", bound=BrokerFeature)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +32,32 @@ class BrokerParts:
     sessions: SessionRequests
     #: How hooks ran.
     hook_runs: HookRuns
+    #: The features that are open already.
+    features: list[BrokerFeature] = field(default_factory=list)
+
+    def find(self, kind: type[Feature]) -> Feature:
+        """The feature of a class, for one that is built on it. Raises LookupError."""
+        for feature in self.features:
+            if isinstance(feature, kind):
+                return feature
+        raise LookupError(f"the feature {kind.__name__} is not there")
+
+
+def open_features(parts: BrokerParts) -> list[BrokerFeature]:
+    """Make those that are installed. One that fails is named in the log, and left out.
+
+    A module that says ``AFTER = (NAME, …)`` is built on those features, and comes later. Raises
+    StorageError."""
+    log = parts.kernel.log
+    for module in sorted(modules("broker"), key=lambda one: hasattr(one.module, "AFTER")):
+        if module.module is None:
+            log(f"{module.problem}\n{module.trace}")
+            continue
+        try:
+            parts.features.append(module.module.feature(parts))
+        except StorageError:
+            raise
+        except Exception as error:
+            parts.kernel.fault()
+            log(f"the feature {module.feature.name} could not be opened: {error}")
+    return parts.features

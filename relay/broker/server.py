@@ -33,7 +33,7 @@ from relay.broker.ops_query import QueryOps
 from relay.broker.ops_spawn import SpawnOps
 from relay.broker.ops_status import StatusOps
 from relay.broker.ops_turns import TurnOps
-from relay.broker.parts import BrokerParts
+from relay.broker.parts import BrokerParts, open_features
 from relay.broker.stored_bytes import StorageGuard, StoredBytes
 from relay.broker.trusted_configs import USER, TrustedConfigs
 from relay.broker.watchers import Watchers
@@ -87,7 +87,7 @@ class BrokerServer:
         self._servers: list[asyncio.Server] = []
         around = tuple(marks_above(os.getpid()))
         directory = Directory(WrappedRuns(around, read_process(os.getpid())))
-        features = Features(log, fault)
+        features = Features(fault)
         committer = Committer(
             ledger, features, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
         )
@@ -127,7 +127,7 @@ class BrokerServer:
         storage = StorageGuard(directory, stored or StoredBytes())
         self._status = StatusOps(kernel, self._agents, storage, self._connections)
         parts = (self._messages, self._deliveries, self._held, self._hooks, self._hook_log)
-        features.open(BrokerParts(kernel, *parts))
+        features.use(open_features(BrokerParts(kernel, *parts)))
         self._handlers = storage.guarded(self._table())
         self._agents.restore(now_ms())
         self._held.restore(now_ms())

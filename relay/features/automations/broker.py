@@ -20,7 +20,7 @@ AFTER = ("personas",)
 
 def feature(parts: BrokerParts) -> AutomationsFeature:
     """The feature in the broker. Raises LookupError without personas."""
-    return AutomationsFeature(parts, parts.kernel.features.find(PersonasFeature))
+    return AutomationsFeature(parts, parts.find(PersonasFeature))
 
 
 class AutomationsFeature(BrokerFeature):
