@@ -13,7 +13,7 @@ from relay.broker.batch import Batch, Client, ClientRequest, Handler
 from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member, token_hash
-from relay.broker.open_items import OpenItems
+from relay.broker.open_items import ScreenQuestions
 from relay.broker.ops_channels import ChannelOps
 from relay.broker.ops_usage import UsageOps
 from relay.broker.usage_limits import UsageLimits
@@ -48,7 +48,7 @@ class AgentOps:
         directory: Directory,
         windows: DeliveryWindows,
         watchers: Watchers,
-        items: OpenItems,
+        questions: ScreenQuestions,
         committer: Committer,
         home: Home,
         channels: ChannelOps,
@@ -67,7 +67,7 @@ class AgentOps:
         self._directory = directory
         self._windows = windows
         self._watchers = watchers
-        self._items = items
+        self._questions = questions
         self._committer = committer
         self._channels = channels
         self._usage = usage
@@ -268,7 +268,7 @@ class AgentOps:
         if member.record.run != record.run:
             return
         member.update(record)
-        self._items.asks(member.name, fields.get("question"))
+        self._questions.asks(member.name, fields.get("question"))
         notes = fields.get("notes")
         member.describe(
             _text(fields, "source") if "source" in fields else None,
@@ -348,7 +348,7 @@ class AgentOps:
     def _leave(self, member: Member, record: AgentRecord) -> None:
         member.leave(record)
         if not member.live:
-            self._items.asks(member.name, None)
+            self._questions.asks(member.name, None)
         self._watchers.agent(member)
 
 

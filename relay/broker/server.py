@@ -29,7 +29,7 @@ from relay.broker.memory_proxy import MemoryProxy
 from relay.broker.notifier_process import NotifierProcess
 from relay.broker.obligations import Obligations
 from relay.broker.open_connections import CONNECTIONS_MAX, OpenConnections
-from relay.broker.open_items import OpenItems
+from relay.broker.open_items import ItemOps, ScreenQuestions
 from relay.broker.ops_agents import GRACE, AgentOps
 from relay.broker.ops_approvals import ApprovalOps
 from relay.broker.ops_automations import AutomationOps
@@ -40,7 +40,6 @@ from relay.broker.ops_event_marks import EventMarkOps
 from relay.broker.ops_events import EventOps
 from relay.broker.ops_hooks import HookRuns, SessionRequests
 from relay.broker.ops_ingest import IngestOps
-from relay.broker.ops_items import ItemOps
 from relay.broker.ops_ledger import LedgerOps
 from relay.broker.ops_messages import MessageOps
 from relay.broker.ops_persons import PersonOps
@@ -120,9 +119,10 @@ class BrokerServer:
         windows = self._windows = DeliveryWindows(ledger, directory, committer, watchers)
         members = self._members = ChannelOps(ledger, directory)
         usage = self._usage = UsageOps(ledger, directory, configs)
-        items = OpenItems(watchers)
+        self._hooks = SessionRequests(directory, rights)
+        questions = ScreenQuestions(directory, windows, watchers, committer, self._hooks)
         self._agents = AgentOps(
-            *(ledger, directory, windows, watchers, items, committer, home),
+            *(ledger, directory, windows, watchers, questions, committer, home),
             *(members, usage, grace),
             came=lambda member: self._personas.came(member.name),
             gone=lambda member, batch: self._turns.agent_gone(member, batch),
@@ -142,7 +142,7 @@ class BrokerServer:
         self._ingest = IngestOps(ledger, directory)
         self._queries = QueryOps(ledger, directory, rights, windows, committer, self._ledgers)
         self._held = HeldMessages(
-            *(ledger, directory, windows, self._deliveries, guard or LoopGuard(), items),
+            *(ledger, directory, windows, self._deliveries, guard or LoopGuard(), watchers),
             lambda seq, batch: self._evaluations.decided(seq, batch),
         )
         self._workers = ConfigWorkers(
@@ -229,11 +229,11 @@ class BrokerServer:
         self._turns = TurnOps(
             *(ledger, directory, self._deliveries, self._engine, owed, watchers, spawns)
         )
-        self._hooks = SessionRequests(directory, self._rights)
-        self._approvals = ApprovalOps(directory, windows, watchers, items)
+        self._approvals = ApprovalOps(directory, windows, watchers)
         self._items = ItemOps(
-            *(ledger, directory, windows, committer, items),
-            *(self._approvals, self._held, self._hooks),
+            directory,
+            windows,
+            {"held": self._held, "approval": self._approvals, "question": questions},
         )
         self._memory = MemoryProxy(home, directory, log=log)
         self._notifier = NotifierProcess(home, configs, log=log)

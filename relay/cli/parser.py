@@ -211,10 +211,12 @@ class Parser:
         values: dict[str, object] = {}
         wanted = [argument for argument in self.arguments if not argument.names]
         missing = []
-        for argument in wanted:
+        for at, argument in enumerate(wanted):
             many = argument.how.get("nargs")
-            if many == "*":
-                values[argument.name], plain = plain, []
+            if many == "*":  # all but what the words behind it need
+                needed = sum(one.how.get("nargs") is None for one in wanted[at + 1 :])
+                end = max(0, len(plain) - needed)
+                values[argument.name], plain = plain[:end], plain[end:]
             elif plain:
                 values[argument.name] = self._value(argument, plain[0])
                 plain = plain[1:]
