@@ -31,13 +31,13 @@ _LEAST = 20
 def add(verbs: Parser) -> None:
     """Declare the verbs."""
     peek = verb(verbs, "peek", "relay peek Bob\n  relay peek Bob --color")
-    peek.add_argument("name", metavar="NAME", help="the agent")
+    peek.add_argument("name", metavar="NAME", offers="names", help="the agent")
     peek.add_argument("--color", action="store_true", help="with the colours that the agent uses")
     peek.add_argument("--json", action="store_true", help="print JSON")
     peek.set_defaults(run=peek_verb)
 
     transcript = verb(verbs, "transcript", "relay transcript Bob\n  relay transcript Bob -n 1")
-    transcript.add_argument("name", metavar="NAME", help="the agent")
+    transcript.add_argument("name", metavar="NAME", offers="names", help="the agent")
     transcript.add_argument(
         "-n", dest="turns", type=count, default=5, metavar="N", help="how many turns (5)"
     )
@@ -45,7 +45,7 @@ def add(verbs: Parser) -> None:
     transcript.set_defaults(run=transcript_verb)
 
     items = verb(verbs, "items", "relay items\n  relay items Bob --json")
-    items.add_argument("name", nargs="?", metavar="NAME", help="only of this agent")
+    items.add_argument("name", nargs="?", metavar="NAME", offers="names", help="only of this agent")
     items.add_argument("--json", action="store_true", help="print JSON")
     items.set_defaults(run=items_verb)
 
@@ -58,7 +58,11 @@ def add(verbs: Parser) -> None:
         " typed at the agent, if the very same one still stands there.",
     )
     answer.add_argument(
-        "which", nargs="*", metavar="ID|NAME", help="the ends of the items' ids, or the agent"
+        "which",
+        nargs="*",
+        metavar="ID|NAME",
+        offers="names",
+        help="the ends of the items' ids, or the agent",
     )
     answer.add_argument("choice", metavar="CHOICE", help="its number, yes, no, or its words")
     answer.add_argument(
@@ -69,7 +73,7 @@ def add(verbs: Parser) -> None:
     answer.set_defaults(run=answer_verb)
 
     interrupt = verb(verbs, "interrupt", "relay interrupt Bob")
-    interrupt.add_argument("name", metavar="NAME", help="the agent")
+    interrupt.add_argument("name", metavar="NAME", offers="names", help="the agent")
     interrupt.add_argument("--json", action="store_true", help="print JSON")
     interrupt.set_defaults(run=interrupt_verb)
 

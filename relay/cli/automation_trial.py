@@ -37,7 +37,7 @@ def add(group: Parser) -> None:
         description="Run it for an event, and show what would follow. Nothing is dispatched or "
         "stored, but what the handler does by itself really happens.",
     )
-    test.add_argument("name", metavar="AUTOMATION", help="its name")
+    test.add_argument("name", metavar="AUTOMATION", offers="automations", help="its name")
     test.add_argument(
         "--event",
         metavar="EVENT",
@@ -45,7 +45,7 @@ def add(group: Parser) -> None:
     )
     test.set_defaults(run=test_verb)
     runs = group.add_parser("runs", help="show its runs, the newest last")
-    runs.add_argument("name", metavar="AUTOMATION", help="its name")
+    runs.add_argument("name", metavar="AUTOMATION", offers="automations", help="its name")
     runs.add_argument("--last", type=count, default=20, metavar="N", help="this many (20)")
     runs.add_argument("--errors-only", action="store_true", help="only those that failed")
     runs.set_defaults(run=runs_verb)

@@ -43,7 +43,11 @@ def add(verbs: Parser) -> None:
     register.set_defaults(run=register_verb)
     update = group.add_parser("update", help="take an edited file as the next version")
     update.add_argument(
-        "which", nargs="?", metavar="AUTOMATION|FILE", help="default: all that were edited"
+        "which",
+        nargs="?",
+        metavar="AUTOMATION|FILE",
+        offers="automations",
+        help="default: all that were edited",
     )
     update.add_argument("--yes", action="store_true", help="do not ask")
     update.set_defaults(run=update_verb)
@@ -54,19 +58,19 @@ def add(verbs: Parser) -> None:
     )
     listed.set_defaults(run=list_verb)
     info = group.add_parser("info", help="show one of them, with its health and versions")
-    info.add_argument("name", metavar="AUTOMATION", help="its name")
+    info.add_argument("name", metavar="AUTOMATION", offers="automations", help="its name")
     info.add_argument("--source", action="store_true", help="print only the text that runs")
     info.set_defaults(run=info_verb)
     enable = group.add_parser("enable", help="let it run; shows first what an agent registered")
-    enable.add_argument("name", metavar="AUTOMATION", help="its name")
+    enable.add_argument("name", metavar="AUTOMATION", offers="automations", help="its name")
     enable.add_argument("--yes", action="store_true", help="do not ask")
     enable.set_defaults(run=enable_verb)
     disable = group.add_parser("disable", help="stop running it until it is enabled again")
-    disable.add_argument("name", metavar="AUTOMATION", help="its name")
+    disable.add_argument("name", metavar="AUTOMATION", offers="automations", help="its name")
     disable.add_argument("--reason", metavar="TEXT", help="why, for the list")
     disable.set_defaults(run=switch_verb, op="automation_disable")
     delete = group.add_parser("delete", help="stop running it for good; its runs stay on record")
-    delete.add_argument("name", metavar="AUTOMATION", help="its name")
+    delete.add_argument("name", metavar="AUTOMATION", offers="automations", help="its name")
     delete.set_defaults(run=switch_verb, op="automation_delete")
     automation_trial.add(group)
     for parser in group.verbs.values():

@@ -58,7 +58,7 @@ def add(verbs: Parser) -> None:
         "what they said. What functions ask for while they run (send, inject) is done; what they "
         "return is only shown.",
     )
-    fire.add_argument("agent", metavar="AGENT", help="a running agent")
+    fire.add_argument("agent", metavar="AGENT", offers="names", help="a running agent")
     _event(fire)
     fire.add_argument(
         "--timeout", type=float, default=30.0, metavar="S", help="seconds, at most 120 (30)"

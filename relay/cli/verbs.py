@@ -132,9 +132,7 @@ def group_of(name: str) -> Parser:
 
 
 def verb(verbs: Parser, name: str, examples: str = "", description: str = "") -> Parser:
-    """Declare a verb; ``examples`` are indented by two spaces."""
+    """Declare a verb; ``examples`` stand on a line each."""
     text = VERBS[name][1]
     said = description or f"{text[0].upper()}{text[1:]}."
-    if examples:
-        said = f"examples:\n  {examples}\n\n{said}"
-    return verbs.add_parser(name, description=said)
+    return verbs.add_parser(name, description=said, examples=examples)
