@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import house
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "relay"
 DOCS = ROOT / "docs"
@@ -133,12 +135,11 @@ def test_processes_meet_in_protocol_only() -> None:
     assert wrong == []
 
 
-def test_nothing_is_imported_in_a_circle() -> None:
-    left = {name: set(used) for name, used in USES.items()}
-    while free := {name for name, used in left.items() if not used & left.keys()}:
-        for name in free:
-            del left[name]
-    assert sorted(left) == []
+@pytest.mark.parametrize("name", house.RATCHETS)
+def test_no_figure_of_the_house_rises(name: str) -> None:
+    """``python -m tests.house NAME`` lists the places."""
+    places = house.figures(house.sources())[name]
+    assert len(places) <= house.RATCHETS[name], places
 
 
 def test_a_file_name_is_given_once() -> None:

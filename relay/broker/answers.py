@@ -10,17 +10,13 @@ is dead, and the person is told.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from relay.broker.batch import Accepted, Batch
-from relay.broker.committer import Committer
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory
+from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import route
-from relay.broker.stages import Stages
 from relay.core.dispatch import RELAY_CHANNEL, TIMER_CHANNEL
 from relay.core.errors import NotDelivered, RelayError
 from relay.core.ids import new_ulid
@@ -29,7 +25,6 @@ from relay.core.visible import visible
 from relay.hooks.events import HookEventName
 from relay.ledger import answer_rows
 from relay.ledger.answer_rows import AnswerRow
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Channels whose answers become messages; those to a tick of the clock are for the person.
@@ -60,24 +55,17 @@ class AnswerDeliveries:
 
     def __init__(
         self,
-        ledger: Ledger,
-        directory: Directory,
-        windows: DeliveryWindows,
-        committer: Committer,
+        kernel: Kernel,
         held: HeldMessages,
         sender: ChannelSender,
-        stages: Stages,
-        *,
-        log: Callable[[str], None],
     ) -> None:
-        self._ledger = ledger
-        self._directory = directory
-        self._windows = windows
-        self._committer = committer
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
+        self._committer = kernel.committer
         self._held = held
         self._sender = sender
-        self._stages = stages
-        self._log = log
+        self._log = kernel.log
         self._loop = asyncio.get_running_loop()
         self._in_hand: dict[str, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -142,17 +130,17 @@ class AnswerDeliveries:
 
     def _close(self, row: AnswerRow, state: str, reason: str | None, batch: Batch) -> None:
         answer_rows.close(self._ledger, row.id, state, reason, batch.now_ms)
-        if self._stages.wants(HookEventName.AFTER_DELIVER_RESPONSE):
-            told = {
+        batch.observe(
+            HookEventName.AFTER_DELIVER_RESPONSE,
+            lambda: {
                 "response": answer_rows.content_of(self._ledger, row.id),
                 "persona": row.persona,
                 "channel": row.channel,
                 "to": self._asker(row) if row.channel in _OWN_CHANNELS else _to(row),
                 "state": state,
                 "reason": reason or "",
-            }
-            observed = HookEventName.AFTER_DELIVER_RESPONSE
-            batch.after.append(partial(self._stages.observe, observed, told))
+            },
+        )
 
     # -- relay's own channel
 

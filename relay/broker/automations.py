@@ -17,20 +17,23 @@ from functools import partial
 from relay.automation.definition import DIRECTIONS, Principal, direction_of
 from relay.broker.automation_registry import ActiveAutomation
 from relay.broker.batch import Accepted, Batch
-from relay.broker.committer import Committer
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Member
+from relay.broker.evaluation import OtherHandlers
+from relay.broker.kernel import Kernel
 from relay.broker.run_queues import AGAIN_AFTER, Hold, RunQueues
 from relay.broker.seen_events import SeenEvent, SeenEvents
-from relay.broker.stages import Stages
-from relay.broker.trusted_configs import TrustedConfigs
 from relay.core.bounded import BoundedDict
-from relay.core.dispatch import MINUTE, RELAY_CHANNEL, TICK_KIND, TIMER_CHANNEL
-from relay.core.paths import Home
+from relay.core.dispatch import (
+    MINUTE,
+    RELAY_CHANNEL,
+    TICK_KIND,
+    TIMER_CHANNEL,
+    BrokerDispatch,
+)
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import ASKED_KINDS
 from relay.ledger import automation_runs, evaluation_rows
 from relay.ledger.automation_runs import BLOCKING, STAGE, run_key
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Events that are matched in one commit.
@@ -41,37 +44,25 @@ HELD_MAX = 64
 _KINDS_MAX, _SENDERS_MAX = 1024, 256
 
 
-class Automations:
+class Automations(OtherHandlers):
     """All of them. Belongs to the broker's loop."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        committer: Committer,
-        configs: TrustedConfigs,
-        directory: Directory,
-        home: Home,
-        stages: Stages,
+        kernel: Kernel,
         *,
-        log: Callable[[str], None],
         dispatched: Callable[[], None],
         released: Callable[[int], None],
     ) -> None:
         """``dispatched`` is called once new dispatches are stored, ``released`` with the number of
         an event that no automation holds up any more."""
-        self._ledger = ledger
-        self._committer = committer
-        self._stages = stages
+        self._ledger = kernel.ledger
+        self._committer = kernel.committer
         self._released = released
-        self.seen = SeenEvents(ledger, configs, directory, home)
+        self.seen = SeenEvents(kernel.ledger, kernel.configs, kernel.directory, kernel.home)
         self.runs = RunQueues(
-            ledger,
-            committer,
-            configs,
+            kernel,
             self.seen,
-            home,
-            stages,
-            log=log,
             dispatched=dispatched,
             changed=self._look_again,
             held=self._step,
@@ -110,6 +101,16 @@ class Automations:
 
     def _look_again(self) -> None:
         self._wanted.clear()
+
+    @property
+    def active(self) -> bool:
+        return bool(self.runs.registry.active)
+
+    def owns(self, key: str) -> bool:
+        return automation_runs.is_ours(key)
+
+    def enrich(self, seq: int, dispatches: list[BrokerDispatch]) -> list[BrokerDispatch]:
+        return self.runs.add_enriched(seq, dispatches)
 
     # -- what is due
 
@@ -191,7 +192,7 @@ class Automations:
                 continue
             seen = self.seen.of(seq)
             if not held_up:
-                self._tell_who(seen, batch)
+                batch.observe(HookEventName.AFTER_RESOLVE_IDENTITY, partial(_who, seen))
             found = [one.id for one in self._matching(seen) if not one.definition.blocking]
             if hops is None or not found:
                 self.runs.look_if_over(seq, batch)
@@ -200,14 +201,6 @@ class Automations:
             wanted |= dict.fromkeys(found)
         for one in wanted:
             self.runs.wake(one, batch)
-
-    def _tell_who(self, seen: SeenEvent, batch: Batch) -> None:
-        """Tell the hooks of that stage, if there are, who an event comes from."""
-        stage = HookEventName.AFTER_RESOLVE_IDENTITY
-        if self._stages.wants(stage):
-            told: Json = {"received": seen.event.to_json(), "session": seen.event.session_key}
-            told["principal"] = seen.principal.to_json()
-            batch.after.append(partial(self._stages.observe, stage, told))
 
     def _split_later(self, page: list[int]) -> None:
         def again() -> None:
@@ -242,7 +235,7 @@ class Automations:
         for seq in [seq for seq, _ in due if seq not in held][:room]:
             hold = Hold(seq, automation_runs.hops_of(self._ledger, BLOCKING, seq) or 0)
             ran, seen = automation_runs.ran(self._ledger, seq), self.seen.of(seq)
-            self._tell_who(seen, batch)
+            batch.observe(HookEventName.AFTER_RESOLVE_IDENTITY, partial(_who, seen))
             matching = [one for one in self._matching(seen) if one.definition.blocking]
             matching.sort(key=lambda one: (-one.definition.priority, one.row.name))
             hold.rest.extend(one.id for one in matching if one.id not in ran)
@@ -284,6 +277,13 @@ class Automations:
         self._split_soon()
         self._released(hold.seq)
         self._hold_soon()
+
+
+def _who(seen: SeenEvent) -> Json:
+    """What hooks are told of who an event comes from."""
+    event = seen.event
+    told: Json = {"received": event.to_json(), "session": event.session_key}
+    return told | {"principal": seen.principal.to_json()}
 
 
 def _about(seen: SeenEvent) -> tuple[str, str, str, str, str | None]:

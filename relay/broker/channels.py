@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from relay.broker.batch import Client, ClientRequest
 from relay.broker.committer import Committer
+from relay.broker.kernel import Kernel
 from relay.broker.ops_events import EventOps
-from relay.broker.trusted_configs import USER, TrustedConfig, TrustedConfigs
+from relay.broker.trusted_configs import USER, TrustedConfig
 from relay.broker.workers import ConfigWorker, ConfigWorkers
 from relay.config.trust import user_config
 from relay.core.errors import NotDelivered, RelayError, UsageError
@@ -29,16 +30,10 @@ LOOK_EVERY = 5.0
 class Channels:
     """Keeps the worker of the person's own configuration, where it connects channels."""
 
-    def __init__(
-        self,
-        configs: TrustedConfigs,
-        workers: ConfigWorkers,
-        *,
-        log: Callable[[str], None],
-    ) -> None:
-        self._configs = configs
+    def __init__(self, kernel: Kernel, workers: ConfigWorkers) -> None:
+        self._configs = kernel.configs
         self._workers = workers
-        self._log = log
+        self._log = kernel.log
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._told = ""

@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
 from functools import partial
@@ -21,14 +20,13 @@ from zoneinfo import ZoneInfo
 from relay.automation.schedules import Schedule
 from relay.broker.automation_registry import ActiveAutomation, AutomationRegistry
 from relay.broker.batch import Accepted, Batch
-from relay.broker.committer import Committer
-from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.evaluation import Evaluations
+from relay.broker.kernel import Kernel
+from relay.broker.workers import ConfigWorkers
 from relay.core.dispatch import MINUTE, TICK_KIND, TIMER_CHANNEL, PeerKind, PersonType
 from relay.core.ids import new_ulid
 from relay.ledger import automation_rows
 from relay.ledger.event_rows import OUTSIDE, OutsideEvent
-from relay.ledger.store import Ledger
 
 #: Milliseconds between two ticks of ``minute``; a sleep is noticed after so long at most.
 MINUTE_MS = 60_000
@@ -43,26 +41,18 @@ class Clock:
 
     def __init__(
         self,
-        ledger: Ledger,
-        committer: Committer,
+        kernel: Kernel,
         registry: AutomationRegistry,
         evaluations: Evaluations,
-        windows: DeliveryWindows,
-        *,
-        wants_minute: Callable[[], bool],
-        minutely: Callable[[], None],
-        now_ms: Callable[[], int],
+        workers: ConfigWorkers,
     ) -> None:
-        """``wants_minute``: whether somebody wants a tick every minute; ``minutely`` is called once
-        a minute."""
-        self._ledger = ledger
-        self._committer = committer
+        self._ledger = kernel.ledger
+        self._committer = kernel.committer
         self._registry = registry
         self._evaluations = evaluations
-        self._windows = windows
-        self._wants_minute = wants_minute
-        self._minutely = minutely
-        self._now_ms = now_ms
+        self._windows = kernel.windows
+        self._workers = workers
+        self._now_ms = kernel.now_ms
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         #: When it looked last; None: whatever was due is worked out anew.
@@ -79,8 +69,8 @@ class Clock:
         now_ms = self._now_ms()
         minute, wanted = now_ms // MINUTE_MS, False
         if minute != self._minute:
-            self._minute, wanted = minute, self._wants_minute()
-            self._minutely()
+            self._minute, wanted = minute, self._evaluations.wants_ticks()
+            self._workers.end_idle()
         back = self._looked_ms is None or now_ms < self._looked_ms
         self._looked_ms = now_ms
         if back:
@@ -101,7 +91,7 @@ class Clock:
     @property
     def busy(self) -> bool:
         """Whether somebody waits for a tick."""
-        return bool(self._waiting()) or self._wants_minute()
+        return bool(self._waiting()) or self._evaluations.wants_ticks()
 
     def _waiting(self) -> list[tuple[ActiveAutomation, int]]:
         """Those for which it will strike, and when; 0: that is to be worked out."""

@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler, Job
+from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler, Job, Observer
+from relay.broker.door import BrokerFeature
 from relay.broker.routing import Routing
 from relay.core.dispatch import RELAY_CHANNEL
 from relay.core.errors import RelayError, StorageError
 from relay.core.ids import new_ulid
 from relay.core.message import QueueMode, State
 from relay.ledger import event_rows, obligation_rows, queries
-from relay.ledger.evaluation_rows import add_due
 from relay.ledger.store import DeliveryTuple, EventTuple, Ledger, PlainDelivery, PlainEvent
 from relay.protocol.broker import Json, refusal
 
@@ -43,6 +43,7 @@ class Committer:
     def __init__(
         self,
         ledger: Ledger,
+        features: BrokerFeature | None = None,
         *,
         log: Callable[[str], None],
         fault: Callable[[], RelayError],
@@ -51,10 +52,13 @@ class Committer:
     ) -> None:
         """``fault`` logs the exception in flight and returns what a client is told of it."""
         self._ledger = ledger
+        self._features = features or BrokerFeature()
         self._log = log
         self._fault = fault
         self._ledger_failed = ledger_failed
         self._now_ms = now_ms
+        #: Who tells hooks what is stored; a feature sets it.
+        self.observer: Observer | None = None
         self._loop = asyncio.get_running_loop()
         self._pending: deque[tuple[Handler, ClientRequest] | Job] = deque()
         self._scheduled = False
@@ -97,7 +101,7 @@ class Committer:
     def _next_batch(self) -> Batch:
         """Apply what is pending and put it on the disk."""
         pending = self._pending
-        batch = Batch(self._now_ms())
+        batch = Batch(self._now_ms(), self.observer)
         end = monotonic() + TURN
         try:
             for _ in range(min(len(pending), BATCH_MAX)):
@@ -239,12 +243,11 @@ class Committer:
             ledger.begin()
             ledger.add(events, deliveries)
             ledger.add_plain(plain_events, plain_deliveries)
-            due = [(key, one.seq, one.hops) for one in sends if one.seq for key in one.due]
-            if due:
-                add_due(ledger, due)
-            for one in sends:
-                if one.owed_by and one.seq:
-                    obligation_rows.add(ledger, one.seq, one.owed_by, one.by_message)
+            stored = [message for message in sends if message.seq]
+            for message in stored:
+                if message.owed_by:
+                    obligation_rows.add(ledger, message.seq, message.owed_by, message.by_message)
+            self._features.stored(stored, batch)
         for message in repeated:
             _answer_repeated(ledger, message, batch)
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from relay.broker.batch import Accepted, Batch
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory
+from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
-from relay.broker.stages import Stages
 from relay.core.dispatch import RELAY_CHANNEL, PersonType
 from relay.core.errors import RelayError
 from relay.hooks.events import HookEventName
 from relay.ledger import agent_ledger, dispatch_rows, persons
 from relay.ledger.agent_ledger import TurnPrompt
 from relay.ledger.dispatch_rows import DispatchRow, DispatchState
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 from relay.protocol.turns import TurnEnded, TurnState
 
@@ -37,19 +33,15 @@ class DispatchEnds:
 
     def __init__(
         self,
-        ledger: Ledger,
-        directory: Directory,
-        windows: DeliveryWindows,
+        kernel: Kernel,
         held: HeldMessages,
-        stages: Stages,
         answered: Callable[[], None],
     ) -> None:
         """``answered`` is called when an answer is there to be sent."""
-        self._ledger = ledger
-        self._directory = directory
-        self._windows = windows
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
         self._held = held
-        self._stages = stages
         self._answered = answered
 
     def turn_ended(
@@ -72,8 +64,7 @@ class DispatchEnds:
         ids = [one.id for one in rows]
         told: Json = {"response": ended.text, "persona": persona, "session": label, "turn": turn}
         told |= {"state": ended.state.value, "dispatches": ids}
-        observed = HookEventName.AFTER_EXECUTE_AGENT
-        batch.after.append(partial(self._stages.observe, observed, told))
+        batch.observe(HookEventName.AFTER_EXECUTE_AGENT, lambda: told)
         reason = ended.reason or f"{persona} did not finish its turn"
         if ended.state is TurnState.COMPLETED:
             dispatch_rows.close(self._ledger, ids, DispatchState.DONE, now_ms, turn=turn)

@@ -10,17 +10,14 @@ after ``DEATHS_MAX`` ends that is what is recorded of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from relay.broker.automations import Automations
 from relay.broker.batch import Accepted, Batch
-from relay.broker.committer import Committer
 from relay.broker.directory import Member
-from relay.broker.stages import Stages
-from relay.broker.trusted_configs import TrustedConfigs
+from relay.broker.kernel import Kernel
 from relay.broker.workers import ConfigWorker, ConfigWorkers, EventAnswer, RouteAnswer
 from relay.core import json_text
 from relay.core.dispatch import (
@@ -28,18 +25,18 @@ from relay.core.dispatch import (
     RELAY_CHANNEL,
     TICK_KIND,
     TIMER_CHANNEL,
+    BrokerDispatch,
     Event,
     HookResult,
     dispatch_of,
     merged,
 )
 from relay.core.errors import RelayError, StorageError, UsageError
-from relay.core.paths import Home
+from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import ASKED_KINDS
-from relay.ledger import automation_runs, evaluation_rows
+from relay.ledger import evaluation_rows
 from relay.ledger.dispatch_rows import add_dispatches
 from relay.ledger.evaluation_rows import EvaluationRow
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 from relay.protocol.worker import ERROR_MAX, IN_FLIGHT
 
@@ -64,42 +61,67 @@ class _Queue:
     deaths: dict[int, int] = field(default_factory=dict)
 
 
+class OtherHandlers:
+    """What handles events beside route functions, or before them: automations, where that feature
+    is installed. This one handles nothing."""
+
+    @property
+    def active(self) -> bool:
+        """Whether there is anything that handles events."""
+        return False
+
+    def owns(self, key: str) -> bool:
+        """Whether what is due under this key is for it, and not for route functions."""
+        return False
+
+    def keys(
+        self, kind: str, channel: str, direction: str | None, sender: str, cwd: str | None
+    ) -> tuple[str, ...]:
+        """The keys under which such an event is due; ``direction`` None: it is not known yet."""
+        return ()
+
+    def mark(self, message: Accepted, member: Member | None, batch: Batch) -> tuple[str, ...]:
+        """The keys under which an event will be due; once it is stored, it is gone on with."""
+        return ()
+
+    def let_go(self, seq: int, keys: Sequence[str], batch: Batch) -> None:
+        """An event that the person had to decide on is due now, under these keys."""
+
+    def enrich(self, seq: int, dispatches: list[BrokerDispatch]) -> list[BrokerDispatch]:
+        """The dispatches of an event, with what was added to it."""
+        return dispatches
+
+
 class Evaluations:
     """All of them. Belongs to the broker's loop."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        committer: Committer,
-        configs: TrustedConfigs,
+        kernel: Kernel,
         workers: ConfigWorkers,
-        automations: Automations,
-        home: Home,
-        stages: Stages,
         *,
-        log: Callable[[str], None],
         dispatched: Callable[[], None],
     ) -> None:
         """``dispatched`` is called once new dispatches are stored."""
-        self._ledger = ledger
-        self._committer = committer
-        self._configs = configs
+        self._ledger = kernel.ledger
+        self._committer = kernel.committer
+        self._configs = kernel.configs
         self._workers = workers
-        self._automations = automations
-        self._home = home
-        self._stages = stages
-        self._log = log
+        #: The feature of automations sets it.
+        self.others = OtherHandlers()
+        self._home = kernel.home
+        self._log = kernel.log
         self._dispatched = dispatched
         self._loop = asyncio.get_running_loop()
         self._queues: dict[str, _Queue] = {}
         #: The hooks that are switched off, by id.
-        self.disabled: dict[str, Json] = evaluation_rows.disabled_hooks(ledger)
+        self.disabled: dict[str, Json] = evaluation_rows.disabled_hooks(kernel.ledger)
         self._closed = False
 
     def start(self) -> None:
         """Go on with what an earlier broker has left."""
         for key in evaluation_rows.due_configs(self._ledger):
-            if not automation_runs.is_ours(key):
+            if not self.others.owns(key):
                 self.offer(key)
 
     def close(self) -> None:
@@ -115,7 +137,7 @@ class Evaluations:
         """Whether a route function or an automation wants an event every minute."""
         about = TICK_KIND, TIMER_CHANNEL
         wanted = self._configs.wanted(None, *about, self.disabled)
-        return bool(wanted or self._automations.keys(*about, None, MINUTE, None))
+        return bool(wanted or self.others.keys(*about, None, MINUTE, None))
 
     def problems(self) -> dict[str, str]:
         """Why configurations evaluate nothing, by their paths."""
@@ -131,18 +153,24 @@ class Evaluations:
 
     # -- what is to be evaluated
 
+    def _tell_received(self, message: Accepted, batch: Batch) -> None:
+        if message.seq:  # else it was a repetition
+            event = evaluation_rows.event_of(self._ledger, self._home, message.seq).to_json()
+            batch.observe(HookEventName.AFTER_RECEIVE_EVENT, lambda: {"received": event})
+
     def mark(self, message: Accepted, member: Member | None, batch: Batch) -> None:
         """Have a message or an event of ``member`` evaluated once it is stored; None: of no agent.
 
         What is held for the person is not before it is let go: it has not been said yet.
         """
-        self._stages.received(message, batch)
+        if batch.is_observed(HookEventName.AFTER_RECEIVE_EVENT):
+            batch.last.append(partial(self._tell_received, message))
         cwd = None if member is None else member.record.cwd or None
         channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
         keys = self._configs.wanted(cwd, message.kind, channel, self.disabled)
-        if not (keys or self._automations.runs.registry.active):
+        if not (keys or self.others.active):
             return
-        message.due = keys + self._automations.mark(message, member, batch)
+        message.due = keys + self.others.mark(message, member, batch)
         if message.parked:
             message.due = tuple(evaluation_rows.HELD + key for key in message.due)
             return
@@ -153,8 +181,8 @@ class Evaluations:
         """The person has decided on a delivery of an event: has it evaluated if that lets it go."""
         keys = evaluation_rows.let_go(self._ledger, seq)
         if keys:
-            self._automations.let_go(seq, keys, batch)
-        ours = [key for key in keys if not automation_runs.is_ours(key)]
+            self.others.let_go(seq, keys, batch)
+        ours = [key for key in keys if not self.others.owns(key)]
         batch.after += [partial(self.offer, key) for key in ours]
 
     def wants(self, member: Member) -> list[str]:
@@ -164,7 +192,7 @@ class Evaluations:
             kind
             for kind in sorted(ASKED_KINDS)
             if self._configs.wanted(cwd, kind, RELAY_CHANNEL, self.disabled)
-            or self._automations.keys(kind, RELAY_CHANNEL, "sent", member.name, cwd)
+            or self.others.keys(kind, RELAY_CHANNEL, "sent", member.name, cwd)
         ]
 
     def offer(self, key: str) -> None:
@@ -329,7 +357,7 @@ class Evaluations:
         )
         if (worker.ready or {}).get("merge") == "same_session":
             dispatches = merged(dispatches)
-        dispatches = self._automations.runs.add_enriched(seq, dispatches)
+        dispatches = self.others.enrich(seq, dispatches)
         if dispatches:
             add_dispatches(
                 self._ledger, seq, dispatches, config=queue.key, hops=hops + 1, now_ms=batch.now_ms

@@ -12,25 +12,22 @@ sees and answers what is held as items (relay.broker.open_items).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.delivery_states import advance
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Member
+from relay.broker.kernel import Kernel
 from relay.broker.open_items import YES_NO, ItemAnswer
 from relay.broker.ops_delivery import DeliveryOps, caused_by
-from relay.broker.ops_usage import CAP
 from relay.broker.routing import Route
-from relay.broker.watchers import Watchers
 from relay.core.bounded import BoundedDict, RecentSet
 from relay.core.errors import RelayError, UsageError
 from relay.core.message import State
 from relay.ledger import queries
 from relay.ledger.schema import Row
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Messages that may follow from one another without a person.
@@ -49,6 +46,8 @@ THREAD = "held"
 _DAY_MS = 86_400_000
 #: Why a message is held that stood in what a shell showed.
 SHOWN = "a shell showed it, and nobody typed it at its prompt"
+#: What the reason begins with why a cap holds a message.
+CAP = "the cap of "
 _DECIDE = (
     "See it with: relay items. Let it go on with: relay answer ID yes (or --held yes for all)."
     " Refuse it with: relay answer ID no."
@@ -139,22 +138,17 @@ class HeldMessages:
 
     def __init__(
         self,
-        ledger: Ledger,
-        directory: Directory,
-        windows: DeliveryWindows,
+        kernel: Kernel,
         deliveries: DeliveryOps,
         guard: LoopGuard,
-        watchers: Watchers,
-        decided: Callable[[int, Batch], None],
     ) -> None:
-        """``decided`` gets the number of an event on which the person has decided."""
-        self._ledger = ledger
-        self._directory = directory
-        self._windows = windows
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
         self._deliveries = deliveries
         self._guard = guard
-        self._watchers = watchers
-        self._tell_decided = decided
+        self._watchers = kernel.watchers
+        self._features = kernel.features
         #: The person has been told of these, and has not yet decided.
         self._told: RecentSet[Pair] = RecentSet(PAIRS_MAX)
 
@@ -237,16 +231,14 @@ class HeldMessages:
         message.routing = replace(message.routing, routes=admitted)
         batch.after.append(partial(self._item, message))
 
-    def hold_over_cap(
-        self, message: Accepted, why_held: Callable[[str, int], str], batch: Batch
-    ) -> None:
-        """Park a message to each agent that has used up a cap today: ``why_held`` says so."""
+    def hold_over_cap(self, message: Accepted, batch: Batch) -> None:
+        """Park a message to each agent for which a feature says so, as it has used up a cap."""
         routes = message.routing.routes if message.routing is not None else ()
         held: dict[str, str] = {}
         for one in routes:
             to = self._directory.get(one.to)
             agent = one.state is State.QUEUED and to is not None and not to.person
-            if agent and (why := why_held(one.to, batch.now_ms)):
+            if agent and (why := self._features.why_held(one.to, batch.now_ms)):
                 held[one.to] = why
         for name, why in held.items():
             text = f"{why}. What is written to {name} is held until you decide. {_DECIDE}"
@@ -341,7 +333,7 @@ class HeldMessages:
             self._ledger.begin()
             word = "allowed" if answer.yes else "refused"
             self._ledger.unpark(event, row["to"], new, f"{word} by {answer.by}")
-            self._tell_decided(event, batch)
+            self._features.decided(event, batch)
             self._deliveries.changed(batch, row["id"], sender, row["to"], new)
         batch.after.append(partial(self._decided, rows, answer))
         return True

@@ -15,14 +15,10 @@ from dataclasses import replace
 from functools import partial
 
 from relay.broker.batch import Accepted, Batch
-from relay.broker.committer import Committer
-from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
-from relay.broker.evaluation import Evaluations
+from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.ops_delivery import DeliveryOps
-from relay.broker.stages import Stages
-from relay.broker.watchers import Watchers
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.message import AgentState
@@ -47,25 +43,18 @@ class Obligations:
 
     def __init__(
         self,
-        ledger: Ledger,
-        directory: Directory,
-        windows: DeliveryWindows,
-        committer: Committer,
+        kernel: Kernel,
         held: HeldMessages,
         deliveries: DeliveryOps,
-        evaluations: Evaluations,
-        stages: Stages,
-        watchers: Watchers,
     ) -> None:
-        self._ledger = ledger
-        self._directory = directory
-        self._windows = windows
-        self._committer = committer
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
+        self._committer = kernel.committer
         self._held = held
         self._deliveries = deliveries
-        self._evaluations = evaluations
-        self._stages = stages
-        self._watchers = watchers
+        self._features = kernel.features
+        self._watchers = kernel.watchers
 
     def turn_ended(
         self, member: Member, events: Collection[int], ended: TurnEnded, batch: Batch
@@ -102,8 +91,7 @@ class Obligations:
         batch.after.append(
             partial(self._watchers.obligation, row.id, row.asker, row.recipient, why)
         )
-        told = {"agent": row.recipient, **about}
-        batch.after.append(partial(self._stages.observe, HookEventName.UNANSWERED, told))
+        batch.observe(HookEventName.UNANSWERED, lambda: {"agent": row.recipient, **about})
         text = " ".join(row.body.split())
         text = f"“{text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}”"
         event = Accepted(
@@ -117,7 +105,7 @@ class Obligations:
             meta=json.dumps({"meta": about}),
             hops=member.hops,
         )
-        self._evaluations.mark(event, member, batch)
+        self._features.accepted(event, member, batch)
         self._windows.collect(event, batch)
         ended = "has gone" if why == "gone" else "ended its turn"
         self._notify(row, f"{row.recipient} {ended} without an answer to {text}", reason, batch)

@@ -15,12 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
-from relay.broker.committer import Committer
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory
+from relay.broker.kernel import Kernel
 from relay.broker.ops_hooks import SessionRequests
 from relay.broker.ops_query import fitting
-from relay.broker.watchers import Watchers
 from relay.core.errors import NotFound, UsageError
 from relay.core.ids import new_ulid
 from relay.protocol.broker import Json
@@ -72,11 +69,9 @@ class ItemKind(Protocol):
 class ItemOps:
     """The ops ``items`` and ``item_answer``."""
 
-    def __init__(
-        self, directory: Directory, windows: DeliveryWindows, kinds: Mapping[str, ItemKind]
-    ) -> None:
-        self._directory = directory
-        self._windows = windows
+    def __init__(self, kernel: Kernel, kinds: Mapping[str, ItemKind]) -> None:
+        self._directory = kernel.directory
+        self._windows = kernel.windows
         self._kinds = kinds
 
     def handlers(self) -> dict[str, Handler]:
@@ -127,18 +122,11 @@ class ScreenQuestions:
     """The questions that stand on agents' screens, as their sessions say. An answer is typed by the
     session, if the very same question still stands there."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        windows: DeliveryWindows,
-        watchers: Watchers,
-        committer: Committer,
-        sessions: SessionRequests,
-    ) -> None:
-        self._directory = directory
-        self._windows = windows
-        self._watchers = watchers
-        self._committer = committer
+    def __init__(self, kernel: Kernel, sessions: SessionRequests) -> None:
+        self._directory = kernel.directory
+        self._windows = kernel.windows
+        self._watchers = kernel.watchers
+        self._committer = kernel.committer
         self._sessions = sessions
         self._asked: dict[str, Json] = {}  # the question of an agent, by its lower-case name
         self._typing: dict[str, ItemAnswer] = {}  # answers on their way, by item

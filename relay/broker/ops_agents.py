@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from relay.broker.batch import Batch, Client, ClientRequest, Handler
-from relay.broker.committer import Committer
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, Member, token_hash
+from relay.broker.directory import Member, token_hash
+from relay.broker.kernel import Kernel
 from relay.broker.open_items import ScreenQuestions
-from relay.broker.ops_channels import ChannelOps
-from relay.broker.ops_usage import UsageOps
-from relay.broker.usage_limits import UsageLimits
-from relay.broker.watchers import Watchers
 from relay.config import names
 from relay.core.agent_names import valid_name
 from relay.core.dispatch import RELAY_CHANNEL, PersonType
 from relay.core.errors import NameTaken, RelayError, UsageError
 from relay.core.message import AgentState
-from relay.core.paths import Home
 from relay.core.processes import ancestry
 from relay.core.visible import is_visible
-from relay.ledger import membership_rows, persons, queries, spawn_rows
+from relay.ledger import persons, queries, spawn_rows
 from relay.ledger.schema import AgentRecord
-from relay.ledger.store import Ledger
 from relay.protocol.broker import PROTOCOL, Json
 
 #: How long an agent without a connection still counts as being there. Seconds.
@@ -39,43 +31,29 @@ ROLES_MAX = 10
 _TEXT_MAX = 4096
 
 
+class MemberHost(Protocol):
+    """Who wants to know of agents."""
+
+    def gone(self, member: Member, batch: Batch) -> None:
+        """An agent has ended, which is stored with the batch."""
+
+
 class AgentOps:
     """Binds connections to agents. ``grace`` in seconds."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        directory: Directory,
-        windows: DeliveryWindows,
-        watchers: Watchers,
-        questions: ScreenQuestions,
-        committer: Committer,
-        home: Home,
-        channels: ChannelOps,
-        usage: UsageOps,
-        grace: float = GRACE,
-        *,
-        came: Callable[[Member], None],
-        gone: Callable[[Member, Batch], None],
-        wants: Callable[[Member], list[str]],
+        self, kernel: Kernel, host: MemberHost, questions: ScreenQuestions, grace: float
     ) -> None:
-        """``came`` gets each agent that is there, ``gone`` each that has ended, in the batch in
-        which that is stored; ``wants`` says of which kinds of events its session is to tell only
-        because something listens."""
-        self._home = home
-        self._ledger = ledger
-        self._directory = directory
-        self._windows = windows
-        self._watchers = watchers
-        self._questions = questions
-        self._committer = committer
-        self._channels = channels
-        self._usage = usage
-        self._limits = UsageLimits(directory, windows)
+        self._home = kernel.home
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
+        self._watchers = kernel.watchers
+        self._committer = kernel.committer
+        self._features = kernel.features
         self._grace = grace
-        self._came = came
-        self._has_gone = gone
-        self._wants = wants
+        self._host = host
+        self._questions = questions
         self._graces: dict[str, asyncio.TimerHandle] = {}  # by lower-case name
 
     def handlers(self) -> dict[str, Handler]:
@@ -173,19 +151,15 @@ class AgentOps:
         )
         released = self._ledger.release_waiting(name, batch.now_ms)
         for role in filter(None, record.roles.split(",")):
-            released += membership_rows.readdress(self._ledger, role, name, batch.now_ms)
+            released += self._ledger.readdress(role, name, batch.now_ms)
         batch.cut = True
         memory = fields.get("memory")
         memory = memory if isinstance(memory, dict) else {}
-        new = known is None or known.record.run != run
-        asked = fields.get("join") if new else ()  # what it leaves later, it has left
-        channels = self._channels.joined_at_start(name, asked, batch.now_ms)
-        batch.after.append(
-            partial(
-                self._registered,
-                *(client, record, memory, _build(fields.get("version")), channels, released),
-            )
-        )
+        version = _build(fields.get("version"))
+        batch.after.append(partial(self._put, record, memory, version))
+        is_new = known is None or known.record.run != run
+        self._features.registering(name, fields, is_new, batch)
+        batch.after.append(partial(self._registered, client, name, released))
         return {
             "name": name,
             "waiting": queries.unread(self._ledger, name),
@@ -205,19 +179,13 @@ class AgentOps:
                 hint="choose another name with --name",
             )
 
-    def _registered(
-        self,
-        client: Client,
-        record: AgentRecord,
-        memory: Json,
-        version: object,
-        channels: tuple[str, ...],
-        released: list[tuple[str, str]],
-    ) -> None:
+    def _put(self, record: AgentRecord, memory: Json, version: str | None) -> None:
         member = self._directory.put(record)
         member.remember_with(memory)
         member.version = version
-        member.be_in(channels)
+
+    def _registered(self, client: Client, name: str, released: list[tuple[str, str]]) -> None:
+        member = self._directory.members[name.lower()]
         if client.closed:
             # It went while its registration was being stored: that is a lost connection too.
             self._begin_grace(member)
@@ -227,7 +195,7 @@ class AgentOps:
             before.close()
         self._end_grace(member)
         self._windows.open(member.name, client)
-        self._came(member)
+        self._features.came(member)
         self._watchers.agent(member)
         for id_, sender in released:
             self._windows.receipt(sender, id_, member.name, "queued", None)
@@ -258,11 +226,10 @@ class AgentOps:
             self._ledger.begin()
             self._ledger.save_agent(new)
             if state is AgentState.GONE:
-                self._has_gone(member, batch)
-        self._usage.report(member, fields.get("usage"), batch)
-        self._limits.reported(member, new, fields, batch)
+                self._host.gone(member, batch)
+        self._features.reported(member, new, fields, batch)
         batch.after.append(partial(self._reported, request.client, member, new, fields))
-        return {"state": state.value, "wants": self._wants(member)}
+        return {"state": state.value, "wants": list(self._features.wants(member))}
 
     def _reported(self, client: Client, member: Member, record: AgentRecord, fields: Json) -> None:
         if member.record.run != record.run:
@@ -340,7 +307,7 @@ class AgentOps:
         leave = partial(self._leave, member, record)
         self._ledger.begin()
         self._ledger.save_agent(record)
-        self._has_gone(member, batch)
+        self._host.gone(member, batch)
         batch.after.append(leave)
         # Whether or not it can be written down, the agent is not there.
         batch.on_failure.append(leave)

@@ -19,10 +19,9 @@ from functools import partial
 from typing import Any
 
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Member
+from relay.broker.kernel import Kernel
 from relay.broker.open_items import YES_NO, ItemAnswer
-from relay.broker.watchers import Watchers
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import derived_ulid
@@ -60,10 +59,10 @@ class _Waiting:
 class ApprovalOps:
     """Keeps the calls that wait, and tells the person of them."""
 
-    def __init__(self, directory: Directory, windows: DeliveryWindows, watchers: Watchers) -> None:
-        self._directory = directory
-        self._windows = windows
-        self._watchers = watchers
+    def __init__(self, kernel: Kernel) -> None:
+        self._directory = kernel.directory
+        self._windows = kernel.windows
+        self._watchers = kernel.watchers
         self._waiting: dict[str, _Waiting] = {}
         #: By id what was asked, and what was decided: an answer may not have reached its session.
         self._known: BoundedDict[str, tuple[Json, Json | None]] = BoundedDict(REMEMBERED_MAX)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,18 +17,16 @@ from relay.broker.automation_reports import AutomationReports, shown, text_of
 from relay.broker.automation_trials import AutomationTrials
 from relay.broker.automations import Automations
 from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
-from relay.broker.committer import Committer
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory
+from relay.broker.clock import Clock
+from relay.broker.kernel import Kernel
 from relay.broker.later_answers import LaterAnswers
-from relay.broker.trusted_configs import TrustedConfigs, automation_settings
+from relay.broker.trusted_configs import automation_settings
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.visible import is_visible, visible
 from relay.ledger import automation_rows
 from relay.ledger.automation_rows import AutomationRow, AutomationStatus, RegisteredVersion
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: How many automations of agents may wait for the person to look at them.
@@ -59,31 +56,22 @@ class _GivenFile:
 class AutomationOps:
     """Checks who asks, has files loaded, and stores what was registered."""
 
-    def __init__(
-        self,
-        home: Home,
-        ledger: Ledger,
-        directory: Directory,
-        windows: DeliveryWindows,
-        committer: Committer,
-        configs: TrustedConfigs,
-        automations: Automations,
-        *,
-        fault: Callable[[], RelayError],
-        changed: Callable[[str], None],
-    ) -> None:
-        """``changed`` is called with the id of one that was changed; ``fault`` logs the exception
-        in flight and returns what a client is told of it."""
-        self._later = LaterAnswers(committer, fault)
-        self._trials = AutomationTrials(home, ledger, directory, automations, self._later)
-        self._reports = AutomationReports(ledger, directory, automations.runs.registry)
-        self._home = home
-        self._ledger = ledger
-        self._directory = directory
-        self._windows = windows
-        self._configs = configs
+    def __init__(self, kernel: Kernel, automations: Automations, clock: Clock) -> None:
+        self._later = LaterAnswers(kernel.committer, kernel.fault)
+        self._trials = AutomationTrials(
+            kernel.home, kernel.ledger, kernel.directory, automations, self._later
+        )
+        self._reports = AutomationReports(
+            kernel.ledger, kernel.directory, automations.runs.registry
+        )
+        self._home = kernel.home
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
+        self._configs = kernel.configs
         self._pool = automations.runs.pool
-        self._changed = changed
+        self._automations = automations
+        self._clock = clock
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each op."""
@@ -256,10 +244,15 @@ class AutomationOps:
     # -- what all of them do
 
     def _done(self, id_: str, batch: Batch) -> Json:
-        batch.after.append(partial(self._changed, id_))
+        batch.after.append(partial(self._look_again, id_))
         row = automation_rows.by_id(self._ledger, id_)
         assert row is not None
         return {"automation": shown(row, batch.now_ms)}
+
+    def _look_again(self, id_: str) -> None:
+        """One of them has changed."""
+        self._automations.changed(id_)
+        self._clock.look()
 
     def _check_room(self) -> None:
         if sum(automation_rows.counts(self._ledger).values()) >= AUTOMATIONS_MAX:

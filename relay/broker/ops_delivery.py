@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 
-from relay.broker.agent_rights import Rights
 from relay.broker.batch import Batch, Client, ClientRequest, Handler
-from relay.broker.committer import Committer
 from relay.broker.delivery_states import (
     REPORTED,
     WAITING_FOR_MS,
@@ -16,15 +13,13 @@ from relay.broker.delivery_states import (
     can_cancel,
     expired,
 )
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Member
+from relay.broker.kernel import Kernel
 from relay.broker.ops_query import one_id
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import AgentState, State
 from relay.ledger import obligation_rows, queries
 from relay.ledger.agent_ledger import answers_to
-from relay.ledger.answer_rows import followed
-from relay.ledger.dispatch_rows import DispatchState
 from relay.ledger.schema import Delivery, Row
 from relay.ledger.store import Ledger
 from relay.protocol.broker import ROWS_MAX, Json
@@ -33,12 +28,6 @@ from relay.protocol.broker import ROWS_MAX, Json
 WAIT_MAX = 24 * 3600.0
 #: Messages that expire in one batch; the rest follows in the next.
 _SWEEP_ROWS = 500
-#: What the sender of a dispatch is told of it; else it has failed.
-_AS_DELIVERED = {
-    DispatchState.QUEUED: State.QUEUED,
-    DispatchState.RUNNING: State.SEEN,
-    DispatchState.DONE: State.SEEN,
-}
 
 
 class _Wait:
@@ -56,26 +45,13 @@ class _Wait:
 class DeliveryOps:
     """Moves deliveries on and tells those who wait for that."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        directory: Directory,
-        rights: Rights,
-        windows: DeliveryWindows,
-        committer: Committer,
-        undelivered: Callable[[str, str | None, Batch], None],
-        news: Callable[[Member], str],
-    ) -> None:
-        """``undelivered`` gets the id of each message that fails or is withdrawn, and the reason,
-        in the batch in which that is stored; ``news`` says who has come and gone since an agent
-        was told last."""
-        self._ledger = ledger
-        self._directory = directory
-        self._rights = rights
-        self._windows = windows
-        self._committer = committer
-        self._undelivered = undelivered
-        self._news = news
+    def __init__(self, kernel: Kernel) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._rights = kernel.rights
+        self._windows = kernel.windows
+        self._committer = kernel.committer
+        self._features = kernel.features
         self._waits: dict[str, list[_Wait]] = {}  # by the message's id
 
     def handlers(self) -> dict[str, Handler]:
@@ -100,7 +76,7 @@ class DeliveryOps:
         who wait for it are told."""
         if new.state in (State.FAILED, State.CANCELLED):
             obligation_rows.drop(self._ledger, id_, to)
-            self._undelivered(id_, new.reason, batch)
+            self._features.undelivered(id_, new.reason, batch)
         quiet = by is not None and by.name == sender
         batch.after.append(partial(self._tell, id_, sender, to, new, quiet))
 
@@ -152,7 +128,7 @@ class DeliveryOps:
         self._note_cause(member, request.client, sender, id_, state)
         batch.after.append(partial(self._windows.settled, member.name, id_, state))
         answer: Json = {"id": id_, "state": state.value, "attempts": new.attempts}
-        if fields.get("presence") and (news := self._news(member)):
+        if fields.get("presence") and (news := self._features.news(member)):
             answer["presence"] = news
         return answer
 
@@ -280,7 +256,8 @@ class DeliveryOps:
         """What a ``wait`` is answered now."""
         deliveries = self._directory.with_absence(queries.deliveries(self._ledger, id_))
         if not deliveries:
-            return self._how_far_in_turns(id_, answer)
+            progress = self._features.progress(id_, answer)
+            return progress or {"id": id_, "done": True, "deliveries": []}
         if not answer:
             done = all(State(row["state"]).final for row in deliveries)
             return {"id": id_, "done": done, "deliveries": deliveries}
@@ -288,21 +265,6 @@ class DeliveryOps:
         by = {one["from"].lower() for one in answers}
         over = [row["to"].lower() in by or self._never_answered(row) for row in deliveries]
         return {"id": id_, "done": all(over), "deliveries": deliveries, "answers": answers}
-
-    def _how_far_in_turns(self, id_: str, answer: bool) -> Json:
-        """The same of what is no message: how far the dispatches are that follow from it."""
-        found, rows = followed(self._ledger, id_), []
-        for one in found:
-            state = _AS_DELIVERED.get(one["state"], State.FAILED)
-            rows.append({"to": one["persona"], "state": state.value, "reason": one["reason"]})
-        if not answer:
-            done = all(one["state"] != State.QUEUED for one in rows)
-            return {"id": id_, "done": done, "deliveries": rows}
-        done = all(
-            one["state"] not in (DispatchState.QUEUED, DispatchState.RUNNING) for one in found
-        )
-        tries = {one["from"]: one for one in answers_to(self._ledger, id_)}  # the last counts
-        return {"id": id_, "done": done, "deliveries": rows, "answers": list(tries.values())}
 
     def _never_answered(self, row: Row) -> bool:
         """Whether nobody will answer a delivery any more: who has seen it is gone, say."""

@@ -6,8 +6,8 @@ import json
 
 from relay.broker.answers import AnswerDeliveries
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.directory import Directory
 from relay.broker.dispatch_ends import WITHDRAWN, DispatchEnds
+from relay.broker.kernel import Kernel
 from relay.broker.known_personas import Personas
 from relay.broker.ops_messages import checked_id
 from relay.broker.trusted_configs import USER
@@ -29,7 +29,6 @@ from relay.core.visible import is_visible
 from relay.ledger import answer_rows, dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow, DispatchState
 from relay.ledger.schema import Row
-from relay.ledger.store import Ledger
 from relay.protocol.broker import ROWS_MAX, Json
 
 #: What made a dispatch that no route function made.
@@ -43,8 +42,7 @@ class DispatchOps:
 
     def __init__(
         self,
-        ledger: Ledger,
-        directory: Directory,
+        kernel: Kernel,
         turns: TurnEngine,
         ends: DispatchEnds,
         answers: AnswerDeliveries,
@@ -53,8 +51,8 @@ class DispatchOps:
         self._personas = personas
         self._answers = answers
         self._ends = ends
-        self._ledger = ledger
-        self._directory = directory
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
         self._turns = turns
 
     def handlers(self) -> dict[str, Handler]:

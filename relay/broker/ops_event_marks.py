@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.directory import Directory
+from relay.broker.kernel import Kernel
 from relay.broker.ops_query import one_id
 from relay.core.errors import UsageError
 from relay.ledger import event_marks, queries
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Events in one request.
@@ -23,9 +22,9 @@ _WORD = re.compile(r"[\w.:/+-]{1,64}")
 class EventMarkOps:
     """Tags, flags and archives events."""
 
-    def __init__(self, ledger: Ledger, directory: Directory) -> None:
-        self._ledger = ledger
-        self._directory = directory
+    def __init__(self, kernel: Kernel) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each op."""

@@ -1,4 +1,4 @@
-"""The op ``event``: what agents' sessions tell of, and what happens on other channels than relay's.
+"""Events of other channels than relay's own: the op ``event`` with ``outside``.
 
 An event of another channel comes from the person (``relay ingest event``) or from a channel
 adapter, and is known by its channel and the channel's own id of it. Everything in it may be
@@ -12,11 +12,10 @@ import re
 from typing import Any
 
 from relay.broker.batch import Accepted, Batch, ClientRequest
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory
 from relay.broker.evaluation import Evaluations
+from relay.broker.kernel import Kernel
 from relay.broker.open_items import ANSWER
-from relay.broker.ops_messages import META_MAX, OF_SESSIONS, THREAD_MAX, MessageOps, checked_id
+from relay.broker.ops_messages import META_MAX, OF_SESSIONS, THREAD_MAX, checked_id
 from relay.core.dispatch import (
     RELAY_CHANNEL,
     TIMER_CHANNEL,
@@ -47,25 +46,15 @@ _SAID_TYPES = (PersonType.UNKNOWN, PersonType.WEBHOOK, PersonType.SYSTEM)
 
 
 class EventOps:
-    """Checks events, and stores those of other channels."""
+    """Checks and stores them."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        windows: DeliveryWindows,
-        messages: MessageOps,
-        evaluations: Evaluations,
-    ) -> None:
-        self._directory = directory
+    def __init__(self, kernel: Kernel, evaluations: Evaluations) -> None:
+        self._directory = kernel.directory
         self._evaluations = evaluations
-        self._windows = windows
-        self._messages = messages
+        self._windows = kernel.windows
 
-    def event(self, request: ClientRequest, batch: Batch) -> None:
-        """One event: with ``outside`` one of another channel, for which the person answers."""
-        if "outside" not in request.fields:
-            self._messages.event(request, batch)
-            return
+    def outside(self, request: ClientRequest, batch: Batch) -> None:
+        """One event of another channel, for which the person answers."""
         self._directory.check_person(request, "bring in what happens on other channels")
         self.from_channel(request, batch, self._directory.hops(None, request.client) or 0)
 

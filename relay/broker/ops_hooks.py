@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from relay.broker.agent_rights import Rights
 from relay.broker.batch import Batch, Client, ClientRequest, Handler
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Member
+from relay.broker.kernel import Kernel
 from relay.broker.ops_query import fitting
 from relay.broker.routing import no_such_name, present, suggestions
 from relay.core.agent_names import valid_name
@@ -26,7 +26,6 @@ from relay.core.ids import new_ulid
 from relay.core.visible import visible
 from relay.ledger import queries
 from relay.ledger.schema import INVOCATION_COLUMNS
-from relay.ledger.store import Ledger
 from relay.protocol.broker import (
     ASK_TIMEOUT_MAX,
     LINE_MAX,
@@ -89,9 +88,9 @@ class _Pending:
 class SessionRequests:
     """Carries requests to sessions and responses back."""
 
-    def __init__(self, directory: Directory, rights: Rights) -> None:
-        self._directory = directory
-        self._rights = rights
+    def __init__(self, kernel: Kernel) -> None:
+        self._directory = kernel.directory
+        self._rights = kernel.rights
         self._pending: dict[str, _Pending] = {}
 
     def handlers(self) -> dict[str, Handler]:
@@ -247,10 +246,10 @@ class SessionRequests:
 class HookRuns:
     """Stores and finds the runs of hooks."""
 
-    def __init__(self, ledger: Ledger, directory: Directory, rights: Rights) -> None:
-        self._ledger = ledger
-        self._directory = directory
-        self._rights = rights
+    def __init__(self, kernel: Kernel) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._rights = kernel.rights
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each op."""

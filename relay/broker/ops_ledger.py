@@ -14,15 +14,13 @@ from functools import partial
 from typing import Any
 
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.committer import Committer
-from relay.broker.directory import Directory
+from relay.broker.kernel import Kernel
 from relay.broker.later_answers import LaterAnswers
 from relay.core.errors import RelayError, UsageError
 from relay.ledger import compaction
 from relay.ledger.queries import Filter
 from relay.ledger.schema import Row
 from relay.ledger.search_index import SearchIndex
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Seconds between two looks whether the index can catch up. It does where nothing was stored
@@ -40,24 +38,15 @@ Otherwise = Callable[[Batch, RelayError], None]
 class LedgerOps:
     """Searches both ledgers, and keeps the index of them."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        directory: Directory,
-        committer: Committer,
-        index: SearchIndex,
-        *,
-        log: Callable[[str], None],
-        fault: Callable[[], RelayError],
-    ) -> None:
+    def __init__(self, kernel: Kernel, index: SearchIndex) -> None:
         """``fault`` logs the exception in flight and returns what a client is told of it."""
-        self._ledger = ledger
-        self._directory = directory
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
         self._index = index
-        self._log = log
+        self._log = kernel.log
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="search")
-        self._later = LaterAnswers(committer, fault, WAITING_MAX)
+        self._later = LaterAnswers(kernel.committer, kernel.fault, WAITING_MAX)
         self._catching_up = False
         self._written = self._indexed = -1  # rows, as the ledger's connection counts them
         self._timer: asyncio.TimerHandle | None = None

@@ -1,4 +1,4 @@
-"""The ``send`` and ``event`` ops: from a request to a message that can be stored."""
+"""The ``send`` and ``event`` ops: from a request to a message or an event that can be stored."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import json
 import re
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from relay.broker.batch import Accepted, Batch, ClientRequest
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, Member
-from relay.broker.evaluation import Evaluations
+from relay.broker.directory import Member
+from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.obligations import overdue
 from relay.broker.open_items import ANSWER
 from relay.broker.ops_agents import person_record
 from relay.broker.ops_query import one_id
-from relay.broker.ops_usage import UsageOps
 from relay.broker.routing import EVERYONE, Route, Routing, route, with_role
 from relay.core.agent_names import channel_of, valid_name
 from relay.core.dispatch import TICK_KIND, PersonType
@@ -27,7 +25,6 @@ from relay.core.message import AWAITED, BODY_MAX, BY_HOOK, MODES, REPORTED, Queu
 from relay.core.visible import is_visible
 from relay.ledger import persons, queries
 from relay.ledger.obligation_rows import told_meta
-from relay.ledger.store import Ledger
 from relay.protocol.broker import ABOUT, Json, not_unicode
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
@@ -45,35 +42,15 @@ THREAD_MAX = 256
 META_MAX = 64 * 1024
 
 
-class PersonaMessages(Protocol):
-    """What becomes of a message of the person's to a persona that does not run."""
-
-    def sent(
-        self, request: ClientRequest, sender: str, thread: str | None, batch: Batch
-    ) -> Json | None:
-        """The answer to its sender, if it is a dispatch to a persona; else None."""
-
-
 class MessageOps:
     """Checks and routes messages."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        directory: Directory,
-        windows: DeliveryWindows,
-        held: HeldMessages,
-        usage: UsageOps,
-        evaluations: Evaluations,
-        dispatches: PersonaMessages,
-    ) -> None:
-        self._dispatches = dispatches
-        self._ledger = ledger
-        self._directory = directory
-        self._windows = windows
+    def __init__(self, kernel: Kernel, held: HeldMessages) -> None:
+        self._features = kernel.features
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
         self._held = held
-        self._usage = usage
-        self._evaluations = evaluations
 
     # -- the ops
 
@@ -95,7 +72,7 @@ class MessageOps:
             )
         to, id_ = fields.get("to"), fields.get("id")
         if member is None and isinstance(to, str):
-            asked = self._dispatches.sent(request, sender, _thread(fields), batch)
+            asked = self._features.addressed(request, sender, _thread(fields), batch)
             if asked is not None:
                 return asked
         cause, thread = self._follows_from(fields, to, member)
@@ -131,11 +108,11 @@ class MessageOps:
         if by is not None and not repeated:
             self._held.admit(message, by, request.client, batch, shown=bool(fields.get("shown")))
         if not repeated:
-            self._held.hold_over_cap(message, self._usage.why_held, batch)
+            self._held.hold_over_cap(message, batch)
         if (fields.get("answer") or fields.get("await")) and not repeated:
             message.by_message = bool(fields.get("await"))
             message.owed_by = self._who_owes(message.routing)
-        self._evaluations.mark(message, by, batch)
+        self._features.accepted(message, by, batch)
         self._windows.collect(message, batch)
         return None
 
@@ -205,8 +182,12 @@ class MessageOps:
         return None
 
     def event(self, request: ClientRequest, batch: Batch) -> None:
-        """Check one event that is no message."""
+        """Check one event that is no message; with ``outside`` it is of another channel."""
         fields = request.fields
+        if "outside" in fields:
+            if not self._features.outside(request, batch):
+                raise UsageError("no feature that is installed takes events of other channels")
+            return
         kind = fields.get("kind")
         if not isinstance(kind, str) or not re.fullmatch(r"[a-z][a-z0-9_.-]{0,63}", kind):
             raise UsageError("an event needs a kind: lower-case letters, digits, _ . -")
@@ -236,7 +217,7 @@ class MessageOps:
         )
         self._is_repeated(event)
         event.hops = self._directory.hops(member, request.client) or 0
-        self._evaluations.mark(event, member, batch)
+        self._features.accepted(event, member, batch)
         self._windows.collect(event, batch)
 
     # -- who speaks, who hears

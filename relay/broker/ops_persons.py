@@ -10,14 +10,13 @@ from dataclasses import asdict
 from typing import Any
 
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.directory import Directory
+from relay.broker.kernel import Kernel
 from relay.broker.turn_engine import TurnEngine
 from relay.core.dispatch import MAIN_SESSION, RELAY_CHANNEL, PersonType
 from relay.core.errors import UsageError
 from relay.core.visible import is_visible
 from relay.ledger import persons
 from relay.ledger.persona_sessions import alias_label
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Persons in one answer; addresses in one request; characters of a name.
@@ -30,9 +29,9 @@ _CHANNEL = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 class PersonOps:
     """Lists, adds and merges persons."""
 
-    def __init__(self, ledger: Ledger, directory: Directory, turns: TurnEngine) -> None:
-        self._ledger = ledger
-        self._directory = directory
+    def __init__(self, kernel: Kernel, turns: TurnEngine) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
         self._turns = turns
 
     def handlers(self) -> dict[str, Handler]:

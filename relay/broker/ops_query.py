@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from functools import partial
 
-from relay.broker.agent_rights import Rights
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.committer import Committer
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Member
+from relay.broker.kernel import Kernel
 from relay.broker.ops_ledger import LedgerOps
 from relay.core.agent_names import channel_of
 from relay.core.errors import NotFound, RelayError, UsageError
@@ -34,21 +32,13 @@ _ROWS_BYTES = LINE_MAX - 64 * 1024
 class QueryOps:
     """Answers questions about what the ledger holds."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        directory: Directory,
-        rights: Rights,
-        windows: DeliveryWindows,
-        committer: Committer,
-        both: LedgerOps,
-    ) -> None:
+    def __init__(self, kernel: Kernel, both: LedgerOps) -> None:
         """``both`` searches by text, the agent ledger too."""
-        self._ledger = ledger
-        self._directory = directory
-        self._rights = rights
-        self._windows = windows
-        self._committer = committer
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._rights = kernel.rights
+        self._windows = kernel.windows
+        self._committer = kernel.committer
         self._both = both
 
     def handlers(self) -> dict[str, Handler]:

@@ -8,29 +8,22 @@ from __future__ import annotations
 from functools import partial
 
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.directory import Directory
 from relay.broker.evaluation import Evaluations
+from relay.broker.kernel import Kernel
 from relay.broker.ops_query import fitting
-from relay.broker.trusted_configs import TrustedConfig, TrustedConfigs
+from relay.broker.trusted_configs import TrustedConfig
 from relay.core.errors import NotFound, UsageError
 from relay.ledger import evaluation_rows
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 
 class RouteOps:
     """Shows route functions, and switches them off and on."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        directory: Directory,
-        configs: TrustedConfigs,
-        evaluations: Evaluations,
-    ) -> None:
-        self._ledger = ledger
-        self._directory = directory
-        self._configs = configs
+    def __init__(self, kernel: Kernel, evaluations: Evaluations) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._configs = kernel.configs
         self._evaluations = evaluations
 
     def handlers(self) -> dict[str, Handler]:

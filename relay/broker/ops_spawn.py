@@ -8,19 +8,16 @@ back without a question is what stands in the ledger: agents can write the files
 
 from __future__ import annotations
 
-from relay.broker.agent_rights import Rights
 from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
-from relay.broker.delivery_window import DeliveryWindows
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Member
+from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
 from relay.config import names
 from relay.config.spawned_agents import record_of
 from relay.core.agent_names import valid_name
 from relay.core.errors import RelayError, UsageError, only_the_person
-from relay.core.paths import Home
 from relay.core.processes import MARKS
 from relay.ledger import spawn_rows
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Helpers of one agent at a time; and how deep they go: 2 are helpers of a helper's.
@@ -36,21 +33,13 @@ _RELEASE = "release agents"
 class SpawnOps:
     """Says whether an agent may start another one."""
 
-    def __init__(
-        self,
-        home: Home,
-        ledger: Ledger,
-        directory: Directory,
-        rights: Rights,
-        held: HeldMessages,
-        windows: DeliveryWindows,
-    ) -> None:
-        self._home = home
-        self._ledger = ledger
-        self._directory = directory
-        self._rights = rights
+    def __init__(self, kernel: Kernel, held: HeldMessages) -> None:
+        self._home = kernel.home
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._rights = kernel.rights
         self._held = held
-        self._windows = windows
+        self._windows = kernel.windows
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each op."""

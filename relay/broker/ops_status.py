@@ -1,27 +1,19 @@
-"""The ops ``hello``, ``status`` and ``stop``: who the broker is and how it does.
-
-A file of its own, because all parts of the broker are asked, and relay.broker.server makes them.
-"""
+"""The ops ``hello``, ``status`` and ``stop``: who the broker is and how it does."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.channels import Channels
-from relay.broker.directory import Directory
-from relay.broker.evaluation import Evaluations
+from relay.broker.kernel import Kernel
+from relay.broker.open_connections import OpenConnections
 from relay.broker.ops_agents import AgentOps
 from relay.broker.stored_bytes import StorageGuard
 from relay.core.build import build, program
-from relay.core.paths import Home
-from relay.ledger import automation_rows, dispatch_rows, evaluation_rows, queries
-from relay.ledger.store import Ledger
+from relay.ledger import queries
 from relay.protocol.broker import PROTOCOL, Json
-
-_DAY_MS = 86_400_000
 
 
 class StatusOps:
@@ -29,26 +21,19 @@ class StatusOps:
 
     def __init__(
         self,
-        home: Home,
-        ledger: Ledger,
-        directory: Directory,
+        kernel: Kernel,
         agents: AgentOps,
-        channels: Channels,
-        evaluations: Evaluations,
-        *,
         storage: StorageGuard,
-        connections: Callable[[], int],
-        stop: Callable[[], None],
+        connections: OpenConnections,
     ) -> None:
-        self._home = home
-        self._ledger = ledger
-        self._directory = directory
+        self._home = kernel.home
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
         self._agents = agents
-        self._channels = channels
-        self._evaluations = evaluations
+        self._features = kernel.features
         self._storage = storage
         self._connections = connections
-        self._stop_broker = stop
+        self._stop_broker = kernel.stop
         self._started = time.monotonic()
         build()  # now, before anybody replaces the files of this process
 
@@ -70,15 +55,11 @@ class StatusOps:
             "home": self._home.root.encode(errors="replace").decode(),
             "version": build(),
             "uptime_s": round(time.monotonic() - self._started, 3),
-            "connections": self._connections(),
+            "connections": len(self._connections),
             "counts": queries.counts(self._ledger),
             "agents": [self._agent(row) for row in self._agents.agent_list()],
-            "channels": self._channels.described(),
-            "problems": self._evaluations.problems(),
             "parked": queries.parked_count(self._ledger),
-            "dispatches": dispatch_rows.counts(self._ledger),
-            "evaluations": evaluation_rows.counts(self._ledger, batch.now_ms - _DAY_MS),
-            "automations": automation_rows.counts(self._ledger),
+            **self._features.status(batch.now_ms),
         }
 
     def _agent(self, row: Json) -> Json:

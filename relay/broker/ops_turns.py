@@ -9,18 +9,16 @@ from collections.abc import Mapping
 from functools import partial
 
 from relay.broker.batch import Batch, ClientRequest
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Member
+from relay.broker.kernel import Kernel
 from relay.broker.obligations import Obligations
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.ops_spawn import SpawnOps
-from relay.broker.turn_engine import TurnEngine
-from relay.broker.watchers import Watchers
 from relay.core.dispatch import MAIN_SESSION
 from relay.core.errors import NotFound, UsageError
 from relay.core.ids import derived_ulid
 from relay.ledger.agent_ledger import TurnPrompt, add_turn, answered, session_of
 from relay.ledger.schema import SENDER
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 from relay.protocol.turns import TurnEnded
 
@@ -33,20 +31,17 @@ class TurnOps:
 
     def __init__(
         self,
-        ledger: Ledger,
-        directory: Directory,
+        kernel: Kernel,
         deliveries: DeliveryOps,
-        engine: TurnEngine,
         obligations: Obligations,
-        watchers: Watchers,
         spawns: SpawnOps,
     ) -> None:
-        self._ledger = ledger
-        self._directory = directory
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
         self._deliveries = deliveries
-        self._engine = engine
+        self._features = kernel.features
         self._obligations = obligations
-        self._watchers = watchers
+        self._watchers = kernel.watchers
         self._spawns = spawns
 
     def turn(self, request: ClientRequest, batch: Batch) -> Json:
@@ -65,7 +60,7 @@ class TurnOps:
         found = {id_: self._asked(id_, member.name) for id_ in told}
         asked = {id_: prompt for id_, (prompt, _) in found.items()}
         self._ledger.begin()
-        dispatched, fresh = self._engine.reported(told, ended, started_ms, batch)
+        dispatched, fresh = self._features.turn_ended(told, ended, started_ms, batch)
         plain = {one.event: one for id_, one in asked.items() if id_ not in dispatched}
         if plain:
             fresh |= self._answered(member.name, plain, ended, started_ms, batch.now_ms)
@@ -80,7 +75,7 @@ class TurnOps:
 
     def agent_gone(self, member: Member, batch: Batch) -> None:
         """An agent has ended: what it was to do and has not done is settled."""
-        self._engine.agent_gone(member.name, batch)
+        self._features.gone(member, batch)
         self._obligations.gone(member, batch)
         self._spawns.gone(member, batch)
 

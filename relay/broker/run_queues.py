@@ -22,20 +22,17 @@ from relay.broker.automation_pool import (
 )
 from relay.broker.automation_registry import ActiveAutomation, AutomationRegistry
 from relay.broker.batch import Batch
-from relay.broker.committer import Committer
+from relay.broker.kernel import Kernel
 from relay.broker.seen_events import SeenEvent, SeenEvents
-from relay.broker.stages import Stages
-from relay.broker.trusted_configs import USER, TrustedConfigs, automation_settings
+from relay.broker.trusted_configs import USER, automation_settings
 from relay.core import json_text
 from relay.core.dispatch import BrokerDispatch, dispatch_of
 from relay.core.errors import RelayError, StorageError
-from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 from relay.ledger import automation_rows, automation_runs, evaluation_rows
 from relay.ledger.automation_rows import AutomationStatus
 from relay.ledger.automation_runs import run_key
 from relay.ledger.dispatch_rows import add_dispatches
-from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 from relay.protocol.worker import ERROR_MAX
 
@@ -81,31 +78,27 @@ class RunQueues:
 
     def __init__(
         self,
-        ledger: Ledger,
-        committer: Committer,
-        configs: TrustedConfigs,
+        kernel: Kernel,
         seen: SeenEvents,
-        home: Home,
-        stages: Stages,
         *,
-        log: Callable[[str], None],
         dispatched: Callable[[], None],
         changed: Callable[[], None],
         held: Callable[[Hold], None],
     ) -> None:
         """``dispatched`` is called once new dispatches are stored, ``changed`` once an automation
         has switched itself off; ``held`` gets an event back that one holds up no more."""
-        self._ledger = ledger
-        self._committer = committer
-        self._configs = configs
+        self._ledger = kernel.ledger
+        self._committer = kernel.committer
+        self._configs = kernel.configs
         self._seen = seen
-        self._stages = stages
-        self._log = log
+        self._log = kernel.log
         self._dispatched = dispatched
         self._changed = changed
         self._held = held
-        self.registry = AutomationRegistry(ledger)
-        self.pool = AutomationPool(home, log=log, workers=automation_settings(configs).workers)
+        self.registry = AutomationRegistry(kernel.ledger)
+        self.pool = AutomationPool(
+            kernel.home, log=kernel.log, workers=automation_settings(kernel.configs).workers
+        )
         self._loop = asyncio.get_running_loop()
         self._queues: dict[str, _RunQueue] = {}
         self._begun: dict[str, int] = {}  # for which event each was run last by an earlier broker
@@ -282,13 +275,14 @@ class RunQueues:
             self.look_if_over(run.seq, batch)
 
     def look_if_over(self, seq: int, batch: Batch) -> None:
-        """If all automations have run for an event, tell the hooks of that stage, if there are."""
-        stage = HookEventName.AFTER_RUN_AUTOMATIONS
-        if self._stages.wants(stage):
-            told = automation_runs.outcome(self._ledger, seq, self._queues)
-            if told is not None:
-                told["received"] = self._seen.of(seq).event.to_json()
-                batch.after.append(partial(self._stages.observe, stage, told))
+        """If all automations have run for an event, tell the hooks that want to know."""
+        batch.observe(HookEventName.AFTER_RUN_AUTOMATIONS, partial(self._outcome, seq))
+
+    def _outcome(self, seq: int) -> Json | None:
+        told = automation_runs.outcome(self._ledger, seq, self._queues)
+        if told is not None:
+            told["received"] = self._seen.of(seq).event.to_json()
+        return told
 
     def _store(self, run: _Run, now: ActiveAutomation, answer: RunAnswer, batch: Batch) -> None:
         ledger, row = self._ledger, run.automation.row

@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any
 
 from relay.broker.batch import Batch, Job
-from relay.broker.committer import Committer
 from relay.broker.dispatch_ends import DispatchEnds
 from relay.broker.headless_turns import HEADLESS, HeadlessRun, HeadlessTurns
+from relay.broker.kernel import Kernel
 from relay.broker.known_personas import Personas
 from relay.broker.wrapped_turns import AGENT, WrappedTurns
 from relay.config.personas import PersonaSpec
@@ -31,7 +31,6 @@ from relay.core.visible import visible
 from relay.ledger import dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow
 from relay.ledger.persona_sessions import label_of, labels_of
-from relay.ledger.store import Ledger
 from relay.protocol.turns import TurnEnded
 
 Rows = Sequence[DispatchRow]
@@ -74,8 +73,7 @@ class TurnEngine:
 
     def __init__(
         self,
-        ledger: Ledger,
-        committer: Committer,
+        kernel: Kernel,
         personas: Personas,
         wrapped: WrappedTurns,
         headless: HeadlessTurns,
@@ -84,8 +82,8 @@ class TurnEngine:
     ) -> None:
         """``ended`` gets the id of each event of which a dispatch has ended, or waits again."""
         self._ended = ended
-        self._ledger = ledger
-        self._committer = committer
+        self._ledger = kernel.ledger
+        self._committer = kernel.committer
         self._personas = personas
         self._wrapped = wrapped
         self._headless = headless

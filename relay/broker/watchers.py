@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from itertools import islice
 
 from relay.broker.agent_rights import Reader, Rights
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
@@ -20,7 +21,7 @@ from relay.core.errors import StorageError, UsageError
 from relay.core.ids import new_ulid
 from relay.ledger import queries
 from relay.ledger.store import Ledger
-from relay.protocol.broker import WATCHED, Json, encode
+from relay.protocol.broker import WATCHED, Json, decode, encode
 from relay.protocol.turns import TurnEnded
 
 #: Rows that are kept, and characters of their texts; of more the oldest go.
@@ -52,6 +53,9 @@ class _Kept:
         if not isinstance(self.line, bytes):
             self.line = encode(self.line)[:-1]
         return self.line
+
+    def row(self) -> Json:
+        return decode(self.line) if isinstance(self.line, bytes) else self.line
 
 
 class _Follower:
@@ -90,6 +94,7 @@ class Watchers:
         self._ring: deque[_Kept] = deque()
         self._size = 0
         self._next = 1  # the sequence number of the next row
+        self._more = asyncio.Event()  # there is a row that ``after`` has not given to everybody
         self._followers: dict[Client, _Follower] = {}
         self._told: BoundedDict[str, Json] = BoundedDict(AGENTS_MAX)  # of agents, by lower case
 
@@ -142,6 +147,18 @@ class Watchers:
         if one := self._followers.get(client):
             self._wake(one)
 
+    async def after(self, place: int, kinds: Collection[str]) -> tuple[int, list[Json]]:
+        """For parts of the broker: wait for rows after number ``place`` (0: all that are kept).
+
+        The number of the last one, and those that are of these kinds.
+        """
+        while place >= self._next - 1:
+            self._more.clear()
+            await self._more.wait()
+        first = self._next - len(self._ring)
+        new = islice(self._ring, max(0, place + 1 - first), None)
+        return self._next - 1, [kept.row() for kept in new if kept.what in kinds]
+
     # -- pushing
 
     def _wake(self, one: _Follower) -> None:
@@ -189,6 +206,7 @@ class Watchers:
         self._size += size
         while len(ring) > RING_MAX or self._size > RING_TEXT_MAX:
             self._size -= ring.popleft().size
+        self._more.set()
         for one in self._followers.values():
             if not one.due:
                 self._wake(one)

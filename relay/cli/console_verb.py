@@ -18,37 +18,31 @@ if TYPE_CHECKING:
 
 def add(verbs: Parser) -> None:
     """Declare the verb."""
-    parser = verb(
-        verbs,
-        "console",
-        "relay                   (on a terminal, the same)\n"
-        "  relay console --plain   (lines only, for screen readers)",
-    )
-    parser.add_argument(
-        "--plain", action="store_true", help="lines in, lines out: nothing is drawn"
-    )
+    parser = verb(verbs, "console", "relay   (on a terminal, the same)")
+    parser.gone("--plain", "relay watch prints what happens; relay send and relay answer write")
     parser.set_defaults(run=console_verb)
 
 
 def console_verb(options: Any) -> int:
-    """``relay console``. Raises RelayError for an agent, and without a terminal."""
+    """``relay console``. Raises RelayError for an agent, and without a terminal to draw on."""
     home = Home.from_env()
     check_person(home, "open the console")
-    plain = options.plain or os.environ.get("TERM", "dumb") == "dumb"
-    if not plain and not (sys.stdin.isatty() and sys.stdout.isatty()):
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if not on_terminal or os.environ.get("TERM", "dumb") == "dumb":
         raise UsageError(
-            "the console needs a terminal",
-            hint="relay console --plain reads and prints lines; relay status is for scripts",
+            "the console needs a terminal that it can draw on",
+            hint="relay watch prints what happens, line by line; relay send and relay answer write",
         )
     import asyncio
 
-    asyncio.run(_open(home, plain))
+    asyncio.run(_open(home))
     return 0
 
 
-async def _open(home: Home, plain: bool) -> None:
+async def _open(home: Home) -> None:
     import socket
 
+    from relay.ui.console import FullScreen
     from relay.ui.console_state import ConsoleState
     from relay.ui.watching import AsyncWatching
 
@@ -57,11 +51,4 @@ async def _open(home: Home, plain: bool) -> None:
     async with AsyncWatching(home) as watching:
         me = (await watching.client.request("inbox", limit=1))["name"]
         state = ConsoleState(me, socket.gethostname().partition(".")[0])
-        if plain:
-            from relay.ui.console_plain import PlainConsole
-
-            await PlainConsole(watching, state, words, command).run()
-        else:
-            from relay.ui.console import FullScreen
-
-            await FullScreen(watching, state, words, command).run()
+        await FullScreen(watching, state, words, command).run()

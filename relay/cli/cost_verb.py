@@ -5,9 +5,9 @@ from __future__ import annotations
 from relay.cli import output, table
 from relay.cli.parser import Parser, moment
 from relay.cli.verbs import verb
-from relay.config.prices import user_prices
 from relay.core.paths import Home
-from relay.ledger.usage_rows import COUNTS
+from relay.features.cost.prices import user_prices
+from relay.features.cost.usage_rows import COUNTS
 from relay.ui import cost
 
 TYPE_CHECKING = False

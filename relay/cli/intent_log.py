@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections import deque
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import datetime
 
-from relay.broker.client import check_person
 from relay.cli import output, table
-from relay.cli.intent_page import MARK, LogRow, log_row, page
 from relay.cli.parser import BadValue, Parser
-from relay.core.errors import NotFound, RelayError, UsageError
-from relay.core.files import read_file, write_atomically
+from relay.core.errors import NotFound
 from relay.core.paths import Home, working_folder
+from relay.core.visible import visible
 from relay.governance.governance_store import GovernanceStore
 from relay.governance.governed_paths import governed_root
-from relay.governance.intents_file import IntentsFile
 from relay.governance.trace import Trace
-from relay.governance.trace_records import TraceKind
+from relay.governance.trace_records import BROKEN, TraceKind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,8 +24,8 @@ if TYPE_CHECKING:
     from relay.cli.output import Json
 
 _KINDS = tuple(str(kind) for kind in TraceKind)
-#: Records that are shown, and at most on a page.
-_LAST, _LAST_MAX = 20, 5000
+#: Records that are shown, and at most; characters of one text.
+_LAST, _LAST_MAX, _TEXT_MAX = 20, 5000, 400
 
 
 def add_log(own: Parser) -> None:
@@ -40,7 +36,7 @@ def add_log(own: Parser) -> None:
     log.add_argument("--agent", metavar="NAME", help="only what this agent did")
     log.add_argument("--kind", choices=_KINDS, metavar="KIND", help=f"only {', '.join(_KINDS)}")
     log.add_argument("--last", type=_count, metavar="N", help=f"only the last N ({_LAST})")
-    log.add_argument("--html", metavar="FILE", help=f"write a page (of the last {_LAST_MAX})")
+    log.gone("--html", "relay intent log shows it here, and --json prints all of each record")
     log.add_argument("--json", action="store_true", help="print the records as JSON")
     log.set_defaults(run=_log)
     text = "whether the trace is as it was written: nothing changed, nothing taken out"
@@ -67,46 +63,19 @@ def governed_project() -> str:
 
 
 def _log(options: Any) -> int:
-    home, root = Home.from_env(), governed_project()
-    if options.html and options.json:
-        raise UsageError("--html writes a page and --json prints", hint="leave one of them out")
-    if options.html:
-        # Else an agent could write with it what the gate keeps it from.
-        check_person(home, "write the page of what was done")
-        _check_target(options.html)
-    with closing(GovernanceStore.open(home)) as store:
-        trace = Trace(root, store)
-        kept: deque[tuple[int, Json]] = deque(
-            maxlen=options.last or (_LAST_MAX if options.html else _LAST)
-        )
-        found = 0
-        for number, row in trace.records():
-            if _wanted(options, row):
-                found += 1
-                kept.append((number, row))
-        left_out = found - len(kept)
-        if options.html:
-            verified = trace.verify()
+    root = governed_project()
+    kept: deque[Json] = deque(maxlen=options.last or _LAST)
+    matching = 0
+    with closing(GovernanceStore.open(Home.from_env())) as store:
+        for _, record in Trace(root, store).records():
+            if _wanted(options, record):
+                matching += 1
+                kept.append(record)
     if options.json:
-        output.as_json([row for _, row in kept])
+        output.as_json(list(kept))
         return 0
-    rows = [log_row(number, row) for number, row in kept]
-    if options.html:
-        try:
-            intents = list(IntentsFile(root).read().intents.values())
-        except RelayError as error:
-            output.note(f"the page leaves out the intents of the file: {error.line}")
-            intents = []
-        now = output.iso(time.time_ns() // 1_000_000) or ""
-        text = page(root, rows, intents, verified, made_at=now, left_out=left_out)
-        try:
-            write_atomically(options.html, text, mode=0o644)
-        except OSError as error:
-            raise UsageError(f"{options.html} cannot be written: {error.strerror}") from error
-        output.data(os.path.abspath(options.html))
-        return 0
-    _print(rows)
-    if left_out:
+    _print(list(map(_log_row, kept)))
+    if left_out := matching - len(kept):
         output.note(f"{left_out} older ones are left out: --last N shows more")
     return 0
 
@@ -119,21 +88,64 @@ def _wanted(options: Any, row: Json) -> bool:
     )
 
 
-def _check_target(path: str) -> None:
-    """Raises UsageError for a file that is there and is none of these pages."""
-    try:
-        begin = read_file(path, len(MARK))
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
-    if os.path.islink(path) or not begin.startswith(MARK.encode()):
-        raise UsageError(
-            f"{path} is there and no page of relay's", hint="name another file, or remove that one"
-        )
+@dataclass(frozen=True, slots=True)
+class _LogRow:
+    """One record of the trace, as it is shown; whatever its line holds, each field is a text."""
+
+    time: str
+    kind: str
+    intent: str
+    agent: str
+    what: str
+    #: The agent's command, the error, a person's reason.
+    words: str
 
 
-def _print(rows: list[LogRow]) -> None:
+def _log_row(record: Json) -> _LogRow:
+    """A record as it is shown. Nothing in it is sure to be of the kind that relay writes."""
+    more = _object(record.get("metadata"))
+    tool = _text(record.get("tool_name"))
+    what = _summary([_object(file) for file in record["files"]], more)
+    return _LogRow(
+        time=_text(record["timestamp"]),
+        kind=_text(record["kind"]),
+        intent=_text(record["intent_id"]),
+        agent=_text(record["agent"]) or ("relay" if more.get("event") == BROKEN else "the person"),
+        what=f"{tool}: {what}" if tool else what,
+        words=next((_text(more[key]) for key in ("text", "error", "command") if more.get(key)), ""),
+    )
+
+
+def _summary(files: list[Json], more: Json) -> str:
+    """What a record tells, in a line."""
+    words = [_text(more[name]) for name in ("event", "decision", "reason") if more.get(name)]
+    if "from" in more and "to" in more:
+        words.append(f"{_text(more['from'])} -> {_text(more['to'])}")
+    paths = more.get("paths")
+    if files:
+        words.append(", ".join(_text(file.get("path")) for file in files[:3]))
+        if len(files) > 3:
+            words.append(f"and {len(files) - 3} more")
+        words.append(f"({', '.join(sorted({_text(f.get('mutation_class')) for f in files}))})")
+    elif isinstance(paths, list) and paths:
+        words.append(", ".join(map(_text, paths[:3])))
+    if more.get("by"):
+        words.append(f"(by {_text(more['by'])})")
+    return " ".join(words)
+
+
+def _object(value: object) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    text = " ".join(visible(value if isinstance(value, str) else "").split())
+    if isinstance(value, int):
+        text = str(value)[:20]
+    return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 1] + "…"
+
+
+def _print(rows: list[_LogRow]) -> None:
     if not rows:
         output.note("nothing of that is in the trace")
         return
@@ -141,17 +153,15 @@ def _print(rows: list[LogRow]) -> None:
     table.table(
         ("TIME", "KIND", "INTENT", "AGENT", "WHAT"),
         [
-            (_when(row.time), row.kind, row.intent or "-", row.agent, _what(row, width is None))
+            (
+                *(_when(row.time), row.kind, row.intent or "-", row.agent),
+                row.what if width is not None else f"{row.what} {row.words}".strip(),
+            )
             for row in rows
         ],
         width=width,
         remarks=[] if width is None else [row.words for row in rows],
     )
-
-
-def _what(row: LogRow, whole: bool) -> str:
-    what = f"{row.tool}: {row.what}" if row.tool else row.what
-    return f"{what} {row.words}".strip() if whole else what
 
 
 def _when(time_: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import time
@@ -12,14 +11,15 @@ from relay.cli import output
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
 from relay.config.manifest import read_manifest
-from relay.config.notify_settings import DEFAULTS
 from relay.config.trust import found_at, user_config
+from relay.core import signals
+from relay.core.agent_names import owner_name
 from relay.core.paths import Home
+from relay.features.notify.notices import DEFAULTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from relay.cli.output import Json
-    from relay.ui.notifier import Notifier
 
 
 def add(verbs: Parser) -> None:
@@ -38,41 +38,44 @@ def add(verbs: Parser) -> None:
 
 
 def notify_verb(options: Options) -> int:
-    """``relay notify``: tells until Ctrl-C."""
-    from relay.ui.notices import Notice, terminal_form
-    from relay.ui.notifier import Notifier, TerminalWay, Told, hold_terminal
+    """``relay notify``: shows notices until Ctrl-C."""
+    from relay.features.notify.broker import GATHER, QUIET_LOOK, hold_terminal, minute_now
+    from relay.features.notify.notices import ROWS, Notice, PendingNotices, terminal_form
+    from relay.ui.watching import Watching
 
     home = Home.from_env()
     check_person(home, "be told what waits for the person")
     home.create()
     settings = _settings(home)
-    seen = sys.stdout.isatty()
-    form = terminal_form(os.environ) if seen and settings["desktop"] else None
-    # One terminal is enough for the desktop; another one still rings.
-    lock = hold_terminal(home) if form is not None else None
-    way = TerminalWay(_write, seen and settings["bell"], form if lock is not None else None)
-    try:
-        if options.test:
-            notice = Notice("test", "mail", "", "relay", "notices will look like this")
-            asyncio.run(way.send(notice))
-            return 0
-        output.note("You are told here what comes. Ctrl-C ends it.")
-        asyncio.run(
-            _tell(Notifier(home, settings, [way], Told(int(time.time() * 1000)), output.note))
-        )
-    except KeyboardInterrupt:
+    on_terminal = sys.stdout.isatty()
+    form = terminal_form(os.environ) if on_terminal and settings["desktop"] else None
+    # One terminal is enough for the desktop; it holds the lock until it ends. Others still ring.
+    if form is not None and hold_terminal(home) is None:
+        form = None
+    bell = "\a" if on_terminal and settings["bell"] else ""
+
+    def show(notice: Notice) -> None:
+        signs = bell + (form(notice) if form is not None else "")
+        with output.writing():
+            sys.stdout.write(f"{signs}{time.strftime('%H:%M:%S')}  {notice.line}\n")
+            sys.stdout.flush()
+
+    if options.test:
+        show(Notice("test", "mail", "", "relay", "notices will look like this"))
         return 0
-    finally:
-        if lock is not None:
-            os.close(lock)
-    return 0
-
-
-async def _tell(notifier: Notifier) -> None:
-    try:
-        await notifier.run()
-    except BaseExceptionGroup as errors:  # of its tasks
-        raise errors.exceptions[0] from None
+    # Python would hear of a Ctrl-C that comes just before it waits only after it has waited.
+    signals.plain_interrupt()
+    pending = PendingNotices(owner_name(), int(time.time() * 1000))
+    with Watching(home, kinds=ROWS) as watching:
+        output.note("You are told here what comes. Ctrl-C ends it.")
+        while True:
+            rows = watching.next_rows(QUIET_LOOK)
+            rows += watching.next_rows(GATHER) if rows else []
+            for row in rows:
+                if row["what"] in ROWS:
+                    pending.take(row)
+            for notice in pending.due(settings, minute_now()):
+                show(notice)
 
 
 def _settings(home: Home) -> Json:
@@ -81,9 +84,3 @@ def _settings(home: Home) -> Json:
     manifest = read_manifest(home, own.entry.sha256) if own is not None and own.entry else None
     given = manifest.notify if manifest is not None else None
     return dict(DEFAULTS) if given is None else given
-
-
-def _write(text: str) -> None:
-    with output.writing():
-        sys.stdout.write(text)
-        sys.stdout.flush()

@@ -110,6 +110,7 @@ class Parser:
         self.verbs: dict[str, Parser] = {}
         self.stops = stops
         self.arguments: list[_Argument] = []
+        self._gone: dict[str, str] = {}
         self._defaults: dict[str, Any] = {}
         self._verbs_shown = ""
         self._dest = ""
@@ -119,6 +120,10 @@ class Parser:
     def add_argument(self, *names: str, **how: Any) -> None:
         """An option or a word."""
         self.arguments.append(_Argument(names, how))
+
+    def gone(self, name: str, instead: str) -> None:
+        """An option that an earlier version had; ``instead``: what to use now."""
+        self._gone[name] = instead
 
     def set_defaults(self, **values: Any) -> None:
         """Values that no word gives, such as ``run``."""
@@ -214,6 +219,8 @@ class Parser:
 
     def unknown_option(self, name: str) -> UsageError:
         """The error for an option that there is not, with the nearest one as its hint."""
+        if name in self._gone:
+            return UsageError(f"there is no option {name} any more", hint=self._gone[name])
         if len(name) == 2:  # -v: every other short option is as near, what it abbreviates is not
             close = [option for option in self._options() if option.startswith(f"-{name}")][:1]
         else:

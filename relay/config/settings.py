@@ -11,10 +11,10 @@ from typing import Any
 from relay.config.llm_settings import parse_llm
 from relay.config.memory_settings import MEMORY_KEYS, MemorySettings, parsed
 from relay.config.mistakes import Mistakes
-from relay.config.notify_settings import parse_notify
 from relay.config.personas import PersonaSpec, parse_personas
 from relay.core.errors import ConfigError
 from relay.core.suggest import did_you_mean
+from relay.features.notify.notices import parse_notify
 from relay.hooks.hook_types import Command, Url
 from relay.hooks.registration import (
     TIMEOUT_DEFAULT,
@@ -110,7 +110,7 @@ class Settings:
     caps: Mapping[str, float] = field(default_factory=dict)
     mcp: bool = False
     redact: bool = True
-    #: All keys of relay.config.notify_settings; None: the person is not told.
+    #: All keys of relay.features.notify.notices; None: the person is not told.
     notify: dict[str, Any] | None = None
     #: The names of the settings that the file or the program set.
     given: frozenset[str] = frozenset()

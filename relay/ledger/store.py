@@ -314,6 +314,25 @@ class Ledger(Transactions):
             )
         return rows
 
+    def readdress(self, role: str, name: str, now_ms: int) -> list[tuple[str, str]]:
+        """What waits for somebody called as the role ``role`` goes to ``name``, which has it.
+        Returns [(id, sender)]."""
+        waiting = f"recipient=? AND open=1 AND state='{State.WAITING.value}'"
+        rows = self.rows(
+            "SELECT d.event, e.id, e.agent FROM deliveries d JOIN events e ON e.seq = d.event"
+            f" WHERE {waiting} AND e.agent<>? AND NOT EXISTS"
+            " (SELECT 1 FROM deliveries o WHERE o.event = d.event AND o.recipient=?)"
+            " ORDER BY d.event",
+            (role, name, name),
+        )
+        for event, _, _ in rows:
+            self.change(
+                "UPDATE deliveries SET recipient=?, n=?, state='queued', reason=NULL, updated_ms=?"
+                f" WHERE event=? AND {waiting}",
+                (name, self.next_number(name), now_ms, event, role),
+            )
+        return [(id_, sender) for _, id_, sender in rows]
+
     def nonce(self, id_: str, recipient: str) -> str:
         """What the sender of the message ``id_`` to ``recipient`` cannot know."""
         return nonce(self._nonce_key, id_, recipient.lower())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -41,7 +42,6 @@ from relay.core.errors import RelayError
 from relay.core.visible import visible
 from relay.ui.console_link import ConsoleLink
 from relay.ui.console_pages import ASCII, UNICODE
-from relay.ui.console_plain import InputLines
 from relay.ui.console_state import ConsoleState
 from relay.ui.console_view import Painted, paint
 from relay.ui.console_words import BrokerRequest, OwnVerb, RelayVerb, Verbs, completions, read
@@ -359,7 +359,19 @@ class FullScreen:
             if asked.argv[0] not in TAKE_OVER or status:
                 sys.stdout.write("\n-- Enter: back to the console --")
                 sys.stdout.flush()
-                await InputLines().next()
+                await _typed_line()
+
+
+async def _typed_line() -> None:
+    """Wait for a line of the terminal, or its end, without a thread."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(0, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(0)
+    with contextlib.suppress(OSError):  # the terminal has gone
+        os.read(0, 4096)
 
 
 def _clock(ms: int) -> str:

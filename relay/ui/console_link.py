@@ -49,8 +49,8 @@ class ConsoleLink:
             self._client.request("agents"),
             self._client.request("history", limit=HISTORY),
             self._client.request("inbox"),
-            self._optional("items"),
-            self._optional("channels"),
+            self._client.request("items"),
+            self._client.request("channels"),
         ]
         agents, history, inbox, items, channels = await asyncio.gather(*asked)
         ids = {row["id"] for row in history["rows"]}
@@ -58,15 +58,6 @@ class ConsoleLink:
         rows.sort(key=lambda row: row["created_ms"])
         self.state.channels = [visible(str(row["channel"])) for row in channels["rows"]]
         self.state.start_with(agents["agents"], items["rows"], rows)
-
-    async def _optional(self, op: str) -> Json:
-        """What a broker of an older version does not know, there is none of."""
-        try:
-            return await self._client.request(op)
-        except RelayError as error:
-            if error.code != "usage":
-                raise
-            return {"rows": []}
 
     async def follow(self) -> None:
         """Take in what happens, for ever. Raises RelayError when the broker refuses."""
@@ -180,11 +171,6 @@ class ConsoleLink:
         except RelayError as error:
             self.state.tell(error)
         self._changed(True)
-
-    async def settle(self) -> None:
-        """Wait until everything that was asked for is done; each has its deadline."""
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
 
     async def close(self) -> None:
         """Wait for nothing more."""

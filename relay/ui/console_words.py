@@ -1,6 +1,5 @@
 """What is typed into the console's prompt: whom it goes to, or which verb it is; and how it can go
-on. Pure: words in, what is asked for out. It is a file of its own because the full screen and the
-plain mode read the same words.
+on. Pure: words in, what is asked for out.
 
 ``@Bob text`` and ``#build text`` go to them, ``/VERB …`` is a verb, and anything else goes to the
 agent that is chosen, or answers the item that is being answered.

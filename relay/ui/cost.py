@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from relay.broker.client import connect
-from relay.config.prices import Prices, user_prices
 from relay.core.paths import Home
-from relay.ledger.usage_rows import COUNTS
+from relay.features.cost.prices import Prices, user_prices
+from relay.features.cost.usage_rows import COUNTS
 
 Json = dict[str, Any]
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from relay import __version__
 from relay.broker.async_client import AsyncClient
-from relay.config.prices import user_prices
 from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, UsageError
 from relay.core.message import State
 from relay.core.paths import Home
+from relay.features.cost.prices import user_prices
 from relay.ledger import traffic
 from relay.ui.cost import added_up, priced
 from relay.ui.watching import AsyncWatching

@@ -12,11 +12,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
 from relay.broker.async_client import AsyncClient
 from relay.broker.client import BrokerClient, connect
+from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import LoopGuard
 from relay.broker.main import listen
 from relay.broker.open_connections import CONNECTIONS_MAX
@@ -68,6 +70,12 @@ def lock_kept(home: Home) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait(timeout=30)
+
+
+def kernel_of(**parts: Any) -> Kernel:
+    """What a part is given that a test makes alone: ``parts``, and None for the rest."""
+    nothing: dict[str, Any] = dict.fromkeys(one.name for one in fields(Kernel))
+    return Kernel(**{**nothing, **parts})
 
 
 @contextmanager

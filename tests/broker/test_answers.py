@@ -17,6 +17,7 @@ from relay.broker.client import connect
 from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
+from relay.broker.door import BrokerFeature
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.watchers import Watchers
@@ -28,7 +29,7 @@ from relay.core.paths import Home
 from relay.ledger import answer_rows, dispatch_rows
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
-from tests.broker.support import broker_thread, held, message_id, register
+from tests.broker.support import broker_thread, held, kernel_of, message_id, register
 
 EVENT = message_id(7)
 SECRET = "sk-ant-api03-" + "abcdefghij" * 4
@@ -139,14 +140,18 @@ async def deliveries(
     )
     unheard: Any = SimpleNamespace(wants=lambda event: False)
     watchers = Watchers(ledger, directory, unheard, lambda: clock[0])
-    windows = DeliveryWindows(ledger, directory, committer, watchers)
-    ops = DeliveryOps(
-        ledger, directory, unheard, windows, committer, lambda *_: None, lambda member: ""
+    kernel = kernel_of(
+        ledger=ledger,
+        committer=committer,
+        directory=directory,
+        windows=DeliveryWindows(ledger, directory, committer, watchers),
+        watchers=watchers,
+        features=BrokerFeature(),
+        log=print,
     )
-    held = HeldMessages(ledger, directory, windows, ops, LoopGuard(), watchers, lambda seq, _: None)
-    made = AnswerDeliveries(
-        ledger, directory, windows, committer, held, channel, unheard, log=print
-    )
+    ops = DeliveryOps(kernel)
+    held = HeldMessages(kernel, ops, LoopGuard())
+    made = AnswerDeliveries(kernel, held, channel)
     made.wake()
     yield made
     await made.close()

@@ -24,6 +24,7 @@ from relay.ledger.store import Ledger
 from tests.broker.conftest import Configure
 from tests.broker.support import (
     broker_process,
+    kernel_of,
     kill_broker,
     register,
     wait_for_broker,
@@ -380,9 +381,8 @@ def test_what_is_stored_while_the_ledger_is_read_is_read_next(home: Home) -> Non
         with closing(Ledger(home.ledger)) as ledger:
             committer: Any = SimpleNamespace(submit_job=jobs.append)
             rest: Any = SimpleNamespace()
-            found = evaluation.Evaluations(
-                ledger, committer, rest, rest, rest, home, rest, log=print, dispatched=print
-            )
+            kernel = kernel_of(ledger=ledger, committer=committer, log=print)
+            found = evaluation.Evaluations(kernel, rest, dispatched=print)
             found.offer("user")
             batch = Batch(0)
             jobs.pop()(batch)

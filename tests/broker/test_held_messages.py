@@ -12,13 +12,22 @@ from relay.broker.batch import Accepted, Batch
 from relay.broker.client import BrokerClient, connect
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
+from relay.broker.door import BrokerFeature
 from relay.broker.loop_guard import HOPS_MAX, SHOWN, HeldMessages, LoopGuard
 from relay.broker.routing import Route, Routing
 from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
 from relay.ledger.schema import AgentRecord
-from tests.broker.support import Json, decide, held, kill_broker, register, stop_broker
+from tests.broker.support import (
+    Json,
+    decide,
+    held,
+    kernel_of,
+    kill_broker,
+    register,
+    stop_broker,
+)
 
 pytestmark = pytest.mark.usefixtures("served")
 
@@ -228,9 +237,8 @@ def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
     nothing = cast(Any, None)
     client = cast(Any, SimpleNamespace(ancestors=()))
     windows = DeliveryWindows(nothing, directory, nothing, nothing)
-    messages = HeldMessages(
-        nothing, directory, windows, nothing, LoopGuard(rate_max=3), nothing, nothing
-    )
+    kernel = kernel_of(directory=directory, windows=windows, features=BrokerFeature())
+    messages = HeldMessages(kernel, nothing, LoopGuard(rate_max=3))
 
     def send(now_ms: int, *, stored: bool) -> tuple[str, int]:
         """The state in which a message begins, and how many notices go with it."""

@@ -16,8 +16,8 @@ from relay.__main__ import main
 from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.features.ingest.ingested import note_own
 from relay.ledger import agent_ledger
-from relay.ledger.ingested import note_own
 from relay.ledger.store import Ledger
 from tests.broker.support import register
 from tests.cli.conftest import Run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.config.prices import Prices, PricesError, parse_prices, user_prices
+from relay.features.cost.prices import Prices, PricesError, parse_prices, user_prices
 
 
 def test_the_longest_glob_that_fits_says_what_tokens_cost() -> None:

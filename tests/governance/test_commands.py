@@ -254,7 +254,6 @@ def test_what_a_person_decides(line: str) -> None:
         "chmod -R u+w src",
         "ln -s /etc/passwd a",
         "relay wrap -- sh",
-        "relay intent log --html f",
         "nohup frobnicate &",
     ],
 )

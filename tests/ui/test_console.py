@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -131,41 +130,26 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         assert colours == []
 
 
-def test_plain_mode_reads_and_prints_lines(home: Home, bob: BrokerClient) -> None:
-    with subprocess.Popen(
-        [*RELAY, "console", "--plain"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        bufsize=1,
-    ) as console:
-        assert console.stdin is not None and console.stdout is not None
-        deadline = threading.Timer(60, console.kill)
-        deadline.start()
-        lines = iter(console.stdout)
-
-        def until(text: str) -> str:
-            return next(line for line in lines if text in line)
-
-        assert "asks to use Bash" in until("Bob: blocked for")
-        console.stdin.write("@Bob hello\n")
-        take(bob)
-        until("to Bob: hello")
-        until("to Bob: seen")
-        bob.request("send", to=bob.request("agents")["persons"][0], body="hi\x1b[2J")
-        until("hi^[[2J")
-        console.stdin.write("/atach\n")
-        until("did you mean 'attach'")
-        console.stdin.close()
-        assert console.wait(20) == 0
-        deadline.cancel()
+def test_where_nothing_can_be_drawn_it_says_what_to_use(
+    home: Home, bob: BrokerClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["console"]) == 2
+    assert "relay watch prints what happens" in capsys.readouterr().err
+    assert main(["console", "--plain"]) == 2
+    assert "no option --plain any more" in (told := capsys.readouterr().err)
+    assert "relay watch" in told
+    argv = ["env", "TERM=dumb", *RELAY]
+    with Terminal(argv=argv, env=dict(os.environ), cwd=tmp_path) as terminal:
+        terminal.wait_for("relay watch prints what happens")
+        terminal.wait_end()
+        assert not terminal.shows("asks to use Bash")
 
 
 def test_an_agent_opens_no_console(
     home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("relay.broker.client.own_side", lambda: AGENT)
-    assert main(["console", "--plain"]) == 1
+    assert main(["console"]) == 1
     assert "only the person may open the console" in capsys.readouterr().err
 
 

@@ -1,7 +1,7 @@
 """What agents cost: the tokens that sessions report, the op ``usage``, and the caps.
 
 A cap of the person's own configuration holds messages to an agent that has used it up today. It is
-reckoned in US dollars, by the prices of relay.config.prices.
+reckoned in US dollars, by the prices of relay.features.cost.prices.
 """
 
 from __future__ import annotations
@@ -12,34 +12,43 @@ from functools import partial
 from typing import Any
 
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.directory import Directory, Member
-from relay.broker.trusted_configs import USER, TrustedConfigs
-from relay.config.prices import user_prices
+from relay.broker.directory import Member
+from relay.broker.door import BrokerFeature
+from relay.broker.kernel import Kernel
+from relay.broker.loop_guard import CAP
+from relay.broker.parts import BrokerParts
+from relay.broker.trusted_configs import USER
 from relay.config.settings import CAP_OF_ALL
 from relay.core.errors import UsageError
-from relay.ledger import usage_rows
-from relay.ledger.store import Ledger
+from relay.features.cost import usage_rows
+from relay.features.cost.prices import user_prices
+from relay.features.cost.usage_limits import UsageLimits
+from relay.ledger.schema import AgentRecord
 from relay.protocol.broker import Json
 
 #: Models of one run that are counted, and the most tokens that one can have used.
 _MODELS_MAX, _TOKENS_MAX = 20, 1 << 48
-#: What every reason begins with.
-CAP = "the cap of "
 
 
-class UsageOps:
-    """Counts tokens, and says who has used up a cap. Belongs to the broker's loop."""
+def feature(parts: BrokerParts) -> CostFeature:
+    """The feature in the broker."""
+    return CostFeature(parts.kernel)
 
-    def __init__(self, ledger: Ledger, directory: Directory, configs: TrustedConfigs) -> None:
-        self._ledger = ledger
-        self._directory = directory
-        self._configs = configs
+
+class CostFeature(BrokerFeature):
+    """Counts tokens, says who has used up a cap, and which accounts have met their limits."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._configs = kernel.configs
+        self._limits = UsageLimits(kernel.directory, kernel.windows)
         self._prices = user_prices()
         self._day = ""
         self._spent: dict[str, float] | None = None  # dollars of that day, by lower-case name
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
+    def ops(self) -> dict[str, Handler]:
+        """Of the person alone."""
         return {"usage": self.usage}
 
     def usage(self, request: ClientRequest, batch: Batch) -> Json:
@@ -55,8 +64,13 @@ class UsageOps:
             "caps": self._caps(),
         }
 
-    def report(self, member: Member, value: Any, batch: Batch) -> None:
-        """The session of ``member`` has told what its run has used so far, by the model."""
+    def reported(self, member: Member, now: AgentRecord, fields: Json, batch: Batch) -> None:
+        """The session of ``member`` has told how it is, and what its run has used so far."""
+        self._count(member, fields.get("usage"), batch)
+        self._limits.reported(member, now, fields, batch)
+
+    def _count(self, member: Member, value: Any, batch: Batch) -> None:
+        """Store the tokens that a run has used so far, by the model."""
         if not isinstance(value, list) or member.record.run is None:
             return
         changed = False

@@ -1,11 +1,7 @@
-"""The rows of channels: who is in which, and who wants to hear of whose coming and going.
-
-Apart from relay.ledger.store, which is long enough; the writers use its ``guard``.
-"""
+"""The rows of channels: who is in which, and who wants to hear of whose coming and going."""
 
 from __future__ import annotations
 
-from relay.core.message import State
 from relay.ledger.store import Ledger
 
 
@@ -34,22 +30,3 @@ def set_presence(ledger: Ledger, name: str, wanted: tuple[str, ...]) -> None:
     ledger.change("DELETE FROM presence_wanted WHERE name=?", (name,))
     for who in wanted:
         ledger.change("INSERT INTO presence_wanted VALUES (?,?)", (name, who))
-
-
-def readdress(ledger: Ledger, role: str, name: str, now_ms: int) -> list[tuple[str, str]]:
-    """What waits for somebody called as the role ``role`` goes to ``name``, which has it. Returns
-    [(id, sender)]."""
-    waiting = f"recipient=? AND open=1 AND state='{State.WAITING.value}'"
-    rows = ledger.rows(
-        f"SELECT d.event, e.id, e.agent FROM deliveries d JOIN events e ON e.seq = d.event"
-        f" WHERE {waiting} AND e.agent<>? AND NOT EXISTS"
-        " (SELECT 1 FROM deliveries o WHERE o.event = d.event AND o.recipient=?) ORDER BY d.event",
-        (role, name, name),
-    )
-    for event, _, _ in rows:
-        ledger.change(
-            "UPDATE deliveries SET recipient=?, n=?, state='queued', reason=NULL, updated_ms=?"
-            f" WHERE event=? AND {waiting}",
-            (name, ledger.next_number(name), now_ms, event, role),
-        )
-    return [(id_, sender) for _, id_, sender in rows]

@@ -12,13 +12,16 @@ from functools import partial
 from typing import Any
 
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.directory import Directory, Member
+from relay.broker.directory import Member
+from relay.broker.door import BrokerFeature
+from relay.broker.kernel import Kernel
+from relay.broker.parts import BrokerParts
 from relay.broker.routing import EVERYONE, TARGETS_MAX, in_channel, with_role
 from relay.core.agent_names import channel_of, valid_name
 from relay.core.errors import NotFound, UsageError
 from relay.core.message import AgentState
-from relay.ledger import membership_rows, queries
-from relay.ledger.store import Ledger
+from relay.features.channels import membership_rows
+from relay.ledger import queries
 from relay.protocol.broker import Json
 
 #: Channels that one may be in, and whose coming and going it may hear of.
@@ -31,17 +34,22 @@ _TOLD = (AgentState.BUSY, AgentState.BLOCKED, AgentState.LIMITED, AgentState.STO
 _HERE, _GONE = "here", "gone"
 
 
-class ChannelOps:
+def feature(parts: BrokerParts) -> ChannelsFeature:
+    """The feature in the broker."""
+    return ChannelsFeature(parts.kernel)
+
+
+class ChannelsFeature(BrokerFeature):
     """Knows who is in which channel, and what of the others' presence was told to whom."""
 
-    def __init__(self, ledger: Ledger, directory: Directory) -> None:
-        self._ledger = ledger
-        self._directory = directory
+    def __init__(self, kernel: Kernel) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
         #: By the lower-case name of who is told, and of whom: (run, state) as told last.
         self._told: dict[str, dict[str, tuple[str, str]]] = {}
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
+    def ops(self) -> dict[str, Handler]:
+        """Agents ask for themselves, the person for anybody."""
         return {
             "channels": self.channels,
             "channel_join": self.join,
@@ -50,8 +58,8 @@ class ChannelOps:
             "whoami": self.whoami,
         }
 
-    def restore(self) -> None:
-        """After a start: as the ledger has it."""
+    def restore(self, now_ms: int) -> None:
+        """As the ledger has it."""
         members: dict[str, list[str]] = {}
         wanted: dict[str, list[str]] = {}
         for name, channel in membership_rows.channels(self._ledger):
@@ -86,10 +94,11 @@ class ChannelOps:
         )
         return {**_row(channel, [*others, member]), "name": member.name, "note": note}
 
-    def joined_at_start(self, name: str, asked: object, now_ms: int) -> tuple[str, ...]:
-        """The channels of an agent that starts with those that it was started for. What cannot be
-        one, and what is too many, is left out: ``relay wrap`` has refused it."""
+    def registering(self, name: str, fields: Json, is_new: bool, batch: Batch) -> None:
+        """An agent that starts joins the channels that it was started for. What cannot be one, and
+        what is too many, is left out: ``relay wrap`` has refused it."""
         member = self._directory.get(name)
+        asked = fields.get("join") if is_new else ()  # what it leaves later, it has left
         found = dict.fromkeys(member.channels if member is not None else ())
         for one in asked if isinstance(asked, list) else ():
             channel = channel_of(one) if isinstance(one, str) else None
@@ -97,8 +106,13 @@ class ChannelOps:
                 continue
             if len(in_channel(channel, self._directory.members)) < TARGETS_MAX:
                 found[channel] = None
-                membership_rows.join(self._ledger, name, channel, now_ms)
-        return tuple(found)
+                membership_rows.join(self._ledger, name, channel, batch.now_ms)
+        batch.after.append(partial(self._registered, name, tuple(found)))
+
+    def _registered(self, name: str, channels: tuple[str, ...]) -> None:
+        member = self._directory.get(name)
+        if member is not None:
+            member.be_in(channels)
 
     def _join(self, member: Member, channel: str, batch: Batch) -> None:
         if channel in member.channels:

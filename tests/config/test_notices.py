@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from relay.config.notify_settings import parse_notify
 from relay.core.errors import ConfigError
-from relay.ui.notices import (
+from relay.features.notify.notices import (
     TEXT_MAX,
+    PendingNotices,
     desktop_argv,
     gathered,
     is_quiet,
@@ -19,6 +19,7 @@ from relay.ui.notices import (
     osc_9,
     osc_99,
     osc_777,
+    parse_notify,
     terminal_form,
 )
 
@@ -35,10 +36,11 @@ def test_the_person_is_told_of_their_own_mail_and_of_news_of_agents() -> None:
     assert of_message(message(to=["Carol"]), "me") is None
     assert of_message(message(**{"from": "me"}), "me") is None
     agent = {"name": "Bob", "state": "gone", "reason": "exit 1", "run": "r", "since_ms": 5}
-    ended = of_agent(agent, "busy")
+    ended = of_agent({**agent, "was": "busy"})
     assert ended is not None and ended.line == "Bob has ended: exit 1"
-    assert of_agent(agent, "gone") is None and of_agent({**agent, "state": "idle"}, "busy") is None
-    limited = of_agent({**agent, "state": "limited", "reason": None}, "busy")
+    assert of_agent({**agent, "was": "gone"}) is None
+    assert of_agent({**agent, "state": "idle", "was": "busy"}) is None
+    limited = of_agent({**agent, "state": "limited", "reason": None, "was": "busy"})
     assert limited is not None and limited.line == "Bob is limited"
     assert of_item({"id": "i", "agent": "Bob", "what": "Run it?"}).line == (
         "Bob needs your answer: Run it?"
@@ -67,6 +69,50 @@ def test_many_of_a_kind_become_one_that_counts_them() -> None:
         "9 new messages: B0, B1, B2, B3, B4 and others",
         "Bob needs your answer: Run it?",
     ]
+
+
+def row(what: str, **fields: Any) -> dict[str, Any]:
+    return {"what": what, **fields}
+
+
+def test_each_thing_is_told_once_and_nothing_that_an_earlier_broker_told_of() -> None:
+    pending = PendingNotices("me", since_ms=100)
+    item = {"id": "i", "agent": "Bob", "what": "Run it?", "since_ms": 100}
+    agent = {"name": "Bob", "state": "limited", "was": "idle", "run": "r", "since_ms": 99}
+    rows = [
+        row("message", **message()),
+        row("item", item=item, open=True),
+        row("item", item={**item, "chosen": 1}, open=True),
+        row("item", item={**item, "id": "before", "since_ms": 99}, open=True),
+        row("agent", **agent),
+        row("gap", lost=-1),
+    ]
+    for one in rows * 2:
+        pending.take(one)
+    every = parse_notify(True)
+    assert [one.line for one in pending.due(every, 0)] == [
+        "Bob writes: hi",
+        "Bob needs your answer: Run it?",
+    ]
+    assert pending.due(every, 0) == [] and not pending
+
+
+def test_in_quiet_hours_notices_wait_but_not_for_what_is_answered_meanwhile() -> None:
+    pending = PendingNotices("me", since_ms=0)
+    item = {"id": "i", "agent": "Bob", "what": "Run it?", "since_ms": 1}
+    pending.take(row("message", **message()))
+    pending.take(row("item", item=item, open=True))
+    quiet = parse_notify({"quiet": "22:00-07:00", "of": ["mail", "dialog"]})
+    assert pending.due(quiet, 23 * 60) == [] and len(pending) == 2
+    pending.take(row("item", item=item, open=False))
+    assert [one.kind for one in pending.due(quiet, 8 * 60)] == ["mail"]
+
+
+def test_what_was_not_asked_for_is_not_told_later_either() -> None:
+    pending = PendingNotices("me", since_ms=0)
+    for setting in (None, parse_notify({"of": ["dialog"]})):
+        pending.take(row("message", **message(id=str(setting))))
+        assert pending.due(setting, 0) == [] and not pending
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,20 @@
 
 The client reads and parses them, not the broker: they are large, they are somebody's who may mean
 harm, and the person who asked for it can stop it. The broker takes rows of known form, a few
-hundred in one commit, and checks from where to where they were read. A file of its own, as each
-group of ops has one.
+hundred in one commit, and checks from where to where they were read.
 """
 
 from __future__ import annotations
 
 import json
 
-from relay.broker.batch import Batch, ClientRequest
-from relay.broker.directory import Directory
+from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.door import BrokerFeature
+from relay.broker.kernel import Kernel
+from relay.broker.parts import BrokerParts
 from relay.core.errors import RelayError, UsageError
-from relay.ledger import ingested
-from relay.ledger.ingested import IngestedFile
-from relay.ledger.store import Ledger
+from relay.features.ingest import ingested
+from relay.features.ingest.ingested import IngestedFile
 from relay.protocol.broker import Json
 from relay.protocol.past_turns import SOURCES, WORD_MAX, PastTurns
 
@@ -23,12 +23,21 @@ from relay.protocol.past_turns import SOURCES, WORD_MAX, PastTurns
 STATE_MAX = 4 * 1024 * 1024
 
 
-class IngestOps:
+def feature(parts: BrokerParts) -> IngestFeature:
+    """The feature in the broker."""
+    return IngestFeature(parts.kernel)
+
+
+class IngestFeature(BrokerFeature):
     """Stores what was read of transcripts, and says how far that is."""
 
-    def __init__(self, ledger: Ledger, directory: Directory) -> None:
-        self._ledger = ledger
-        self._directory = directory
+    def __init__(self, kernel: Kernel) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+
+    def ops(self) -> dict[str, Handler]:
+        """Of the person alone."""
+        return {"ingested": self.ingested, "ingest": self.ingest}
 
     def ingested(self, request: ClientRequest, batch: Batch) -> Json:
         """How far a file was read."""

@@ -1,0 +1,292 @@
+"""The broker's door: what a feature can add to the broker, and how the broker asks its features.
+
+A feature's module ``broker`` has ``feature(parts) -> BrokerFeature`` (``parts``: see
+relay.broker.parts). All of it is called in the broker's loop, and must not wait for anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
+from relay.broker.directory import Member
+from relay.core.errors import RelayError, StorageError
+from relay.core.features import modules
+from relay.ledger.schema import AgentRecord
+from relay.protocol.broker import Json
+from relay.protocol.turns import TurnEnded
+
+if TYPE_CHECKING:
+    from relay.broker.parts import BrokerParts
+
+Feature = TypeVar("Feature", bound="BrokerFeature")
+
+
+class BrokerFeature:
+    """One feature in the broker. Each method does nothing; override what the feature needs.
+
+    Whatever gets a ``batch`` may write to the ledger, in the transaction of that batch, and may
+    refuse the request by a RelayError.
+    """
+
+    def ops(self) -> Mapping[str, Handler]:
+        """The feature's requests by their names, each with what carries it out."""
+        return {}
+
+    # -- the broker's life
+
+    def restore(self, now_ms: int) -> None:
+        """The broker begins, and knows its agents again. Raises StorageError."""
+
+    def start(self) -> None:
+        """The broker serves from now on: go on with what an earlier one has left."""
+
+    async def stop(self) -> None:
+        """The broker ends: begin nothing more. What is asked until this returns is still stored."""
+
+    async def close(self) -> None:
+        """End what still runs."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether something goes on for which the broker must stay, though no client waits."""
+        return False
+
+    def status(self, now_ms: int) -> Json:
+        """What the op ``status`` shows of the feature, by keys of its own."""
+        return {}
+
+    # -- agents and clients
+
+    def registering(self, name: str, fields: Json, is_new: bool, batch: Batch) -> None:
+        """An agent registers, as ``fields`` of the op ``register`` say; ``is_new``: a new run. What
+        the feature does after the commit (``batch.after``) finds it in the directory."""
+
+    def came(self, member: Member) -> None:
+        """An agent is there."""
+
+    def gone(self, member: Member, batch: Batch) -> None:
+        """An agent has ended."""
+
+    def reported(self, member: Member, now: AgentRecord, fields: Json, batch: Batch) -> None:
+        """A session tells that its agent is as ``now``, in ``fields`` of the op ``agent_state``;
+        ``member`` still has what was before."""
+
+    def wants(self, member: Member) -> Sequence[str]:
+        """The kinds of events that this agent's session is to tell of for the feature's sake."""
+        return ()
+
+    def news(self, member: Member) -> str:
+        """What this agent is told with its next message, in a few words; "" for nothing."""
+        return ""
+
+    def lost(self, client: Client) -> None:
+        """A connection has closed."""
+
+    # -- messages and events
+
+    def addressed(
+        self, request: ClientRequest, sender: str, thread: str | None, batch: Batch
+    ) -> Json | None:
+        """The answer to a message of the person's that the feature takes in the place of an agent;
+        None: it is not for the feature."""
+        return None
+
+    def outside(self, request: ClientRequest, batch: Batch) -> bool:
+        """Take an event of another channel than relay's own; False: the feature takes none."""
+        return False
+
+    def why_held(self, name: str, now_ms: int) -> str:
+        """Why a message to this agent waits for the person's decision; "" where it may go on."""
+        return ""
+
+    def accepted(self, message: Accepted, by: Member | None, batch: Batch) -> None:
+        """A message or an event will be stored with this batch; ``by``: the agent that speaks."""
+
+    def decided(self, seq: int, batch: Batch) -> None:
+        """The person has decided on a delivery of the event ``seq`` that was held."""
+
+    def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
+        """These are written, and will be committed with the batch."""
+
+    def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
+        """A message fails, or was withdrawn."""
+
+    def turn_ended(
+        self, ids: list[str], ended: TurnEnded, started_ms: int, batch: Batch
+    ) -> tuple[set[str], bool]:
+        """A turn is over that was to answer these messages. Returns those that were the feature's,
+        and whether it hears of this turn for the first time."""
+        return set(), False
+
+    def progress(self, id_: str, answer: bool) -> Json | None:
+        """How far that is which the feature does for the event ``id_``, as the op ``wait`` tells
+        it; ``answer``: it waits for answers, too. None: nothing is done for it."""
+        return None
+
+
+class Features(BrokerFeature):
+    """All of them, as one: the broker asks nothing else. Empty until ``open``."""
+
+    def __init__(self, log: Callable[[str], None], fault: Callable[[], RelayError]) -> None:
+        self._log = log
+        self._fault = fault
+        self._features: list[BrokerFeature] = []
+
+    def open(self, parts: BrokerParts) -> None:
+        """Make those that are installed. One that fails is named in the log, and left out. A module
+        that says ``AFTER = (NAME, …)`` is built on those features, and comes later."""
+        for module in sorted(modules("broker"), key=lambda one: hasattr(one.module, "AFTER")):
+            try:
+                if module.module is not None:
+                    self._features.append(module.module.feature(parts))
+            except StorageError:
+                raise
+            except Exception:
+                self._log(f"the feature {module.feature.name} could not be opened")
+                self._fault()
+            if module.problem:
+                self._log(f"{module.problem}\n{module.trace}")
+
+    def find(self, kind: type[Feature]) -> Feature:
+        """The feature of a class, for one that is built on it. Raises LookupError."""
+        for feature in self._features:
+            if isinstance(feature, kind):
+                return feature
+        raise LookupError(f"the feature {kind.__name__} is not installed")
+
+    @contextmanager
+    def _contained(self) -> Iterator[None]:
+        """One feature's fault is logged, and harms no other, and no message."""
+        try:
+            yield
+        except RelayError:
+            raise
+        except Exception:
+            self._fault()
+
+    def ops(self) -> Mapping[str, Handler]:
+        table: dict[str, Handler] = {}
+        for feature in self._features:
+            with self._contained():
+                for name, handler in feature.ops().items():
+                    table.setdefault(name, handler)
+        return table
+
+    def restore(self, now_ms: int) -> None:
+        for feature in self._features:
+            with self._contained():
+                feature.restore(now_ms)
+
+    def start(self) -> None:
+        for feature in self._features:
+            with self._contained():
+                feature.start()
+
+    async def stop(self) -> None:
+        for feature in reversed(self._features):
+            with self._contained():
+                await feature.stop()
+
+    async def close(self) -> None:
+        for feature in reversed(self._features):
+            with self._contained():
+                await feature.close()
+
+    @property
+    def busy(self) -> bool:
+        return any(feature.busy for feature in self._features)
+
+    def status(self, now_ms: int) -> Json:
+        shown: Json = {}
+        for feature in self._features:
+            with self._contained():
+                shown |= feature.status(now_ms)
+        return shown
+
+    def registering(self, name: str, fields: Json, is_new: bool, batch: Batch) -> None:
+        for feature in self._features:
+            with self._contained():
+                feature.registering(name, fields, is_new, batch)
+
+    def came(self, member: Member) -> None:
+        for feature in self._features:
+            with self._contained():
+                feature.came(member)
+
+    def gone(self, member: Member, batch: Batch) -> None:
+        for feature in self._features:
+            with self._contained():
+                feature.gone(member, batch)
+
+    def reported(self, member: Member, now: AgentRecord, fields: Json, batch: Batch) -> None:
+        for feature in self._features:
+            with self._contained():
+                feature.reported(member, now, fields, batch)
+
+    def wants(self, member: Member) -> Sequence[str]:
+        kinds: set[str] = set()
+        for feature in self._features:
+            with self._contained():
+                kinds.update(feature.wants(member))
+        return sorted(kinds)
+
+    def news(self, member: Member) -> str:
+        return ", ".join(filter(None, (feature.news(member) for feature in self._features)))
+
+    def lost(self, client: Client) -> None:
+        for feature in self._features:
+            with self._contained():
+                feature.lost(client)
+
+    def addressed(
+        self, request: ClientRequest, sender: str, thread: str | None, batch: Batch
+    ) -> Json | None:
+        for feature in self._features:
+            answer = feature.addressed(request, sender, thread, batch)
+            if answer is not None:
+                return answer
+        return None
+
+    def outside(self, request: ClientRequest, batch: Batch) -> bool:
+        return any(feature.outside(request, batch) for feature in self._features)
+
+    def why_held(self, name: str, now_ms: int) -> str:
+        reasons = (feature.why_held(name, now_ms) for feature in self._features)
+        return next(filter(None, reasons), "")
+
+    def accepted(self, message: Accepted, by: Member | None, batch: Batch) -> None:
+        for feature in self._features:
+            with self._contained():
+                feature.accepted(message, by, batch)
+
+    def decided(self, seq: int, batch: Batch) -> None:
+        for feature in self._features:
+            with self._contained():
+                feature.decided(seq, batch)
+
+    def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
+        for feature in self._features:
+            feature.stored(messages, batch)
+
+    def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
+        for feature in self._features:
+            with self._contained():
+                feature.undelivered(id_, reason, batch)
+
+    def turn_ended(
+        self, ids: list[str], ended: TurnEnded, started_ms: int, batch: Batch
+    ) -> tuple[set[str], bool]:
+        theirs: set[str] = set()
+        fresh = False
+        for feature in self._features:
+            some, first = feature.turn_ended(ids, ended, started_ms, batch)
+            theirs |= some
+            fresh |= first
+        return theirs, fresh
+
+    def progress(self, id_: str, answer: bool) -> Json | None:
+        told = (feature.progress(id_, answer) for feature in self._features)
+        return next((one for one in told if one is not None), None)

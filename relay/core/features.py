@@ -1,0 +1,79 @@
+"""Which features are installed, and the doors that they come in by.
+
+A feature is a package: a folder of ``relay/features``, or somebody else's, which its own
+``pyproject.toml`` names in the entry point group ``relay.features``. What it gives to one part of
+relay stands in its module of that part's name: ``broker``, ``session``, ``settings`` and so on.
+Only that part imports it, so a feature costs the others nothing. docs/extending.md has them all.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+
+GROUP = "relay.features"
+_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "features")
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One that is installed."""
+
+    name: str
+    package: str  # dotted
+    is_own: bool = True  # relay's; False: from a package that the person installed
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureModule:
+    """A feature's module for one part of relay, or why it could not be loaded."""
+
+    feature: Feature
+    module: ModuleType | None
+    problem: str = ""  # a line for people
+    trace: str = ""  # the traceback, for a log
+
+
+def installed() -> list[Feature]:
+    """Every feature, relay's own first. None is imported. A package whose feature has the name of
+    one of relay's own is left out: nobody replaces a guard by installing a package."""
+    own = [
+        Feature(name, f"{GROUP}.{name}")
+        for name in sorted(os.listdir(_FOLDER) if os.path.isdir(_FOLDER) else ())
+        if os.path.isfile(os.path.join(_FOLDER, name, "__init__.py"))
+    ]
+    taken = {feature.name for feature in own}
+    others: dict[str, Feature] = {}
+    for name, package in _entry_points():
+        if name not in taken:
+            others.setdefault(name, Feature(name, package, is_own=False))
+    return [*own, *others.values()]
+
+
+def _entry_points() -> Iterator[tuple[str, str]]:
+    from importlib.metadata import entry_points
+
+    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+        yield point.name, point.value
+
+
+def modules(part: str) -> list[FeatureModule]:
+    """The module ``part`` of each feature that has one. One that fails harms no other."""
+    modules = (_module(feature, part) for feature in installed())
+    return [module for module in modules if module is not None]
+
+
+def _module(feature: Feature, part: str) -> FeatureModule | None:
+    name = f"{feature.package}.{part}" if part else feature.package
+    try:
+        if importlib.util.find_spec(name) is None:
+            return None
+        return FeatureModule(feature, importlib.import_module(name))
+    except Exception as error:
+        problem = f"the feature {feature.name} could not be loaded: {type(error).__name__}: {error}"
+        return FeatureModule(feature, None, problem, traceback.format_exc())

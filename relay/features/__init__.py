@@ -1,0 +1,1 @@
+"""Library: the features, a folder each; deleting one leaves everything else at work."""

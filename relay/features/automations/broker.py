@@ -1,0 +1,65 @@
+"""Automations in the broker: what is registered, what runs, and the clock that it runs by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from relay.broker.automations import Automations
+from relay.broker.batch import Handler
+from relay.broker.clock import Clock
+from relay.broker.door import BrokerFeature
+from relay.broker.ops_automations import AutomationOps
+from relay.broker.parts import BrokerParts
+from relay.features.personas.broker import PersonasFeature
+from relay.ledger import automation_rows
+from relay.protocol.broker import Json
+
+#: It handles events before route functions do, and dispatches to personas.
+AFTER = ("personas",)
+
+
+def feature(parts: BrokerParts) -> AutomationsFeature:
+    """The feature in the broker. Raises LookupError without personas."""
+    return AutomationsFeature(parts, parts.kernel.features.find(PersonasFeature))
+
+
+class AutomationsFeature(BrokerFeature):
+    """Puts its parts together, and hands on to them."""
+
+    def __init__(self, parts: BrokerParts, personas: PersonasFeature) -> None:
+        self._kernel = parts.kernel
+        self._automations = Automations(
+            parts.kernel,
+            dispatched=personas.engine.wake,
+            released=personas.evaluations.release,
+        )
+        personas.evaluations.others = self._automations
+        registry = self._automations.runs.registry
+        self._clock = Clock(parts.kernel, registry, personas.evaluations, personas.workers)
+        self._ops = AutomationOps(parts.kernel, self._automations, self._clock)
+
+    def ops(self) -> Mapping[str, Handler]:
+        """To register, switch, try and look at automations."""
+        return self._ops.handlers()
+
+    def start(self) -> None:
+        """Go on with what is due, and start the clock."""
+        self._automations.start()
+        self._clock.look()
+
+    async def stop(self) -> None:
+        """Stop the clock."""
+        self._clock.close()
+
+    async def close(self) -> None:
+        """End what runs; the next broker runs it again."""
+        await self._automations.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether something runs, or a tick is waited for."""
+        return self._automations.busy or self._clock.busy
+
+    def status(self, now_ms: int) -> Json:
+        """How many automations there are, by their status."""
+        return {"automations": automation_rows.counts(self._kernel.ledger)}

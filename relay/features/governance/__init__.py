@@ -1,0 +1,1 @@
+"""Projects in which no agent writes without an intent that allows it."""

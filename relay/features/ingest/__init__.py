@@ -1,0 +1,1 @@
+"""Transcripts of other programs, taken into the agent ledger."""

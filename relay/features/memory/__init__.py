@@ -1,0 +1,1 @@
+"""What agents keep for each other: the memory service and its indexes."""

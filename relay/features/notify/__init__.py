@@ -1,0 +1,1 @@
+"""Notices for a person who looks elsewhere."""

@@ -1,0 +1,1 @@
+"""Personas: what route functions make of events, and the turns that answer them."""

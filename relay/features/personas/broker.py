@@ -1,0 +1,197 @@
+"""Personas in the broker: events of channels, route functions, dispatches, turns and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from relay.broker.answers import AnswerDeliveries
+from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
+from relay.broker.channels import AdapterEvents, Channels
+from relay.broker.directory import Member
+from relay.broker.dispatch_ends import DispatchEnds
+from relay.broker.door import BrokerFeature
+from relay.broker.evaluation import Evaluations
+from relay.broker.headless_turns import HeadlessTurns
+from relay.broker.hook_observer import HookObserver
+from relay.broker.known_personas import Personas
+from relay.broker.ops_dispatches import DispatchOps
+from relay.broker.ops_event_marks import EventMarkOps
+from relay.broker.ops_events import EventOps
+from relay.broker.ops_persons import PersonOps
+from relay.broker.ops_routes import RouteOps
+from relay.broker.parts import BrokerParts
+from relay.broker.turn_engine import TurnEngine
+from relay.broker.workers import ConfigWorkers
+from relay.broker.wrapped_turns import WrappedTurns
+from relay.core.message import State
+from relay.ledger import dispatch_rows, evaluation_rows
+from relay.ledger.agent_ledger import answers_to
+from relay.ledger.answer_rows import followed
+from relay.ledger.dispatch_rows import DispatchState
+from relay.protocol.broker import Json
+from relay.protocol.turns import TurnEnded
+
+_DAY_MS = 86_400_000
+#: What the sender of a dispatch is told of it; else it has failed.
+_AS_DELIVERED = {
+    DispatchState.QUEUED: State.QUEUED,
+    DispatchState.RUNNING: State.SEEN,
+    DispatchState.DONE: State.SEEN,
+}
+
+
+def feature(parts: BrokerParts) -> PersonasFeature:
+    """The feature in the broker."""
+    return PersonasFeature(parts)
+
+
+class PersonasFeature(BrokerFeature):
+    """Puts its parts together, and hands on to them."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        kernel = parts.kernel
+        self._kernel = kernel
+        self.workers = ConfigWorkers(
+            kernel.home,
+            log=kernel.log,
+            asked=lambda key, said: self._adapter_events.asked(key, said),
+        )
+        self._observer = HookObserver(kernel, self.workers, parts.hook_runs)
+        kernel.committer.observer = self._observer
+        self._channels = Channels(kernel, self.workers)
+        self._answers = AnswerDeliveries(kernel, parts.held, self._channels)
+        self._personas = Personas(kernel.home, kernel.configs, kernel.directory)
+        ends = DispatchEnds(kernel, parts.held, self._answers.wake)
+        self.engine = TurnEngine(
+            kernel,
+            self._personas,
+            WrappedTurns(kernel, parts.held),
+            HeadlessTurns(kernel),
+            ends,
+            parts.deliveries.answered,
+        )
+        self._dispatches = DispatchOps(kernel, self.engine, ends, self._answers, self._personas)
+        self.evaluations = Evaluations(kernel, self.workers, dispatched=self.engine.wake)
+        self._events = EventOps(kernel, self.evaluations)
+        self._adapter_events = AdapterEvents(self._events, kernel.committer, self._channels)
+        self._routes = RouteOps(kernel, self.evaluations)
+        self._persons = PersonOps(kernel, self.engine)
+        self._marks = EventMarkOps(kernel)
+
+    def ops(self) -> Mapping[str, Handler]:
+        """The requests of all parts."""
+        return {
+            **self._marks.handlers(),
+            **self._persons.handlers(),
+            **self._dispatches.handlers(),
+            **self._routes.handlers(),
+        }
+
+    # -- the broker's life
+
+    def restore(self, now_ms: int) -> None:
+        """Take up the lanes."""
+        self.engine.restore()
+
+    def start(self) -> None:
+        """Go on with answers and evaluations, and connect the channels."""
+        self._answers.wake()
+        self.evaluations.start()
+        self._channels.start()
+
+    async def stop(self) -> None:
+        """Take no more from channels, and begin no more evaluations."""
+        self._channels.close()
+        await self._answers.close()
+
+    async def close(self) -> None:
+        """End the workers and the headless turns."""
+        self.evaluations.close()
+        self._observer.close()
+        await self.workers.close()
+        await self.engine.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether something waits for a turn, a worker or a channel."""
+        parts = (self._answers, self.evaluations, self.engine)
+        return self._channels.connected or any(one.busy for one in parts)
+
+    def status(self, now_ms: int) -> Json:
+        """Channels, configurations that evaluate nothing, and how many dispatches there are."""
+        ledger = self._kernel.ledger
+        return {
+            "channels": self._channels.described(),
+            "problems": self.evaluations.problems(),
+            "dispatches": dispatch_rows.counts(ledger),
+            "evaluations": evaluation_rows.counts(ledger, now_ms - _DAY_MS),
+        }
+
+    # -- agents
+
+    def came(self, member: Member) -> None:
+        """A dispatch may have waited for an agent of this name."""
+        self._personas.came(member.name)
+
+    def gone(self, member: Member, batch: Batch) -> None:
+        """What a wrapped persona had to do and has not done is settled."""
+        self.engine.agent_gone(member.name, batch)
+
+    def wants(self, member: Member) -> Sequence[str]:
+        """What route functions and automations listen to."""
+        return self.evaluations.wants(member)
+
+    # -- messages and events
+
+    def addressed(
+        self, request: ClientRequest, sender: str, thread: str | None, batch: Batch
+    ) -> Json | None:
+        """A message of the person's to a persona that does not run is a dispatch."""
+        return self._dispatches.sent(request, sender, thread, batch)
+
+    def outside(self, request: ClientRequest, batch: Batch) -> bool:
+        """Check and store an event of another channel."""
+        self._events.outside(request, batch)
+        return True
+
+    def accepted(self, message: Accepted, by: Member | None, batch: Batch) -> None:
+        """Have it evaluated once it is stored."""
+        self.evaluations.mark(message, by, batch)
+
+    def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
+        """What is to be evaluated is due from the commit of the event on."""
+        due = [(key, one.seq, one.hops) for one in messages for key in one.due]
+        if due:
+            evaluation_rows.add_due(self._kernel.ledger, due)
+
+    def decided(self, seq: int, batch: Batch) -> None:
+        """What the person lets go on is evaluated now."""
+        self.evaluations.decided(seq, batch)
+
+    def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
+        """A message that carried a dispatch to a wrapped persona has not arrived."""
+        self.engine.delivery_ended(id_, reason, batch)
+
+    def turn_ended(
+        self, ids: list[str], ended: TurnEnded, started_ms: int, batch: Batch
+    ) -> tuple[set[str], bool]:
+        """A wrapped persona has ended a turn."""
+        theirs, fresh = self.engine.reported(ids, ended, started_ms, batch)
+        return set(theirs), fresh
+
+    def progress(self, id_: str, answer: bool) -> Json | None:
+        """How far the dispatches are that follow from an event."""
+        ledger = self._kernel.ledger
+        dispatches = followed(ledger, id_)
+        rows = []
+        for one in dispatches:
+            state = _AS_DELIVERED.get(one["state"], State.FAILED)
+            rows.append({"to": one["persona"], "state": state.value, "reason": one["reason"]})
+        if not answer:
+            done = all(one["state"] != State.QUEUED for one in rows)
+            return {"id": id_, "done": done, "deliveries": rows}
+        done = all(
+            one["state"] not in (DispatchState.QUEUED, DispatchState.RUNNING) for one in dispatches
+        )
+        tries = {one["from"]: one for one in answers_to(ledger, id_)}  # the last counts
+        return {"id": id_, "done": done, "deliveries": rows, "answers": list(tries.values())}
