@@ -19,7 +19,7 @@ from relay.ledger.schema import AgentRecord, Row
 from relay.protocol.broker import Json
 
 #: Why an agent is in its state that waits for a person's yes or no.
-_ASKS = "waits for your yes or no: relay approve"
+_ASKS = "waits for your yes or no: relay items"
 #: ... that runs while its session does not: nothing is heard of it, and nothing reaches it.
 _DEAF = "deaf: its session has ended, and starts again within a minute"
 

@@ -10,7 +10,6 @@ from relay.broker.committer import Committer
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.door import Features
-from relay.broker.open_items import OpenItems
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.watchers import Watchers
 from relay.core.errors import RelayError
@@ -36,8 +35,6 @@ class Kernel:
     windows: DeliveryWindows
     #: Who follows the stream of rows.
     watchers: Watchers
-    #: What waits for the person.
-    items: OpenItems
     #: What the installed features add.
     features: Features
     #: Adds a line to the broker's log.

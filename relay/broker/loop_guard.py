@@ -5,13 +5,14 @@ further than what made it speak; a person's word begins again at 0. A chain that
 or a pair that exchanges too much, is *parked*: stored, shown to the person, and offered to nobody
 before the person lets it go on. What relay itself tells an agent of what it said is one hop more
 too: beyond the limits it is told nothing. Hops and counts outlive the broker: they come from the
-ledger. ``LoopGuard`` decides (pure), ``HeldMessages`` does it, with the ops ``held``, ``decide``
-and ``person``.
+ledger. ``LoopGuard`` decides (pure), ``HeldMessages`` does it, with the op ``person``; the person
+sees and answers what is held as items (relay.broker.open_items).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,11 +20,11 @@ from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.delivery_states import advance
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
+from relay.broker.open_items import YES_NO, ItemAnswer
 from relay.broker.ops_delivery import DeliveryOps, caused_by
-from relay.broker.ops_query import fitting
 from relay.broker.routing import Route
 from relay.core.bounded import BoundedDict, RecentSet
-from relay.core.errors import NotFound, RelayError, UsageError
+from relay.core.errors import RelayError, UsageError
 from relay.core.message import State
 from relay.ledger import queries
 from relay.ledger.schema import Row
@@ -48,8 +49,8 @@ SHOWN = "a shell showed it, and nobody typed it at its prompt"
 #: What the reason begins with why a cap holds a message.
 CAP = "the cap of "
 _DECIDE = (
-    "See it with: relay held. Let it go on with: relay allow ID (or --all)."
-    " Refuse it with: relay refuse ID (or --all)."
+    "See it with: relay items. Let it go on with: relay answer ID yes (or --held yes for all)."
+    " Refuse it with: relay answer ID no."
 )
 _DROPPED = "the person refused it"
 
@@ -146,18 +147,14 @@ class HeldMessages:
         self._windows = kernel.windows
         self._deliveries = deliveries
         self._guard = guard
-        self._items = kernel.items
+        self._watchers = kernel.watchers
         self._features = kernel.features
         #: The person has been told of these, and has not yet decided.
         self._told: RecentSet[Pair] = RecentSet(PAIRS_MAX)
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each op."""
-        return {
-            "person": self.person,
-            "held": self.held,
-            "decide": self.decide,
-        }
+        return {"person": self.person}
 
     def restore(self, now_ms: int) -> None:
         """After a start: the last minute counts on, and what was parked for its number stays so,
@@ -303,8 +300,8 @@ class HeldMessages:
     def _item(self, message: Accepted) -> None:
         """Tell those who follow what of this message waits for the person."""
         routes = () if message.routing is None else message.routing.routes
-        rows = (message.row(n) for n, one in enumerate(routes) if one.parked)
-        self._items.held(rows)
+        for item in _items(message.row(n) for n, one in enumerate(routes) if one.parked):
+            self._watchers.item(item, open_=True)
 
     def _tell(self, pair: Pair, text: str, batch: Batch) -> None:
         """Tell the person, once until they have decided on what is between these two."""
@@ -313,20 +310,20 @@ class HeldMessages:
             notice = Accepted.notice(self._directory.owner, text, THREAD, batch.now_ms)
             self._windows.collect(notice, batch)
 
-    # -- the ops
+    # -- for the person
 
-    def held(self, request: ClientRequest, batch: Batch) -> Json:
-        """What waits for the person."""
-        self._directory.check_person(request, "see what is held")
-        rows, more = fitting(queries.parked(self._ledger, PARKED_MAX))
-        return {"rows": rows, "more": more}
+    def waiting(self) -> list[Json]:
+        """What is held, as items: one for each message."""
+        return _items(queries.parked(self._ledger, PARKED_MAX))
 
-    def decide(self, request: ClientRequest, batch: Batch) -> Json:
-        """Let parked messages go on, or refuse them."""
-        who = self._directory.check_person(request, "decide on held messages")
-        rows = self._chosen(request)
-        state = State.FAILED if request.fields.get("refuse") else State.QUEUED
-        reason = _DROPPED if state is State.FAILED else None
+    def answered(
+        self, items: Sequence[Json], answer: ItemAnswer, request: ClientRequest, batch: Batch
+    ) -> bool:
+        """Let these messages go on, or fail."""
+        ids = {item["id"] for item in items}
+        rows = [row for row in queries.parked(self._ledger, PARKED_MAX) if row["id"] in ids]
+        state = State.QUEUED if answer.yes else State.FAILED
+        reason = None if answer.yes else _DROPPED
         for row in rows:
             found = self._ledger.delivery(row["id"], row["to"])
             if found is None:
@@ -334,34 +331,16 @@ class HeldMessages:
             event, sender, delivery = found
             new = advance(delivery, state, batch.now_ms, reason=reason)
             self._ledger.begin()
-            word = "refused" if state is State.FAILED else "allowed"
-            self._ledger.unpark(event, row["to"], new, f"{word} by {who}")
+            word = "allowed" if answer.yes else "refused"
+            self._ledger.unpark(event, row["to"], new, f"{word} by {answer.by}")
             self._features.decided(event, batch)
             self._deliveries.changed(batch, row["id"], sender, row["to"], new)
-        batch.after.append(partial(self._decided, rows))
-        said = "No" if state is State.FAILED else "Yes"
-        batch.after.append(partial(self._items.decided, rows, said, who))
-        names = ("id", "from", "to")
-        return {"rows": [{name: row[name] for name in names} for row in rows]}
+        batch.after.append(partial(self._decided, rows, answer))
+        return True
 
-    def _chosen(self, request: ClientRequest) -> list[Row]:
-        rows = queries.parked(self._ledger, PARKED_MAX)
-        wanted = request.fields.get("which")
-        if wanted is None:
-            return rows
-        if not isinstance(wanted, list) or not all(isinstance(one, str) for one in wanted):
-            raise UsageError("which is a list of ids or names")
-        chosen = []
-        for part in wanted:
-            found = [row for row in rows if _is_meant(row, part)]
-            if not found:
-                raise NotFound(
-                    f"no held message has the id or the agent {part}", hint="see: relay held"
-                )
-            chosen += [row for row in found if row not in chosen]
-        return chosen
-
-    def _decided(self, rows: list[Row]) -> None:
+    def _decided(self, rows: list[Row], answer: ItemAnswer) -> None:
+        for item in _items(rows):
+            self._watchers.item(item, open_=False, answer=answer.label, by=answer.by)
         for row in rows:
             sender = self._directory.get(row["from"])
             around = [row["from"]]
@@ -373,9 +352,24 @@ class HeldMessages:
             self._windows.released(row["to"])
 
 
-def _is_meant(row: Row, part: str) -> bool:
-    upper = part.upper().strip("[]").partition("_")[0]  # as its receiver sees it, too
-    whole = row["id"]
-    if len(upper) >= 4 and (whole.startswith(upper) or whole.endswith(upper)):
-        return True
-    return part.lower() in (row["from"].lower(), row["to"].lower())
+def _items(rows: Iterable[Row]) -> list[Json]:
+    """The items of held deliveries: one for each message."""
+    by_message: dict[str, list[Row]] = {}
+    for row in rows:
+        by_message.setdefault(row["id"], []).append(row)
+    return [_item_of(some[0], [row["to"] for row in some]) for some in by_message.values()]
+
+
+def _item_of(row: Row, to: list[str]) -> Json:
+    return {
+        "id": row["id"],
+        "agent": row["from"],
+        "kind": "held",
+        "what": f"to {', '.join(to)}: {row['body']}",
+        "about": [row["reason"]],
+        "details": {"to": to, "reason": row["reason"], "thread": row["thread"]},
+        "choices": YES_NO,
+        "chosen": None,
+        "since_ms": row["created_ms"],
+        "until_ms": None,
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import json
@@ -17,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from relay.broker.start import open_socket, silent, starting_file
-from relay.core.errors import DamagedFile, RelayError, error_fields
+from relay.core.errors import EXIT_USAGE, DamagedFile, RelayError, error_fields
 from relay.core.files import (
     lock_open_file,
     open_private,
@@ -44,10 +43,14 @@ _CLIENTS_MIN = 32
 
 def main(argv: list[str] | None = None) -> int:
     """Run until nobody needs the broker. Exit status 0 also when another one runs already."""
-    parser = argparse.ArgumentParser(prog="python -m relay.broker")
-    parser.add_argument("--home", help="the state directory (default: as RELAY_HOME says)")
-    options = parser.parse_args(argv)
-    home = Home(options.home) if options.home else Home.from_env()
+    match sys.argv[1:] if argv is None else argv:
+        case []:
+            home = Home.from_env()
+        case ["--home", folder]:
+            home = Home(folder)
+        case _:
+            sys.stderr.write("usage: python -m relay.broker [--home FOLDER]\n")
+            return EXIT_USAGE
     log = Log(home.broker_log, masked)
     try:
         return run(home, log)

@@ -1,28 +1,35 @@
-"""What waits for the person, in one shape: approvals of calls, held messages, agents' questions.
+"""What waits for the person: one list of items, and one way to answer each of them.
 
-A file of its own, below those that know of such things: they say what has begun to wait and what is
-over, and whoever follows (``watch``) is told. Questions and approvals are kept here, held messages
-in the ledger.
+Each kind of item (a held message, a call that needs a yes, a question on an agent's screen) is kept
+by the part that knows it: an ``ItemKind``, which lists its items and does what follows from an
+answer. An item is {id, agent, kind, what (the words of whoever asks), about [lines of relay's own],
+details (fields of that kind), choices [{key, label}], chosen (the index in focus, or null),
+since_ms, until_ms (or null)}. An answer is stored before anything follows from it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from relay.broker.batch import Accepted
-from relay.broker.watchers import Watchers
-from relay.core.errors import UsageError
+from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
+from relay.broker.kernel import Kernel
+from relay.broker.ops_hooks import SessionRequests
+from relay.broker.ops_query import fitting
+from relay.core.errors import NotFound, UsageError
 from relay.core.ids import new_ulid
-from relay.ledger.schema import Row
 from relay.protocol.broker import Json
 
 #: The kind of the event that stores what the person has answered.
 ANSWER = "answer"
-#: Choices of one question, characters of what it asks and of one choice.
-CHOICES_MAX, WHAT_MAX, LABEL_MAX = 30, 16_100, 400
-_YES_NO = [{"key": "yes", "label": "Yes"}, {"key": "no", "label": "No"}]
+#: Choices of one question, characters of what it asks, of one choice and of the person's note.
+CHOICES_MAX, WHAT_MAX, LABEL_MAX, NOTE_MAX = 30, 16_100, 400, 2000
+#: Seconds that an agent's session may take to type an answer.
+TYPING = 40.0
+#: The choices of what is allowed or refused.
+YES_NO = [{"key": "yes", "label": "Yes"}, {"key": "no", "label": "No"}]
 _MEANS = {
     "yes": ("yes", "allow", "approve", "accept", "ok", "trust", "proceed", "continue"),
     "no": ("no", "reject", "deny", "decline", "refuse", "cancel", "don't", "stop"),
@@ -30,95 +37,140 @@ _MEANS = {
 _MEANS |= {"y": _MEANS["yes"], "n": _MEANS["no"]}
 
 
-class OpenItems:
-    """The questions and approvals that wait now. Belongs to the broker's loop."""
+@dataclass(frozen=True, slots=True)
+class ItemAnswer:
+    """What the person has chosen."""
 
-    def __init__(self, watchers: Watchers) -> None:
-        self._watchers = watchers
-        self._open: dict[str, Json] = {}
-        self._asks: dict[str, str] = {}  # by the lower-case name of an agent its question's id
-        self._answers: dict[str, tuple[str, str]] = {}  # what is being typed, and by whom
+    index: int
+    key: str
+    label: str
+    note: str
+    by: str  # who said so, and at which terminal
 
-    def rows(self) -> list[Json]:
-        """All of them, the oldest first."""
-        return sorted(self._open.values(), key=lambda one: int(one["since_ms"]))
+    @property
+    def yes(self) -> bool:
+        """Whether something is allowed: of items with the choices ``YES_NO``."""
+        return self.key == "yes"
 
-    def open(self, item: Json) -> None:
-        """This waits for the person, or is another now."""
-        if self._open.get(item["id"]) != item:
-            self._open[item["id"]] = item
-            self._watchers.item(item, open_=True)
 
-    def close(self, id_: str, answer: str | None = None, by: str = "") -> None:
-        """This waits no more; ``answer``: what was said, and by whom."""
-        if (item := self._open.pop(id_, None)) is not None:
-            said = self._answers.pop(id_, (answer, by))
-            self._watchers.item(item, open_=False, answer=said[0], by=said[1])
+class ItemKind(Protocol):
+    """One kind of items."""
 
-    def held(self, rows: Iterable[Row]) -> None:
-        """These deliveries are held for the person."""
-        for item in held_items(rows):
-            self._watchers.item(item, open_=True)
+    def waiting(self) -> Iterable[Json]:
+        """The items that wait now."""
 
-    def decided(self, rows: Iterable[Row], answer: str, by: str) -> None:
-        """The person has decided on these."""
-        for item in held_items(rows):
-            self._watchers.item(item, open_=False, answer=answer, by=by)
+    def answered(
+        self, items: Sequence[Json], answer: ItemAnswer, request: ClientRequest, batch: Batch
+    ) -> bool:
+        """Do what follows from this answer to these of its items; False where the request is
+        answered later. Raises RelayError."""
+
+
+class ItemOps:
+    """The ops ``items`` and ``item_answer``."""
+
+    def __init__(self, kernel: Kernel, kinds: Mapping[str, ItemKind]) -> None:
+        self._directory = kernel.directory
+        self._windows = kernel.windows
+        self._kinds = kinds
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {"items": self.items, "item_answer": self.answer}
+
+    def items(self, request: ClientRequest, batch: Batch) -> Json:
+        """What waits for the person, the oldest first."""
+        self._directory.check_person(request, "see what waits for them")
+        rows, more = fitting(self._waiting())
+        return {"rows": rows, "more": more}
+
+    def answer(self, request: ClientRequest, batch: Batch) -> Json | None:
+        """The person answers all items that are named, or none."""
+        who = self._directory.check_person(request, "answer what an agent asks")
+        fields = request.fields
+        note, given = fields.get("note") or "", fields.get("id")
+        if not isinstance(note, str) or len(note) > NOTE_MAX:
+            raise UsageError(f"the note is a text of at most {NOTE_MAX} characters")
+        waiting = self._waiting()
+        items = [_meant(part, waiting) for part in (given if isinstance(given, list) else [given])]
+        items = list({item["id"]: item for item in items}.values())
+        if not items or len(items) > 1 and any(one["choices"] is not YES_NO for one in items):
+            raise UsageError(
+                "several items can be answered only where each asks for yes or no",
+                hint="answer a question of an agent by itself: relay items",
+            )
+        index = choice_of(items[0], fields.get("choice"))
+        choice = items[0]["choices"][index]
+        answer = ItemAnswer(index, choice["key"], choice["label"], note, who)
+        by_kind: dict[str, list[Json]] = {}
+        for item in items:
+            by_kind.setdefault(item["kind"], []).append(item)
+            event = answer_event(item, answer, self._directory.owner, batch.now_ms)
+            self._windows.collect(event, batch)
+        for kind, some in by_kind.items():
+            if not self._kinds[kind].answered(some, answer, request, batch):
+                return None
+        told = [_told(item, answer) for item in items]
+        return {"answers": told} if isinstance(given, list) else told[0]
+
+    def _waiting(self) -> list[Json]:
+        every = [item for kind in self._kinds.values() for item in kind.waiting()]
+        return sorted(every, key=lambda item: int(item["since_ms"]))
+
+
+class ScreenQuestions:
+    """The questions that stand on agents' screens, as their sessions say. An answer is typed by the
+    session, if the very same question still stands there."""
+
+    def __init__(self, kernel: Kernel, sessions: SessionRequests) -> None:
+        self._directory = kernel.directory
+        self._windows = kernel.windows
+        self._watchers = kernel.watchers
+        self._committer = kernel.committer
+        self._sessions = sessions
+        self._asked: dict[str, Json] = {}  # the question of an agent, by its lower-case name
+        self._typing: dict[str, ItemAnswer] = {}  # answers on their way, by item
+
+    def waiting(self) -> list[Json]:
+        """The questions that stand now."""
+        return list(self._asked.values())
 
     def asks(self, agent: str, question: object) -> None:
         """The agent asks this on its screen, as its session says; None: nothing, or no more."""
-        key, before = agent.lower(), self._asks.get(agent.lower())
+        key = agent.lower()
         item = _question(agent, question) if isinstance(question, dict) else None
-        if before is not None and (item is None or item["id"] != before):
-            del self._asks[key]
-            self.close(before)
-        if item is not None and (item["id"] not in self._open or item["id"] == before):
-            self._asks[key] = item["id"]
-            self.open(item)
+        before = self._asked.get(key)
+        if before is not None and (item is None or item["id"] != before["id"]):
+            del self._asked[key]
+            answer = self._typing.pop(before["id"], None)
+            said, by = (answer.label, answer.by) if answer else (None, "")
+            self._watchers.item(before, open_=False, answer=said, by=by)
+        others = (one["id"] for one in self._asked.values() if one["agent"] != agent)
+        if item is not None and item != before and item["id"] not in others:
+            self._asked[key] = item
+            self._watchers.item(item, open_=True)
 
-    def answering(self, id_: str, answer: str | None, by: str = "") -> None:
-        """This answer is on its way to the agent; None: it was not taken."""
-        if answer is None:
-            self._answers.pop(id_, None)
-        elif id_ in self._open:
-            self._answers[id_] = answer, by
+    def answered(
+        self, items: Sequence[Json], answer: ItemAnswer, request: ClientRequest, batch: Batch
+    ) -> bool:
+        """Ask the agent's session to type it."""
+        [item] = items
 
+        def ended(response: Json | None, why: str) -> Json:
+            if response is None:
+                self._typing.pop(item["id"], None)
+                self._committer.submit_job(
+                    lambda later: self._windows.collect(
+                        answer_event(item, answer, self._directory.owner, later.now_ms, failed=why),
+                        later,
+                    )
+                )
+            return {**_told(item, answer), "gone": bool((response or {}).get("gone"))}
 
-def approval_item(shown: Json) -> Json:
-    """The item of a call that waits for its approval."""
-    lines = [f"{shown['tool']}: {shown['what']}", shown["why"]]
-    lines += [f"intent {shown['intent']}"] if shown["intent"] else []
-    return {
-        "id": shown["id"],
-        "agent": shown["agent"],
-        "kind": "approval",
-        "what": "\n".join(filter(None, lines)),
-        "choices": _YES_NO,
-        "chosen": None,
-        "since_ms": shown["asked_ms"],
-        "until_ms": shown["until_ms"],
-    }
-
-
-def held_items(rows: Iterable[Row]) -> list[Json]:
-    """The items of held deliveries: one for each message."""
-    found: dict[str, Json] = {}
-    for row in rows:
-        to = [*found.get(row["id"], {"to": []})["to"], row["to"]]
-        found[row["id"]] = {"row": row, "to": to}
-    return [
-        {
-            "id": id_,
-            "agent": one["row"]["from"],
-            "kind": "held",
-            "what": f"to {', '.join(one['to'])}: {one['row']['body']}\n({one['row']['reason']})",
-            "choices": _YES_NO,
-            "chosen": None,
-            "since_ms": one["row"]["created_ms"],
-            "until_ms": None,
-        }
-        for id_, one in found.items()
-    ]
+        asked = {"id": item["id"], "choice": answer.index}
+        self._typing[item["id"]] = answer
+        self._sessions.forward(request, batch, item["agent"], "choose", asked, TYPING, ended)
+        return False
 
 
 def choice_of(item: Json, words: object) -> int:
@@ -150,11 +202,12 @@ def choice_of(item: Json, words: object) -> int:
 
 
 def answer_event(
-    item: Json, label: str, owner: str, by: str, now_ms: int, *, note: str = "", failed: str = ""
+    item: Json, answer: ItemAnswer, owner: str, now_ms: int, *, failed: str = ""
 ) -> Accepted:
     """The event that stores an answer; ``failed``: why it was not taken after all."""
-    meta = {"item": item["id"], "agent": item["agent"], "kind": item["kind"], "by": by}
-    meta |= {"what": item["what"][:WHAT_MAX], "note": note, "failed": failed}
+    what = "\n".join([item["what"], *item["about"]])[:WHAT_MAX]
+    meta = {"item": item["id"], "agent": item["agent"], "kind": item["kind"], "by": answer.by}
+    meta |= {"what": what, "note": answer.note, "failed": failed}
     return Accepted(
         request=None,
         id=new_ulid(now_ms),
@@ -162,8 +215,26 @@ def answer_event(
         kind=ANSWER,
         sender=owner,
         origin="person",
-        body=label,
+        body=answer.label,
         meta=json.dumps({"meta": {key: one for key, one in meta.items() if one}}),
+    )
+
+
+def _told(item: Json, answer: ItemAnswer) -> Json:
+    return {"item": item, "choice": item["choices"][answer.index], "by": answer.by}
+
+
+def _meant(part: object, items: list[Json]) -> Json:
+    """The item with this id, or with this end of one. Raises NotFound and UsageError."""
+    upper = str(part or "").upper()
+    ends = [one for one in items if one["id"].upper().endswith(upper)] if len(upper) >= 4 else []
+    exact = [one for one in ends if one["id"].upper() == upper]
+    if len(exact or ends) == 1:
+        return (exact or ends)[0]
+    if ends:
+        raise UsageError(f"{len(ends)} items have ids that end in {upper[:40]}")
+    raise NotFound(
+        f"nothing waits for you under the id {str(part)[:100]}", hint="what waits: relay items"
     )
 
 
@@ -178,6 +249,8 @@ def _question(agent: str, fields: Json) -> Json | None:
         "agent": agent,
         "kind": "question",
         "what": str(fields.get("what") or "")[:WHAT_MAX],
+        "about": [],
+        "details": {},
         "choices": [
             {"key": str(one.get("key"))[:20], "label": str(one.get("label"))[:LABEL_MAX]}
             for one in choices[:CHOICES_MAX]

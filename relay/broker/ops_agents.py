@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from relay.broker.batch import Batch, Client, ClientRequest, Handler
 from relay.broker.directory import Member, token_hash
 from relay.broker.kernel import Kernel
+from relay.broker.open_items import ScreenQuestions
 from relay.config import names
 from relay.core.agent_names import valid_name
 from relay.core.dispatch import RELAY_CHANNEL, PersonType
@@ -40,17 +41,19 @@ class MemberHost(Protocol):
 class AgentOps:
     """Binds connections to agents. ``grace`` in seconds."""
 
-    def __init__(self, kernel: Kernel, host: MemberHost, grace: float) -> None:
+    def __init__(
+        self, kernel: Kernel, host: MemberHost, questions: ScreenQuestions, grace: float
+    ) -> None:
         self._home = kernel.home
         self._ledger = kernel.ledger
         self._directory = kernel.directory
         self._windows = kernel.windows
         self._watchers = kernel.watchers
-        self._items = kernel.items
         self._committer = kernel.committer
         self._features = kernel.features
         self._grace = grace
         self._host = host
+        self._questions = questions
         self._graces: dict[str, asyncio.TimerHandle] = {}  # by lower-case name
 
     def handlers(self) -> dict[str, Handler]:
@@ -232,7 +235,7 @@ class AgentOps:
         if member.record.run != record.run:
             return
         member.update(record)
-        self._items.asks(member.name, fields.get("question"))
+        self._questions.asks(member.name, fields.get("question"))
         notes = fields.get("notes")
         member.describe(
             _text(fields, "source") if "source" in fields else None,
@@ -312,7 +315,7 @@ class AgentOps:
     def _leave(self, member: Member, record: AgentRecord) -> None:
         member.leave(record)
         if not member.live:
-            self._items.asks(member.name, None)
+            self._questions.asks(member.name, None)
         self._watchers.agent(member)
 
 

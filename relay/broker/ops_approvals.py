@@ -1,9 +1,9 @@
 """The ops of approvals: tool calls of agents that wait for the person's yes or no.
 
-A session asks (``approval_ask``), and is answered when the person has decided (``approve``) or the
-time is up: exactly once. Nothing of it is stored but the notice to the person. After a kill of the
-broker the session asks again: a word of the person's that did not reach it is lost, and never a
-yes that nobody said. That the person has answered is stored.
+A session asks (``approval_ask``), and is answered when the person has decided or the time is up:
+exactly once. The person sees and answers them as items (relay.broker.open_items). Nothing of it is
+stored but the notice to the person and the answer. After a kill of the broker the session asks
+again: an answer that did not reach it is lost, and never becomes a yes that nobody said.
 
 What an id asks for never changes: else the person's yes to one thing could become one to another.
 For the same reason agents do not see what others ask for, and nothing is approved by a name.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,10 +21,9 @@ from typing import Any
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
-from relay.broker.open_items import answer_event, approval_item
-from relay.broker.ops_query import fitting
+from relay.broker.open_items import YES_NO, ItemAnswer
 from relay.core.bounded import BoundedDict
-from relay.core.errors import NotFound, RelayError, UsageError
+from relay.core.errors import RelayError, UsageError
 from relay.core.ids import derived_ulid
 from relay.directive.redact import redact
 from relay.protocol.broker import Json, encode
@@ -35,8 +35,8 @@ PENDING_MAX = 256
 SECONDS_MAX = 590.0
 #: Characters of what is asked for. A longer one is refused: nobody would look at it.
 WHAT_MAX = 8000
-#: Characters of each other text, of the person's note, and of what the notice says of the call.
-TEXT_MAX, NOTE_MAX, NOTICE_MAX = 500, 2000, 200
+#: Characters of each other text, and of what the notice says of the call.
+TEXT_MAX, NOTICE_MAX = 500, 200
 #: Ids that are remembered with what was asked and decided.
 REMEMBERED_MAX = 256
 #: The thread in which the person is told.
@@ -63,19 +63,13 @@ class ApprovalOps:
         self._directory = kernel.directory
         self._windows = kernel.windows
         self._watchers = kernel.watchers
-        self._items = kernel.items
         self._waiting: dict[str, _Waiting] = {}
         #: By id what was asked, and what was decided: an answer may not have reached its session.
         self._known: BoundedDict[str, tuple[Json, Json | None]] = BoundedDict(REMEMBERED_MAX)
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each op."""
-        return {
-            "approval_ask": self.ask,
-            "approval_withdraw": self.withdraw,
-            "approvals": self.approvals,
-            "approve": self.approve,
-        }
+        return {"approval_ask": self.ask, "approval_withdraw": self.withdraw}
 
     # -- for sessions
 
@@ -107,7 +101,7 @@ class ApprovalOps:
         waiting.timer = asyncio.get_running_loop().call_later(left, self._late, waiting)
         self._count(member)
         batch.on_failure.append(partial(self._forget, waiting))
-        self._items.open(approval_item(shown))
+        self._watchers.item(_item(shown), open_=True)
         if not theirs:
             self._tell(waiting, batch)
         return None
@@ -133,42 +127,18 @@ class ApprovalOps:
 
     # -- for the person
 
-    def approvals(self, request: ClientRequest, batch: Batch) -> Json:
-        """What waits for the person, the oldest first."""
-        self._directory.check_person(request, "see what waits for approval")
-        rows, more = fitting([one.shown for one in self._waiting.values()])
-        return {"rows": rows, "more": more}
+    def waiting(self) -> list[Json]:
+        """The calls that wait, as items."""
+        return [_item(one.shown) for one in self._waiting.values()]
 
-    def approve(self, request: ClientRequest, batch: Batch) -> Json:
-        """The person says yes, or no: to all that are named, or to none."""
-        who = self._directory.check_person(request, "approve what an agent does")
-        which, note = request.fields.get("which"), request.fields.get("note") or ""
-        if not isinstance(which, list) or not which:
-            raise UsageError("which is a list of ids", hint="see them with: relay approve")
-        if not isinstance(note, str) or len(note) > NOTE_MAX:
-            raise UsageError(f"the note is a text of at most {NOTE_MAX} characters")
-        chosen = {id(one): one for one in map(self._meant, which)}.values()
-        answer = _answer(not request.fields.get("refuse"), by=who, note=note)
-        label = "Yes" if answer["granted"] else "No"
-        for waiting in chosen:
-            item = approval_item(waiting.shown)
-            said = answer_event(item, label, self._directory.owner, who, batch.now_ms, note=note)
-            self._windows.collect(said, batch)
-            batch.after.append(partial(self._end, waiting, answer))
-        return {"rows": [waiting.shown for waiting in chosen]}
-
-    def _meant(self, part: Any) -> _Waiting:
-        upper = str(part).upper()
-        ends = [one for key, one in self._waiting.items() if key.endswith(upper)]
-        found = ends if len(upper) >= 4 else []
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise UsageError(f"{len(found)} calls that wait have ids that end in {upper}")
-        raise NotFound(
-            f"no call waits for approval under the id {str(part)[:100]}",
-            hint="what waits: relay approve; held messages: relay held",
-        )
+    def answered(
+        self, items: Sequence[Json], answer: ItemAnswer, request: ClientRequest, batch: Batch
+    ) -> bool:
+        """The person says yes or no to these calls."""
+        decided = _answer(answer.yes, by=answer.by, note=answer.note)
+        for item in items:
+            batch.after.append(partial(self._end, self._waiting[item["id"]], decided))
+        return True
 
     # -- what ends it
 
@@ -180,17 +150,16 @@ class ApprovalOps:
         id_ = waiting.shown["id"]
         if self._waiting.get(id_) is waiting:
             said = ("Yes" if answer["granted"] else "No") if answer["by"] else None
-            self._items.close(id_, said, answer["by"])
-            self._forget(waiting)
+            self._forget(waiting, said, answer["by"])
             self._known[id_] = (waiting.shown, answer)
             waiting.asker.send(encode({"n": waiting.n, "ok": True, **answer}))
 
-    def _forget(self, waiting: _Waiting) -> None:
+    def _forget(self, waiting: _Waiting, answer: str | None = None, by: str = "") -> None:
         id_ = waiting.shown["id"]
         if self._waiting.get(id_) is not waiting:
             return
         del self._waiting[id_]
-        self._items.close(id_)
+        self._watchers.item(_item(waiting.shown), open_=False, answer=answer, by=by)
         if waiting.timer is not None:
             waiting.timer.cancel()
         waiting.asker.undefer()
@@ -208,12 +177,31 @@ class ApprovalOps:
             what = what[: NOTICE_MAX - 1] + "…"
         text = (
             f"{shown['agent']} waits for your yes or no: {shown['tool']}: {what}\n"
-            "See all of it, and decide, with: relay approve"
+            "See all of it with: relay items. Decide with: relay answer ID yes (or no)."
         )
         notice = Accepted.notice(self._directory.owner, text, THREAD, batch.now_ms)
         # The same after a kill of the broker, which then stores it once.
         id_ = derived_ulid(shown["asked_ms"], THREAD, shown["id"])
         self._windows.collect(replace(notice, id=id_, given=True), batch)
+
+
+def _item(shown: Json) -> Json:
+    """The item of a call that waits for its approval."""
+    return {
+        "id": shown["id"],
+        "agent": shown["agent"],
+        "kind": "approval",
+        "what": f"{shown['tool']}: {shown['what']}",
+        "about": [
+            *filter(None, [shown["why"]]),
+            f"for {shown['intent'] or 'no intent'}, in {shown['cwd'] or shown['root']}",
+        ],
+        "details": {name: shown[name] for name in ("tool", "why", "intent", "root", "cwd")},
+        "choices": YES_NO,
+        "chosen": None,
+        "since_ms": shown["asked_ms"],
+        "until_ms": shown["until_ms"],
+    }
 
 
 def _answer(granted: bool, *, by: str = "", note: str = "") -> Json:

@@ -21,12 +21,11 @@ from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.obligations import Obligations
 from relay.broker.open_connections import CONNECTIONS_MAX, OpenConnections
-from relay.broker.open_items import OpenItems
+from relay.broker.open_items import ItemOps, ScreenQuestions
 from relay.broker.ops_agents import GRACE, AgentOps
 from relay.broker.ops_approvals import ApprovalOps
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.ops_hooks import HookRuns, SessionRequests
-from relay.broker.ops_items import ItemOps
 from relay.broker.ops_ledger import LedgerOps
 from relay.broker.ops_messages import MessageOps
 from relay.broker.ops_query import QueryOps
@@ -103,7 +102,6 @@ class BrokerServer:
             rights=rights,
             windows=DeliveryWindows(ledger, directory, committer, watchers),
             watchers=watchers,
-            items=OpenItems(watchers),
             features=features,
             log=log,
             fault=fault,
@@ -111,7 +109,9 @@ class BrokerServer:
             stop=self.stop,
         )
         self._connections = OpenConnections(directory, connections_max, log=log)
-        self._agents = AgentOps(kernel, self, grace)
+        self._hooks = SessionRequests(kernel)
+        questions = ScreenQuestions(kernel, self._hooks)
+        self._agents = AgentOps(kernel, self, questions, grace)
         self._deliveries = DeliveryOps(kernel)
         self._ledgers = LedgerOps(kernel, SearchIndex(home.search, home.ledger))
         self._queries = QueryOps(kernel, self._ledgers)
@@ -121,9 +121,10 @@ class BrokerServer:
         owed = Obligations(kernel, self._held, self._deliveries)
         self._spawns = SpawnOps(kernel, self._held)
         self._turns = TurnOps(kernel, self._deliveries, owed, self._spawns)
-        self._hooks = SessionRequests(kernel)
         self._approvals = ApprovalOps(kernel)
-        self._items = ItemOps(kernel, self._approvals, self._held, self._hooks)
+        self._items = ItemOps(
+            kernel, {"held": self._held, "approval": self._approvals, "question": questions}
+        )
         storage = StorageGuard(directory, stored or StoredBytes())
         self._status = StatusOps(kernel, self._agents, storage, self._connections)
         parts = (self._messages, self._deliveries, self._held, self._hooks, self._hook_log)

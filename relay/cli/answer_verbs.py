@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 from relay.broker.client import connect, request
-from relay.cli import output
+from relay.cli import output, table
 from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_FOUND, NotFound, UsageError
 from relay.core.paths import Home
+from relay.core.visible import visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,18 +22,22 @@ if TYPE_CHECKING:
 _PATIENCE = 10.0
 #: Seconds that an answer may take until it is typed.
 _TYPING = 50.0
+#: What each line of an agent's own words begins with, so that none looks like a line of relay's.
+_QUOTED = "  | "
+#: Columns that a line of them keeps, however narrow the terminal is.
+_LEAST = 20
 
 
 def add(verbs: Parser) -> None:
     """Declare the verbs."""
     peek = verb(verbs, "peek", "relay peek Bob\n  relay peek Bob --color")
-    peek.add_argument("name", metavar="NAME", help="the agent")
+    peek.add_argument("name", metavar="NAME", offers="names", help="the agent")
     peek.add_argument("--color", action="store_true", help="with the colours that the agent uses")
     peek.add_argument("--json", action="store_true", help="print JSON")
     peek.set_defaults(run=peek_verb)
 
     transcript = verb(verbs, "transcript", "relay transcript Bob\n  relay transcript Bob -n 1")
-    transcript.add_argument("name", metavar="NAME", help="the agent")
+    transcript.add_argument("name", metavar="NAME", offers="names", help="the agent")
     transcript.add_argument(
         "-n", dest="turns", type=count, default=5, metavar="N", help="how many turns (5)"
     )
@@ -38,25 +45,35 @@ def add(verbs: Parser) -> None:
     transcript.set_defaults(run=transcript_verb)
 
     items = verb(verbs, "items", "relay items\n  relay items Bob --json")
-    items.add_argument("name", nargs="?", metavar="NAME", help="only of this agent")
+    items.add_argument("name", nargs="?", metavar="NAME", offers="names", help="only of this agent")
     items.add_argument("--json", action="store_true", help="print JSON")
     items.set_defaults(run=items_verb)
 
     answer = verb(
         verbs,
         "answer",
-        'relay answer Bob 2\n  relay answer Bob yes\n  relay answer 4QXK no "not on a Friday"',
+        "relay answer Bob 2\n  relay answer 4QXK 7Z2M yes\n"
+        '  relay answer 4QXK no --note "not on a Friday"\n  relay answer --held no',
         description="Answer a question, an approval or a held message. Of a question the choice is"
         " typed at the agent, if the very same one still stands there.",
     )
-    answer.add_argument("which", metavar="NAME", help="the agent, or the end of the item's id")
+    answer.add_argument(
+        "which",
+        nargs="*",
+        metavar="ID|NAME",
+        offers="names",
+        help="the ends of the items' ids, or the agent",
+    )
     answer.add_argument("choice", metavar="CHOICE", help="its number, yes, no, or its words")
-    answer.add_argument("note", nargs="?", metavar="WHY", help="a remark, for an approval")
+    answer.add_argument(
+        "--held", action="store_true", help="all held messages, or those from and to these agents"
+    )
+    answer.add_argument("--note", metavar="TEXT", help="a remark, which the agent is told")
     answer.add_argument("--json", action="store_true", help="print JSON")
     answer.set_defaults(run=answer_verb)
 
     interrupt = verb(verbs, "interrupt", "relay interrupt Bob")
-    interrupt.add_argument("name", metavar="NAME", help="the agent")
+    interrupt.add_argument("name", metavar="NAME", offers="names", help="the agent")
     interrupt.add_argument("--json", action="store_true", help="print JSON")
     interrupt.set_defaults(run=interrupt_verb)
 
@@ -93,41 +110,76 @@ def transcript_verb(options: Options) -> int:
 
 def items_verb(options: Options) -> int:
     """``relay items``: 3 where it is asked for an agent that asks nothing."""
-    rows = _items(options.name)
+    answer = request("items", **output.speaker())
+    rows = [one for one in answer["rows"] if options.name is None or _is_of(one, options.name)]
     if options.json:
         output.as_json(rows)
     elif rows:
         show_items(rows)
+        output.note("answer with: relay answer ID yes, no or another choice")
     else:
         output.note("nothing waits for you")
+    if answer["more"]:
+        output.note("more wait; they are listed once you have answered some of these")
     return EXIT_NOT_FOUND if options.name and not rows else 0
 
 
 def show_items(rows: list[Json]) -> None:
-    """What waits, each with its choices and the command that answers it."""
+    """What waits, each whole and with its choices: nobody says yes to what they have not seen."""
+    now_ms, width = time.time_ns() // 1_000_000, table.columns()
     for n, item in enumerate(rows):
         if n:
             output.data("")
-        output.data(f"{item['agent']}  {item['kind']}  {item['id'][-8:]}")
+        left = item["until_ms"] and max(0, item["until_ms"] - now_ms) // 1000
+        until = "" if left is None else f"  ({left} s left)"
+        output.data(f"{item['agent']}  {item['kind']}  {item['id'][-8:]}{until}")
+        for line in item["about"]:
+            _print_whole("  ", line, width)
         for line in str(item["what"]).split("\n"):
-            output.data(f"  {line}")
+            _print_whole(_QUOTED, line, width)
         for at, one in enumerate(item["choices"]):
             mark = ">" if at == item["chosen"] else " "
-            output.data(f"  {mark} {one['key']}: {one['label']}")
+            _print_whole(f"  {mark} ", f"{one['key']}: {one['label']}", width)
+
+
+def _print_whole(before: str, line: str, width: int | None) -> None:
+    """A line, broken where the terminal would break it: what comes then could look like relay's."""
+    shown = visible(line)
+    room = max(_LEAST, width - len(before)) if width else len(shown) or 1
+    for at in range(0, len(shown) or 1, room):
+        output.data(before + shown[at : at + room])
 
 
 def answer_verb(options: Options) -> int:
     """``relay answer``: 4 where the question is gone or was not taken."""
-    id_ = _item_of(options.which)
-    fields: Json = {"id": id_, "choice": options.choice, "note": options.note}
-    said = request("item_answer", deadline=_TYPING, **fields)
+    if not (options.which or options.held):
+        raise UsageError("say what you answer: ids, an agent, or --held", hint="relay items")
+    single = len(options.which) == 1 and not options.held
+    answers: list[Json] = []
+    with connect(Home.from_env()) as client:
+        more = True
+        while more:  # one answer lists a limited number
+            listed = client.request("items", **output.speaker())
+            ids = _held_ids(options.which, listed["rows"]) if options.held else None
+            which = [_id_of(one, listed["rows"]) for one in options.which] if ids is None else ids
+            fields = {"id": which[0] if single else which, "choice": options.choice}
+            fields |= {"note": options.note, **output.speaker()}
+            if which:
+                said = client.request("item_answer", deadline=_TYPING, **fields)
+                answers += [said] if single else said["answers"]
+            more = bool(ids and listed["more"])
     if options.json:
-        output.as_json({key: one for key, one in said.items() if key not in ("n", "ok")})
-    else:
-        item, choice = said["item"], said["choice"]
-        output.data(f"{item['agent']}: {choice['label']}")
+        shown = [{key: one[key] for key in one if key not in ("n", "ok")} for one in answers]
+        output.as_json(shown[0] if single else shown)
+        return 0
+    for said in answers:
+        item = said["item"]
+        code = "" if single else f"{item['id'][-8:]}  "
+        output.data(f"{code}{item['agent']}: {said['choice']['label']}")
         if said.get("gone") is False:
             output.note(f"typed, but something still stands there: relay peek {item['agent']}")
+    if not answers:
+        output.note("nothing is held")
     return 0
 
 
@@ -141,23 +193,35 @@ def interrupt_verb(options: Options) -> int:
     return 0
 
 
-def _items(name: str | None) -> list[Json]:
-    rows: list[Json] = request("items")["rows"]
-    return [one for one in rows if name is None or one["agent"].lower() == name.lower()]
+def _is_of(item: Json, name: str) -> bool:
+    return bool(item["agent"].lower() == name.lower())
 
 
-def _item_of(which: str) -> str:
+def _held_ids(names: list[str], rows: list[Json]) -> list[str]:
+    """The held messages from and to these, or all."""
+    lower = {name.lower() for name in names}
+    found = []
+    for item in rows:
+        if item["kind"] == "held":
+            between = {item["agent"].lower(), *(one.lower() for one in item["details"]["to"])}
+            if not lower or lower & between:
+                found.append(item["id"])
+    return found
+
+
+def _id_of(which: str, rows: list[Json]) -> str:
     """The id of what is to be answered. Raises UsageError where several are meant."""
-    rows = _items(None)
-    theirs = [one for one in rows if one["agent"].lower() == which.lower()]
+    theirs = [one for one in rows if _is_of(one, which)]
     if len(theirs) > 1:
         ids = ", ".join(one["id"][-8:] for one in theirs)
         raise UsageError(f"{which} waits for {len(theirs)} answers: {ids}", hint="relay items")
     if theirs:
         return str(theirs[0]["id"])
-    if not any(one["id"].upper().endswith(which.upper()) for one in rows):
-        raise NotFound(f"{which} asks nothing of you now", hint="what waits: relay items")
-    return which
+    if any(one["id"].upper().endswith(which.upper()) for one in rows):
+        return which
+    if which.lower() in ("yes", "no"):
+        raise UsageError("the choice stands last", hint="a remark is given with --note TEXT")
+    raise NotFound(f"{which} asks nothing of you now", hint="what waits: relay items")
 
 
 def ask(name: str, kind: str, asked: Json, patience: float = _PATIENCE) -> Json:

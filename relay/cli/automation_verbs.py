@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 from relay.automation.circuit import OPEN_MS
 from relay.broker.client import BrokerClient, connect
-from relay.cli import automation_trial, output, table
-from relay.cli.parser import Parser
+from relay.cli import output, table
+from relay.cli.parser import Parser, count
 from relay.cli.verbs import verb
-from relay.core.errors import UsageError
+from relay.core.errors import EXIT_FAILED, UsageError
 from relay.core.files import read_file
 from relay.core.paths import Home
 
@@ -26,6 +27,12 @@ _SOURCE_MAX = 256 * 1024
 _VERSIONS = 5
 _STATUS = ("active", "paused", "disabled", "deleted")
 _HEAD = ("NAME", "STATUS", "VERSION", "LAST FIRED", "BY", "RUNS FOR")
+#: Bytes of one event's JSON.
+_EVENT_MAX = 7 * 1024 * 1024
+#: Characters of a run's log below its row: the end of it.
+_LOG_SHOWN = 300
+_RUNS_HEAD = ("TIME", "EVENT", "KIND", "FROM", "RESULT", "MS", "LLM")
+_EXAMPLE = '{"channel": "sms", "sender": "+15559876543", "content": "hello"}'
 
 
 def add(verbs: Parser) -> None:
@@ -43,7 +50,11 @@ def add(verbs: Parser) -> None:
     register.set_defaults(run=register_verb)
     update = group.add_parser("update", help="take an edited file as the next version")
     update.add_argument(
-        "which", nargs="?", metavar="AUTOMATION|FILE", help="default: all that were edited"
+        "which",
+        nargs="?",
+        metavar="AUTOMATION|FILE",
+        offers="automations",
+        help="default: all that were edited",
     )
     update.add_argument("--yes", action="store_true", help="do not ask")
     update.set_defaults(run=update_verb)
@@ -54,21 +65,21 @@ def add(verbs: Parser) -> None:
     )
     listed.set_defaults(run=list_verb)
     info = group.add_parser("info", help="show one of them, with its health and versions")
-    info.add_argument("name", metavar="AUTOMATION", help="its name")
+    info.add_argument("name", metavar="AUTOMATION", offers="automations", help="its name")
     info.add_argument("--source", action="store_true", help="print only the text that runs")
     info.set_defaults(run=info_verb)
     enable = group.add_parser("enable", help="let it run; shows first what an agent registered")
-    enable.add_argument("name", metavar="AUTOMATION", help="its name")
+    enable.add_argument("name", metavar="AUTOMATION", offers="automations", help="its name")
     enable.add_argument("--yes", action="store_true", help="do not ask")
     enable.set_defaults(run=enable_verb)
     disable = group.add_parser("disable", help="stop running it until it is enabled again")
-    disable.add_argument("name", metavar="AUTOMATION", help="its name")
+    disable.add_argument("name", metavar="AUTOMATION", offers="automations", help="its name")
     disable.add_argument("--reason", metavar="TEXT", help="why, for the list")
     disable.set_defaults(run=switch_verb, op="automation_disable")
     delete = group.add_parser("delete", help="stop running it for good; its runs stay on record")
-    delete.add_argument("name", metavar="AUTOMATION", help="its name")
+    delete.add_argument("name", metavar="AUTOMATION", offers="automations", help="its name")
     delete.set_defaults(run=switch_verb, op="automation_delete")
-    automation_trial.add(group)
+    _add_trials(group)
     for parser in group.verbs.values():
         parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -375,3 +386,140 @@ def _counts(part: Json) -> str:
     took = f"{part['avg_ms']:.1f} ms on average, p95 {part['p95_ms']:.1f} ms"
     runs = "1 run" if part["runs"] == 1 else f"{part['runs']} runs"
     return f"{runs}, {part['fires']} fired, {part['errors']} failed; {took}"
+
+
+def _add_trials(group: Parser) -> None:
+    """Declare both verbs."""
+    test = group.add_parser(
+        "test",
+        help="run it for an event, and show what would follow",
+        description="Run it for an event, and show what would follow. Nothing is dispatched or "
+        "stored, but what the handler does by itself really happens.",
+    )
+    test.add_argument("name", metavar="AUTOMATION", offers="automations", help="its name")
+    test.add_argument(
+        "--event",
+        metavar="EVENT",
+        help="JSON, a file that holds it, - for stdin, or an event's id (default: its own tick)",
+    )
+    test.set_defaults(run=test_verb)
+    runs = group.add_parser("runs", help="show its runs, the newest last")
+    runs.add_argument("name", metavar="AUTOMATION", offers="automations", help="its name")
+    runs.add_argument("--last", type=count, default=20, metavar="N", help="this many (20)")
+    runs.add_argument("--errors-only", action="store_true", help="only those that failed")
+    runs.set_defaults(run=runs_verb)
+
+
+def test_verb(options: Any) -> int:
+    """``relay automation test``: 0 when the handler did not fail."""
+    event = _event(options.event)
+    with connect(Home.from_env()) as client:
+        answer = client.request("automation_test", name=options.name, **event, **output.speaker())
+    if options.json:
+        answer = {name: value for name, value in answer.items() if name not in ("n", "ok")}
+        output.as_json(answer | {"automation": options.name})
+    else:
+        _print_test(answer)
+    return EXIT_FAILED if answer["error"] else 0
+
+
+def _event(given: str | None) -> Json:
+    """The event that is meant, as the broker is asked for it. Raises UsageError."""
+    if given is None:
+        return {}
+    text = given
+    if given == "-":
+        text = sys.stdin.read(_EVENT_MAX)
+    elif not given.lstrip().startswith("{"):
+        try:
+            text = read_file(given, _EVENT_MAX).decode(errors="surrogateescape")
+        except OSError as error:
+            if os.sep in given or given.endswith(".json"):
+                raise UsageError(f"{given} cannot be read: {error.strerror}") from error
+            return {"id": given}
+    from relay.core import json_text
+
+    try:
+        event = json_text.loads(text)
+    except ValueError as error:
+        raise UsageError(f"the event is no JSON: {error}", hint=f"for example {_EXAMPLE}") from None
+    return {"event": event}
+
+
+def _print_test(answer: Json) -> None:
+    import json
+
+    def line(name: str, value: object) -> None:
+        if value not in (None, "", {}):
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            text = ("\n" + " " * 13).join(text.splitlines())
+            output.lines(f"{name + ':':<13}{text}")
+
+    event, principal = answer["event"], answer["principal"]
+    who = f"{principal['name']} ({principal['type']})"
+    line("event", f"{event['kind']} on {event['channel']} from {who}")
+    if not answer["matches"]:
+        folder, unmet = answer["automation"]["folder"], ", ".join(answer["unmet"])
+        by_clock = (
+            "only its schedule runs it" if folder is None else f"it is of no agent in {folder}"
+        )
+        why = f"these triggers do not match: {unmet}" if unmet else by_clock
+        output.note(f"it would not be run for this event: {why}")
+    line("took", f"{answer['latency_us'] / 1000:.1f} ms")
+    line("error", answer["error"])
+    line("result", answer["result"])
+    for name, value in (answer["dispatch"] or {}).items():
+        line(name.replace("_", " "), value)
+    line("state", answer["state"])
+    for text in (answer["log"] or "").splitlines():
+        line("log", text)
+
+
+def runs_verb(options: Any) -> int:
+    """``relay automation runs``."""
+    fields = {"limit": options.last, "errors_only": options.errors_only}
+    with connect(Home.from_env()) as client:
+        answer = client.request("automation_runs", name=options.name, **fields, **output.speaker())
+    rows = answer["rows"][::-1]
+    if options.json:
+        for row in rows:
+            row["started_at"] = output.iso(row.pop("started_ms"))
+        output.as_json(rows)
+    elif not rows and options.errors_only:
+        output.note(f"{options.name} has not failed")
+    elif not rows:
+        output.note("it has not run, or its first run has not ended")
+        output.note(f"  relay automation info {options.name} shows what it runs for")
+        output.note(f"  relay automation test {options.name} --event ID tries it with an event")
+    else:
+        cells = [
+            (
+                table.when(row["started_ms"]),
+                row["event"][-8:],
+                row["kind"],
+                row["sender"],
+                _result(row),
+                round(row["latency_us"] / 1000, 1),
+                row["llm_calls"],
+            )
+            for row in rows
+        ]
+        table.table(_RUNS_HEAD, cells, width=table.columns(), remarks=[_said(row) for row in rows])
+    if answer["more"]:
+        output.note("older ones are left out: --last N shows more")
+    return 0
+
+
+def _said(row: Json) -> str:
+    """Its error, and the end of its log, which has the traceback."""
+    log = " ".join((row["log"] or "").split())[-_LOG_SHOWN:]
+    return "; ".join(filter(None, ((row["error"] or "").partition("\n")[0], log)))
+
+
+def _result(row: Json) -> str:
+    result = row["result"] or {}
+    said = "failed" if row["error"] else "fired" if row["fired"] else "nothing"
+    if said == "nothing" and result.get("enrich"):
+        said = "enriched"
+    more = [", disabled itself"] if result.get("disable") else []
+    return "".join([said, *more, *([", again"] if row["retry"] else [])])

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import plistlib
+import sys
 import time
 from contextlib import suppress
 
-from relay.broker.client import connect, request
+from relay.broker.client import check_person, connect, request
 from relay.broker.start import NONE_RUNS, launch, may_start, say_starting
 from relay.cli import output, table
-from relay.cli.broker_service import install_verb
 from relay.cli.parser import Parser
 from relay.cli.status import broker_status, print_broker
 from relay.cli.verbs import verb
 from relay.core.build import build, is_older
 from relay.core.errors import BrokerUnavailable, RelayError, Timeout, UsageError, only_the_person
-from relay.core.files import is_locked
+from relay.core.files import is_locked, write_atomically
 from relay.core.lock_holders import holders
 from relay.core.paths import Home
 from relay.core.signals import signal
@@ -32,6 +33,12 @@ _STOP_WITHIN = 30.0
 _ANSWER_WITHIN, _END_WITHIN = 5.0, 5.0
 #: Dispatches that are listed.
 _LIMIT = 1000
+#: The name by which launchd knows it.
+LABEL = "relay.broker"
+#: Seconds without anybody after which it ends: a service stays.
+_IDLE = 10 * 365 * 24 * 3600
+#: Seconds until it is started again. One that a client has started keeps it out meanwhile.
+_AGAIN = 30
 
 
 def add(verbs: Parser) -> None:
@@ -273,3 +280,83 @@ def dispatch_verb(options: Any) -> int:
     if made["waits"]:
         output.note(f"it waits: {made['waits']}")
     return 0
+
+
+def install_verb(options: Any) -> int:
+    """``relay broker install``."""
+    home = Home.from_env()
+    check_person(home, "install the broker as a service")
+    path, text, start = launchd(home) if sys.platform == "darwin" else systemd(home)
+    if _is_there(path, text):
+        output.note(f"{path} is there already; {start} starts it")
+        return 0
+    output.data(f"# {path}")
+    output.lines(text)
+    if os.path.exists(path):
+        output.note("it replaces the one that is there")
+    if not output.agreed("Write it?", yes=options.yes):
+        return 1
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        write_atomically(path, text)
+    except OSError as error:
+        raise RelayError(f"cannot write {path}: {error.strerror}", code="failed") from error
+    output.note(f"written; {start} starts it, now and whenever you log in")
+    return 0
+
+
+def _is_there(path: str, text: str) -> bool:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read() == text
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _command(home: Home) -> list[str]:
+    # As a module: where a client has started a broker, this one ends without an error.
+    return [sys.executable, "-P", "-m", "relay.broker", "--home", home.root]
+
+
+def systemd(home: Home) -> tuple[str, str, str]:
+    """Path and text of the unit, and the command that starts it."""
+    base = os.environ.get("XDG_CONFIG_HOME")
+    if not base or not os.path.isabs(base):
+        base = os.path.expanduser("~/.config")
+    words = " ".join(_quoted(word) for word in _command(home))
+    text = (
+        "[Unit]\n"
+        "Description=The broker of relay\n"
+        "\n"
+        "[Service]\n"
+        f"ExecStart={words}\n"
+        f"Environment=RELAY_BROKER_IDLE={_IDLE}\n"
+        "Restart=always\n"
+        f"RestartSec={_AGAIN}\n"
+        "\n"
+        "[Install]\n"
+        "WantedBy=default.target\n"
+    )
+    start = "systemctl --user enable --now relay-broker"
+    return os.path.join(base, "systemd", "user", "relay-broker.service"), text, start
+
+
+def _quoted(word: str) -> str:
+    """A word of a command line as systemd reads it."""
+    for char, spelled in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
+        word = word.replace(char, spelled)
+    return f'"{word}"'
+
+
+def launchd(home: Home) -> tuple[str, str, str]:
+    """Path and text of the property list, and the command that starts it."""
+    path = os.path.expanduser(f"~/Library/LaunchAgents/{LABEL}.plist")
+    wanted = {
+        "Label": LABEL,
+        "ProgramArguments": _command(home),
+        "EnvironmentVariables": {"RELAY_BROKER_IDLE": str(_IDLE)},
+        "RunAtLoad": True,
+        "KeepAlive": True,
+        "ThrottleInterval": _AGAIN,
+    }
+    return path, plistlib.dumps(wanted).decode(), f"launchctl load -w {path}"

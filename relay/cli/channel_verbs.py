@@ -36,15 +36,17 @@ def add(verbs: Parser) -> None:
     listed.set_defaults(run=list_verb)
     for name, what in (("join", "be in a channel"), ("leave", "be in it no more")):
         parser = group.add_parser(name, help=what)
-        parser.add_argument("channel", metavar="CHANNEL", help="build, or '#build'")
+        parser.add_argument(
+            "channel", metavar="CHANNEL", offers="channels", help="build, or '#build'"
+        )
         parser.add_argument("--name", metavar="NAME", help="somebody else, such as an agent")
         parser.set_defaults(run=change_verb, op=f"channel_{name}")
         parser.add_argument("--json", action="store_true", help="print JSON")
     members = group.add_parser("members", help="list who is in a channel")
-    members.add_argument("channel", metavar="CHANNEL", help="build, or '#build'")
+    members.add_argument("channel", metavar="CHANNEL", offers="channels", help="build, or '#build'")
     members.set_defaults(run=members_verb)
     history = group.add_parser("history", help="what was written to a channel, oldest first")
-    history.add_argument("channel", metavar="CHANNEL", help="build, or '#build'")
+    history.add_argument("channel", metavar="CHANNEL", offers="channels", help="build, or '#build'")
     history.add_argument("--limit", type=count, metavar="N", help="at most this many deliveries")
     history.set_defaults(run=history_verb)
     for parser in (listed, members, history):

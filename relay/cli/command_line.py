@@ -9,7 +9,7 @@ import sys
 
 from relay.cli import output
 from relay.cli.parser import Parser
-from relay.cli.verbs import HELP, MEANT, VERBS, group_of
+from relay.cli.verbs import GONE, HELP, MEANT, VERBS, group_of
 from relay.core import signals
 from relay.core.errors import EXIT_USAGE, RelayError, UsageError
 
@@ -101,6 +101,8 @@ def unknown_verb(verb: str) -> UsageError:
         return top.unknown_option(verb.partition("=")[0])
     import difflib
 
+    if verb.lower() in GONE:
+        return UsageError(f"there is no verb {verb!r} any more", hint=GONE[verb.lower()])
     if verb.lower() in MEANT:
         hint = f"did you mean relay {MEANT[verb.lower()]}?"
         return UsageError(f"there is no verb {verb!r}", hint=hint)

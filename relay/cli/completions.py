@@ -21,20 +21,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 SHELLS = ("bash", "zsh", "fish")
-#: What a script asks ``relay completions`` for, by the metavars of words that are such names.
-_NAMED = {
-    **dict.fromkeys(("TO", "NAME", "AGENT", "ID|NAME"), "names"),
-    **dict.fromkeys(("AUTOMATION", "AUTOMATION|FILE"), "automations"),
-    "INTENT": "intents",
-    "CHANNEL": "channels",
-}
+#: What a script asks ``relay completions`` for: the words that are such names (``offers``). Of the
+#: other words that have ``offers``, "verbs" are relay's own and "commands" the shell's.
 _ASKED = ("names", "automations", "intents", "channels")
 
 
 def add(verbs: Parser) -> None:
     """Declare the verbs."""
     said = verb(verbs, "help", "relay help\n  relay help send\n  relay help hooks list")
-    said.add_argument("words", nargs="*", metavar="VERB", help="the verb to explain")
+    said.add_argument(
+        "words", nargs="*", metavar="VERB", offers="verbs", help="the verb to explain"
+    )
     said.add_argument("--all", action="store_true", help="the whole reference, as Markdown")
     said.add_argument("--man", metavar="FOLDER", help="write manual pages into FOLDER/man1")
     said.set_defaults(run=help_verb)
@@ -71,11 +68,6 @@ def help_verb(options: Any) -> int:
         from relay.cli.command_line import unknown_verb
 
         raise unknown_verb(name)
-    if name == "wrap":
-        from relay.cli.wrap import HELP as wrap_help
-
-        prose(wrap_help)
-        return 0
     asked = group_of(name).verbs[name].parse([*options.words[1:], "--help"])
     status: int = asked.run(asked)
     return status
@@ -120,8 +112,9 @@ class _Place:
             for name in one.names:
                 self.options.append((name, str(one.how.get("help") or ""), not one.flag))
             if not one.names:
-                self.words += one.how.get("choices") or ()
-                self.names = self.names or _NAMED.get(one.shown, "")
+                offers = one.how.get("offers", "")
+                self.words += VERBS if offers == "verbs" else one.how.get("choices") or ()
+                self.names = self.names or ("" if offers == "verbs" else offers)
 
     @property
     def all(self) -> list[str]:
@@ -130,19 +123,10 @@ class _Place:
 
 def _places() -> Iterator[_Place]:
     for name in VERBS:
-        if name == "wrap":
-            from relay.cli.wrap import PARSER
-
-            yield _Place((name,), PARSER)
-        elif name == "help":
-            parser = Parser("relay help")
-            parser.verbs.update(dict.fromkeys(VERBS, parser))
-            yield _Place((name,), parser)
-        else:
-            parser = group_of(name).verbs[name]
-            yield _Place((name,), parser)
-            for part, inner in parser.verbs.items():
-                yield _Place((name, part), inner)
+        parser = group_of(name).verbs[name]
+        yield _Place((name,), parser)
+        for part, inner in parser.verbs.items():
+            yield _Place((name, part), inner)
 
 
 def _cases(indent: str) -> Iterator[str]:
@@ -160,8 +144,6 @@ def _bash() -> Iterator[str]:
     yield "  local current=${COMP_WORDS[COMP_CWORD]} found= named="
     yield "  if [ $COMP_CWORD -le 1 ]; then"
     yield f"    found={_quoted(' '.join([*VERBS, '--help', '--version']))}"
-    yield "  elif [ ${COMP_WORDS[1]} = wrap ] && [[ $current != -* ]]; then"
-    yield '    COMPREPLY=($(compgen -c -- "$current")); return'
     yield "  else"
     yield '    local path="${COMP_WORDS[1]} "'
     yield '    [ $COMP_CWORD -gt 2 ] && path="${COMP_WORDS[1]} ${COMP_WORDS[2]}"'
@@ -169,7 +151,11 @@ def _bash() -> Iterator[str]:
     yield from _cases("      ")
     yield "    esac"
     yield "  fi"
-    yield '  [ -n "$named" ] && found="$found $(relay completions $named 2>/dev/null)"'
+    yield "  if [[ $named = commands && $current != -* ]]; then"
+    yield '    COMPREPLY=($(compgen -c -- "$current")); return'
+    yield "  elif [[ -n $named && $named != commands ]]; then"
+    yield '    found="$found $(relay completions $named 2>/dev/null)"'
+    yield "  fi"
     yield '  COMPREPLY=($(compgen -W "$found" -- "$current"))'
     yield "}"
     yield "complete -o default -F _relay relay"
@@ -188,15 +174,16 @@ def _zsh() -> Iterator[str]:
     yield "    _describe verb verbs"
     yield "    return"
     yield "  fi"
-    yield "  if [[ ${words[2]} == wrap && ${words[CURRENT]} != -* ]]; then"
-    yield "    _command_names; return"
-    yield "  fi"
     yield '  path_="${words[2]} "'
     yield '  (( CURRENT > 3 )) && path_="${words[2]} ${words[3]}"'
     yield "  case $path_ in"
     yield from _cases("    ")
     yield "  esac"
-    yield '  [[ -n $named ]] && found="$found $(relay completions $named 2>/dev/null)"'
+    yield "  if [[ $named == commands && ${words[CURRENT]} != -* ]]; then"
+    yield "    _command_names; return"
+    yield "  elif [[ -n $named && $named != commands ]]; then"
+    yield '    found="$found $(relay completions $named 2>/dev/null)"'
+    yield "  fi"
     yield "  compadd -- ${=found}"
     yield "  _files"
     yield "}"
@@ -215,9 +202,9 @@ def _fish() -> Iterator[str]:
         if place.words:
             yield f"complete -c relay -f -n {at} -a {_fish_quoted(' '.join(place.words))}"
         if place.names:
-            yield f"complete -c relay -f -n {at} -a '(relay completions {place.names} 2>/dev/null)'"
-        if place.path == ("wrap",):
-            yield f"complete -c relay -f -n {at} -a '(__fish_complete_command)'"
+            names = f"relay completions {place.names} 2>/dev/null"
+            names = "__fish_complete_command" if place.names == "commands" else names
+            yield f"complete -c relay -f -n {at} -a '({names})'"
         for option, text, valued in place.options:
             form = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
             more = " -r" if valued else ""

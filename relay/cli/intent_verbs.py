@@ -56,10 +56,14 @@ def add(verbs: Parser) -> None:
     check.add_argument("paths", nargs="*", metavar="PATH", help="files, there or not")
     text = "what an agent works on from now on; in an agent's shell: that agent"
     select = _sub(own, "select", text, select_verb)
-    select.add_argument("id", metavar="INTENT", help="the intent's id, see: relay intent list")
+    select.add_argument(
+        "id", metavar="INTENT", offers="intents", help="the intent's id, see: relay intent list"
+    )
     select.add_argument("--agent", metavar="NAME", help="for which agent; for you alone")
     status = _sub(own, "status", "how far an intent is, written into the file", status_verb)
-    status.add_argument("id", metavar="INTENT", help="the intent's id, see: relay intent list")
+    status.add_argument(
+        "id", metavar="INTENT", offers="intents", help="the intent's id, see: relay intent list"
+    )
     status.add_argument("status", choices=_STATUSES, metavar="STATUS", help=", ".join(_STATUSES))
     add_log(own)
 

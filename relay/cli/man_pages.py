@@ -1,6 +1,6 @@
 """The manual, made from the declarations of the verbs: pages for ``man``, and docs/reference.md.
 
-A file of its own, apart from the help: for whoever packages relay, and for the documentation.
+They are for whoever packages relay, and for the documentation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from relay import __version__
 from relay.cli.parser import Parser
 from relay.cli.verbs import MEANINGS_OF_STATUS, VERBS, group_of
-from relay.cli.wrap import HELP as WRAP
 from relay.core.errors import RelayError
 
 _HEAD = """\
@@ -27,10 +26,9 @@ Every verb of `relay` with what it takes. `relay help VERB` prints the same in a
 def parsers() -> Iterator[Parser]:
     """Each verb's parser, and after it those of its own verbs."""
     for name in VERBS:
-        if name != "wrap":  # whose help is a text of its own
-            parser = group_of(name).verbs[name]
-            yield parser
-            yield from parser.verbs.values()
+        parser = group_of(name).verbs[name]
+        yield parser
+        yield from parser.verbs.values()
 
 
 # -- docs/reference.md
@@ -40,12 +38,11 @@ def reference() -> str:
     """The whole reference, in Markdown."""
     parts = [_HEAD, "\n## Exit statuses\n\n| status | meaning |\n|---|---|\n"]
     parts += [f"| {status} | {_cell(text)} |\n" for status, text in MEANINGS_OF_STATUS.items()]
-    parts.append(f"\n## relay wrap\n\n```\n{WRAP}```\n")
     for parser in parsers():
         level = "##" if parser.prog.count(" ") == 1 else "###"
-        examples, said = _described(parser)
-        parts.append(f"\n{level} {parser.prog}\n\n{said}\n\n```\n{parser.usage()}\n")
-        parts += [f"\n{line}\n" for line in ("\n".join(examples),) if line]
+        usage = " ".join(parser.usage())
+        parts.append(f"\n{level} {parser.prog}\n\n{parser.description}\n\n```\n{usage}\n")
+        parts += [f"\n{line}\n" for line in ("\n".join(parser.examples),) if line]
         parts.append("```\n")
         rows = [f"| `{_cell(form)}` | {_cell(text)} |\n" for form, text in parser.taken()]
         if rows:
@@ -63,8 +60,7 @@ def _cell(text: str) -> str:
 def write_pages(folder: str) -> list[str]:
     """Write ``relay.1`` and a page for each verb; their paths. Raises RelayError."""
     place = os.path.join(folder, "man1")
-    wrap = _title("relay-wrap", VERBS["wrap"][1]) + ".SH DESCRIPTION\n"
-    pages = {"relay": _front(), "relay-wrap": wrap + "".join(_text(WRAP.split("\n")))}
+    pages = {"relay": _front()}
     for parser in parsers():
         name = parser.prog.replace(" ", "-")
         if parser.prog.count(" ") == 1:
@@ -94,21 +90,22 @@ def _front() -> str:
 def _page(parser: Parser) -> str:
     name = parser.prog.replace(" ", "-")
     parts = [_title(name, VERBS[parser.prog.split()[1]][1]), ".SH SYNOPSIS\n"]
-    parts += _text([one.usage() for one in parser.verbs.values()] or [parser.usage()])
+    parts += _text([" ".join(one.usage()) for one in parser.verbs.values() or [parser]])
     parts.append(".SH DESCRIPTION\n")
-    examples, said = _described(parser)
-    parts.append(_roff(said) + "\n")
+    parts.append(_roff(parser.description).replace("\n\n", "\n.PP\n") + "\n")
+    examples = list(parser.examples)
     for one in (parser, *parser.verbs.values()):
         taken = one.taken()
         if one is not parser:
-            parts.append(f".SH {_roff(one.prog.upper())}\n{_roff(_described(one)[1])}\n")
-            examples += _described(one)[0]
+            parts.append(f".SH {_roff(one.prog.upper())}\n{_roff(one.description)}\n")
+            examples += one.examples
         elif taken:
             parts.append(".SH OPTIONS\n")
         parts += [f".TP\n.B {_roff(form)}\n{_roff(text)}\n" for form, text in taken]
     if examples:
         parts += [".SH EXAMPLES\n", *_text(examples)]
-    return "".join(parts) + _statuses() + ".SH SEE ALSO\n.BR relay (1)\n"
+    statuses = "" if parser.stops else _statuses()  # its description names its own
+    return "".join(parts) + statuses + ".SH SEE ALSO\n.BR relay (1)\n"
 
 
 def _title(name: str, text: str) -> str:
@@ -130,12 +127,3 @@ def _roff(text: str) -> str:
     shown = text.replace("\\", "\\e").replace("-", "\\-")
     shown = "".join(one if one.isascii() else f"\\[u{ord(one):04X}]" for one in shown)
     return re.sub(r"(?m)^(?=[.'])", r"\\&", shown)
-
-
-def _described(parser: Parser) -> tuple[list[str], str]:
-    """The lines of its examples, and what is said of it."""
-    text = parser.description or parser.help or ""
-    found = re.match(r"examples:\n(.*?)\n\n", text, re.DOTALL)
-    if found is None:
-        return [], text.strip()
-    return [line.strip() for line in found[1].split("\n")], text[found.end() :].strip()

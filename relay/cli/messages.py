@@ -35,7 +35,7 @@ def add(verbs: Parser) -> None:
         "inbox",
         "relay inbox\n  relay inbox --follow\n  relay inbox Bob       (what waits for Bob)",
     )
-    inbox.add_argument("name", nargs="?", metavar="NAME", help="someone else's")
+    inbox.add_argument("name", nargs="?", metavar="NAME", offers="names", help="someone else's")
     inbox.add_argument("--follow", action="store_true", help="keep printing messages as they come")
     inbox.add_argument("--all", action="store_true", help="also messages that were seen before")
     inbox.add_argument("--peek", action="store_true", help="mark nothing as seen")
@@ -43,7 +43,7 @@ def add(verbs: Parser) -> None:
     inbox.set_defaults(run=inbox_verb)
 
     sent = verb(verbs, "sent", "relay sent\n  relay sent --limit 5 --json")
-    sent.add_argument("name", nargs="?", metavar="NAME", help="someone else's")
+    sent.add_argument("name", nargs="?", metavar="NAME", offers="names", help="someone else's")
     _limit_and_json(sent)
     sent.set_defaults(run=sent_verb)
 

@@ -1,7 +1,8 @@
 """What the words of a command line mean: options anywhere between the words, a hint for a mistake.
 
-Declared as with argparse, which only lays out the help: importing it takes as long as a whole verb
-may. It reads only the clock, for ``moment``, and prints only the help.
+A verb is declared once, in the words of argparse, whose import takes as long as a whole verb may.
+Parsing, help, completion, the manual and the reference follow from the declaration. It reads only
+the clock, for ``moment``, and prints only the help.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 #: ``--wait`` without a number. Seconds.
 WAIT = 60.0
+#: Columns in which the help names an option, and columns of a line where no terminal says so.
+_FORM_COLUMNS, _WIDTH = 24, 80
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -34,7 +37,12 @@ class Options:
 
 
 class _Argument:
-    """One option (``names`` with dashes) or word (without names)."""
+    """One option (``names`` with dashes) or word (without names).
+
+    ``how`` is what argparse takes; of relay's own are ``bare`` (an option's value without ``=``,
+    which then never takes the word that follows it) and ``offers`` (what completion offers for a
+    word: see relay.cli.completions).
+    """
 
     __slots__ = ("names", "name", "shown", "how", "flag")
 
@@ -81,16 +89,26 @@ class _Argument:
 class Parser:
     """The words of one verb, or of a group of verbs such as ``relay hooks``.
 
-    ``stops``: options end at the first word that is none (``relay wrap COMMAND …``).
-    ``layout`` is what argparse is told for the help.
+    ``help`` is what it does, in a line; ``description`` says more, in paragraphs. Of ``examples``
+    each stands on a line. ``stops``: options end at the first word that is none
+    (``relay wrap COMMAND …``), and the exit status is not one of relay's own.
     """
 
-    def __init__(self, prog: str, *, stops: bool = False, **layout: Any) -> None:
+    def __init__(
+        self,
+        prog: str,
+        *,
+        help: str = "",
+        description: str = "",
+        examples: str = "",
+        stops: bool = False,
+    ) -> None:
         self.prog = prog
-        self.help = layout.pop("help", "")
+        self.help = help
+        self.description = description or help
+        self.examples = [line.removeprefix("  ") for line in examples.splitlines()]
         self.verbs: dict[str, Parser] = {}
-        self._stops = stops
-        self._layout = layout
+        self.stops = stops
         self.arguments: list[_Argument] = []
         self._gone: dict[str, str] = {}
         self._defaults: dict[str, Any] = {}
@@ -100,8 +118,7 @@ class Parser:
     # -- declaring
 
     def add_argument(self, *names: str, **how: Any) -> None:
-        """An option or a word, as argparse has it. ``bare`` is an option's value without ``=``,
-        which then never takes the word that follows it."""
+        """An option or a word."""
         self.arguments.append(_Argument(names, how))
 
     def gone(self, name: str, instead: str) -> None:
@@ -118,9 +135,9 @@ class Parser:
         self._verbs_shown = metavar
         return self
 
-    def add_parser(self, name: str, **layout: Any) -> Parser:
+    def add_parser(self, name: str, **how: Any) -> Parser:
         """A verb of this group."""
-        self.verbs[name] = Parser(f"{self.prog} {name}", **layout)
+        self.verbs[name] = Parser(f"{self.prog} {name}", **how)
         return self.verbs[name]
 
     # -- reading
@@ -137,7 +154,7 @@ class Parser:
         while at < len(words):
             word = words[at]
             at += 1
-            if word == "--" or (self._stops and not self._is_option(word)):
+            if word == "--" or (self.stops and not self._is_option(word)):
                 plain += words[at if word == "--" else at - 1 :]
                 break
             if not self._is_option(word):
@@ -156,7 +173,7 @@ class Parser:
             if not equals and "bare" in argument.how:
                 text = argument.how["bare"]
             elif not equals:
-                if at == len(words) or (not self._stops and self._is_option(words[at])):
+                if at == len(words) or (not self.stops and self._is_option(words[at])):
                     raise self._wrong(f"argument {argument.shown}: expected one argument")
                 text = words[at]
                 at += 1
@@ -209,7 +226,7 @@ class Parser:
         else:
             close = _nearest(name, self._options())
         hint = f"did you mean {close[0]}?" if close else f"{self.prog} --help"
-        if self._stops:
+        if self.stops:
             hint += " (options of the program itself go after its name)"
         return UsageError(f"there is no option {name}", hint=hint)
 
@@ -218,10 +235,14 @@ class Parser:
         values: dict[str, object] = {}
         wanted = [argument for argument in self.arguments if not argument.names]
         missing = []
-        for argument in wanted:
+        for at, argument in enumerate(wanted):
             many = argument.how.get("nargs")
-            if many == "*":
-                values[argument.name], plain = plain, []
+            if many in ("*", "+"):  # all but what the words behind it need
+                needed = sum(one.how.get("nargs") is None for one in wanted[at + 1 :])
+                end = max(0, len(plain) - needed)
+                values[argument.name], plain = plain[:end], plain[end:]
+                if many == "+" and not end:
+                    missing.append(argument.shown)
             elif plain:
                 values[argument.name] = self._value(argument, plain[0])
                 plain = plain[1:]
@@ -252,44 +273,58 @@ class Parser:
 
     # -- help
 
-    @property
-    def description(self) -> str:
-        """What is said of it; examples stand before that."""
-        return str(self._layout.get("description") or self.help)
-
-    def usage(self) -> str:
-        """How it is written, in one line."""
+    def usage(self) -> list[str]:
+        """How it is written: the name, and each word and option."""
         words = [] if not self.verbs else [self._verbs_shown, "…"]
         for one in self.arguments:
             if one.names:
                 words.append(f"[{one.form}]")
                 continue
             many = one.how.get("nargs")
-            words.append(
-                f"[{one.shown} …]" if many == "*" else f"[{one.shown}]" if many else one.shown
-            )
-        return " ".join([self.prog, *words])
+            form = f"{one.shown} …" if many in ("*", "+") else one.shown
+            words.append(form if many in (None, "+") else f"[{form}]")
+        return [self.prog, *words]
 
     def taken(self) -> list[tuple[str, str]]:
         """Each word and option that it takes, and what that is."""
         rows = [(name, verb.help) for name, verb in self.verbs.items()]
         return rows + [(one.form, str(one.how.get("help") or "")) for one in self.arguments]
 
-    def print_help(self) -> int:
-        """Print what argparse makes of the declarations."""
-        import argparse
+    def help_text(self, width: int) -> str:
+        """The help, in lines of at most ``width`` columns."""
+        import textwrap
 
-        examples = "\n" in self._layout.get("description", "")
-        layout = argparse.RawDescriptionHelpFormatter if examples else argparse.HelpFormatter
-        parser = argparse.ArgumentParser(self.prog, formatter_class=layout, **self._layout)
-        for one in self.arguments:
-            how = {key: value for key, value in one.how.items() if key != "bare"}
-            parser.add_argument(*(one.names or (one.name,)), **how)
-        if self._verbs_shown:
-            verbs = parser.add_subparsers(metavar=self._verbs_shown)
-            for name, verb in self.verbs.items():
-                verbs.add_parser(name, help=verb.help)
-        parser.print_help()
+        lines, indent = ["usage:"], " " * min(len(f"usage: {self.prog} "), width // 2)
+        for word in self.usage():
+            if len(f"{lines[-1]} {word}") > width:
+                lines.append(f"{indent}{word}")
+            else:
+                lines[-1] += f" {word}"
+        if self.examples:
+            lines += ["", "examples:", *(f"  {line}" for line in self.examples)]
+        for paragraph in self.description.split("\n\n"):
+            lines += ["", *textwrap.wrap(paragraph, width)]
+        taken = [(name, verb.help) for name, verb in self.verbs.items()]
+        words = [(one.form, one.how.get("help", "")) for one in self.arguments if not one.names]
+        options = [(one.form, one.how.get("help", "")) for one in self.arguments if one.names]
+        options.append(("-h, --help", "show this help message and exit"))
+        column = min(_FORM_COLUMNS, 4 + max(len(form) for form, _ in taken + words + options))
+        for title, rows in (("verbs:", taken), ("arguments:", words), ("options:", options)):
+            lines += ["", title] if rows else []
+            for form, text in rows:
+                below = textwrap.wrap(text, max(_FORM_COLUMNS, width - column))
+                beside = len(form) + 4 <= column and below
+                lines.append(f"  {form:<{column - 2}}{below.pop(0)}" if beside else f"  {form}")
+                lines += [" " * column + line for line in below]
+        return "\n".join(lines) + "\n"
+
+    def print_help(self) -> int:
+        """Print the help, as wide as the terminal is."""
+        import shutil
+        import sys
+
+        width = shutil.get_terminal_size((_WIDTH, 24)).columns
+        sys.stdout.write(self.help_text(max(_FORM_COLUMNS * 2, width - 2)))
         return 0
 
 

@@ -41,7 +41,9 @@ def add(verbs: Parser) -> None:
         "  git diff | relay send Bob,Carol -\n"
         '  relay send "*" --wait=30 "who is there?"',
     )
-    parser.add_argument("to", metavar="TO", help="a name, names with commas, or * for everyone")
+    parser.add_argument(
+        "to", metavar="TO", offers="names", help="a name, names with commas, or * for everyone"
+    )
     parser.add_argument("text", nargs="?", metavar="TEXT", help="the text; - reads it from stdin")
     parser.add_argument("--from", dest="sender", metavar="NAME", help="your name (not an agent's)")
     parser.add_argument(
@@ -86,7 +88,7 @@ def _add_ask(verbs: Parser) -> None:
         "Ask an agent, wait until the turn that answers has ended, and print what it said. 0: all"
         " have answered; 4: one will not; 5: not in time.",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="whom you ask")
+    parser.add_argument("name", nargs="?", metavar="NAME", offers="names", help="whom you ask")
     parser.add_argument("text", nargs="?", metavar="TEXT", help="the text; - reads it from stdin")
     parser.add_argument(
         "--to", metavar="NAMES", help="ask several instead: names with commas, or * for everyone"

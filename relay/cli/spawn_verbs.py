@@ -47,7 +47,7 @@ def add(verbs: Parser) -> None:
         "relay attach Bob            Ctrl-\\ d leaves it; it runs on\n"
         "  relay attach Bob --read-only",
     )
-    look.add_argument("name", metavar="NAME")
+    look.add_argument("name", metavar="NAME", offers="names")
     look.add_argument("--read-only", action="store_true", help="type nothing; q leaves, too")
     look.set_defaults(run=attach_verb)
     back = verb(
@@ -55,12 +55,14 @@ def add(verbs: Parser) -> None:
         "resume",
         "relay resume                all that have lost their terminal\n  relay resume Bob",
     )
-    back.add_argument("names", nargs="*", metavar="NAME", help="also one that has ended")
+    back.add_argument(
+        "names", nargs="*", metavar="NAME", offers="names", help="also one that has ended"
+    )
     back.add_argument("--yes", action="store_true", help="do not ask, though an agent started it")
     back.add_argument("--json", action="store_true", help="print JSON")
     back.set_defaults(run=resume_verb)
     end = verb(verbs, "release", "relay release Bob\n  relay release Bob --now")
-    end.add_argument("name", metavar="NAME")
+    end.add_argument("name", metavar="NAME", offers="names")
     end.add_argument("--now", action="store_true", help="kill it at once; no hooks run")
     end.add_argument("--yes", action="store_true", help="do not ask, though it has a terminal")
     end.add_argument("--json", action="store_true", help="print JSON")

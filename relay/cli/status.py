@@ -99,7 +99,7 @@ def status_verb(options: Any) -> int:
     if any(said.values()):
         output.data(f"route functions, last 24 hours: {_counted(said)} (relay hooks log)")
     if found["held"]:
-        output.data(f"held: {found['held']} messages wait for you (relay held)")
+        output.data(f"held: {found['held']} messages wait for you (relay items)")
     automations = ", ".join(f"{number} {name}" for name, number in found["automations"].items())
     if automations:
         output.data(f"automations: {automations} (relay automation list)")

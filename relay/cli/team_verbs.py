@@ -58,7 +58,9 @@ def add(verbs: Parser) -> None:
         "  relay down Alice --keep     end one; its worktree stays",
     )
     for parser, run in ((up, up_verb), (down, down_verb)):
-        parser.add_argument("names", nargs="*", metavar="NAME", help="all of them by default")
+        parser.add_argument(
+            "names", nargs="*", metavar="NAME", offers="names", help="all of them by default"
+        )
         parser.add_argument("--file", metavar="FILE", help=f"the team's file ({TEAM_FILE})")
         parser.add_argument("--json", action="store_true", help="print JSON")
         parser.set_defaults(run=run)

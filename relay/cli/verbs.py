@@ -29,16 +29,12 @@ VERBS = {
     "automation": ("automation_verbs", "functions that relay runs for events or by the clock"),
     "person": ("person_verbs", "who is behind the addresses of mails and chats: add, merge, list"),
     "ledger": ("ledger_verbs", "query everything stored with SQL, export it, tidy it up"),
-    "held": ("held", "messages between agents that wait for your decision"),
-    "allow": ("held", "let held messages go on"),
-    "refuse": ("held", "let held messages fail"),
     "intent": ("intent_verbs", "what agents may change in a governed project, and for what"),
-    "approve": ("govern_verbs", "calls of agents that wait for your yes or no"),
     "govern": ("govern_verbs", "whether agents need an intent to write here; off and on"),
     "peek": ("answer_verbs", "the screen of an agent, as it is now"),
     "transcript": ("answer_verbs", "what an agent was asked and said in its last turns"),
     "items": ("answer_verbs", "what waits for you: questions of agents, approvals, held messages"),
-    "answer": ("answer_verbs", "answer what an agent asks, from where you are"),
+    "answer": ("answer_verbs", "answer what waits for you: a choice, yes or no"),
     "interrupt": ("answer_verbs", "stop the turn that an agent is in"),
     "channel": ("channel_verbs", "groups that you and agents write to: join, leave, history"),
     "presence": ("channel_verbs", "of whose coming and going an agent hears"),
@@ -79,8 +75,7 @@ MEANT = {
     **dict.fromkeys(("kill", "end", "terminate"), "release"),
     **dict.fromkeys(("withdraw", "rm", "delete", "unsend", "abort"), "cancel"),
     **dict.fromkeys(("top", "tui", "ui", "dashboard"), "console"),
-    "accept": "allow",
-    **dict.fromkeys(("deny", "reject"), "refuse"),
+    **dict.fromkeys(("accept", "deny", "reject"), "answer"),
     **dict.fromkeys(("completion", "complete"), "completions"),
     **dict.fromkeys(("setup", "new"), "init"),
     **dict.fromkeys(("remember", "memories"), "memory"),
@@ -90,6 +85,12 @@ MEANT = {
     "stop": "broker",
     "version": "--version",
 }
+
+#: Verbs that relay had, and what to use instead.
+GONE = dict.fromkeys(
+    ("held", "allow", "refuse", "approve"),
+    "relay items lists what waits for you; relay answer ID yes (or no) answers it",
+)
 
 #: What the exit status of a verb says; ``wrap`` ends with that of its program.
 MEANINGS_OF_STATUS = {
@@ -131,9 +132,7 @@ def group_of(name: str) -> Parser:
 
 
 def verb(verbs: Parser, name: str, examples: str = "", description: str = "") -> Parser:
-    """Declare a verb; ``examples`` are indented by two spaces."""
+    """Declare a verb; ``examples`` stand on a line each."""
     text = VERBS[name][1]
     said = description or f"{text[0].upper()}{text[1:]}."
-    if examples:
-        said = f"examples:\n  {examples}\n\n{said}"
-    return verbs.add_parser(name, description=said)
+    return verbs.add_parser(name, description=said, examples=examples)

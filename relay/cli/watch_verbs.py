@@ -50,7 +50,9 @@ def add(verbs: Parser) -> None:
         "relay watch\n  relay watch Bob Carol\n"
         "  relay watch --kinds message,delivery | jq .   (JSON lines in a pipe)",
     )
-    watch.add_argument("names", nargs="*", metavar="NAME", help="only what concerns these")
+    watch.add_argument(
+        "names", nargs="*", metavar="NAME", offers="names", help="only what concerns these"
+    )
     watch.add_argument(
         "--kinds", metavar="K", help=f"only these, with commas: {', '.join(sorted(WATCHED))}"
     )
@@ -69,7 +71,9 @@ def add(verbs: Parser) -> None:
         " rests; reply: it has answered that; seen: it has read that; blocked: it waits for you;"
         " gone: it has ended. 0: so it is; 4: it never will be; 5: not in time.",
     )
-    wait.add_argument("name", metavar="NAME", help="a name, or names with commas: all of them")
+    wait.add_argument(
+        "name", metavar="NAME", offers="names", help="a name, or names with commas: all of them"
+    )
     wait.add_argument("what", choices=CONDITIONS, metavar="WHAT", help=", ".join(CONDITIONS))
     wait.add_argument("--id", metavar="ID", help="the message that is meant; else your last to it")
     wait.add_argument(

@@ -1,7 +1,7 @@
 """``relay wrap``: run a program in a terminal that relay listens to.
 
-Everything here happens before the agent starts, so nothing heavy is imported. A file of its own
-because its end is its own: it ends as the agent ends, with no interpreter left to finalise.
+Everything here happens before the agent starts, so nothing heavy is imported. It ends as the agent
+ends, with no interpreter left to finalise.
 """
 
 from __future__ import annotations
@@ -14,46 +14,102 @@ from relay.cli.parser import Options, Parser
 from relay.core.agent_names import valid_name
 from relay.core.errors import EXIT_FAILED, EXIT_USAGE, RelayError, UsageError
 
-HELP = """\
-Run a program so that other agents can talk to it, and it to them.
+_SAID = (
+    "Run a program so that other agents can talk to it, and it to them. COMMAND runs in its own"
+    " terminal with the same keys, output, signals and exit status as without relay. Options end"
+    " at COMMAND or at --.\n\n"
+    "Exit status: COMMAND's own (128 + n when signal n ended it), 127 when it is not found, 126"
+    " when it cannot be run, 1 when relay cannot start, 2 for a mistake in the options."
+)
 
-Examples:
-  relay wrap claude                      an agent named "claude"
-  relay wrap --name Alice -- claude      an agent named "Alice"
-  relay wrap --name Bob bash             any program will do
 
-Usage: relay wrap [OPTIONS] [--] COMMAND [ARGS…]
+def add(verbs: Parser) -> None:
+    """Declare the verb."""
+    parser = verbs.add_parser(
+        "wrap",
+        description=_SAID,
+        examples='relay wrap claude                      an agent named "claude"\n'
+        'relay wrap --name Alice -- claude      an agent named "Alice"\n'
+        "relay wrap --name Bob bash             any program will do",
+        stops=True,
+    )
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        help="what others call it (default: made from COMMAND, and unique)",
+    )
+    parser.add_argument(
+        "--role",
+        metavar="ROLE",
+        help="what it is for: @relay:ROLE reaches all who have it; several with commas",
+    )
+    parser.add_argument(
+        "--join",
+        metavar="CHANNEL",
+        help="the channels that it is in (#build, or build), with commas",
+    )
+    parser.add_argument(
+        "--task", metavar="TEXT", help="what it works on; handlers see it as ctx.task"
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="use this configuration (default: the project's, see relay config show)",
+    )
+    parser.add_argument(
+        "--record",
+        metavar="FILE",
+        help="record the terminal into FILE, an asciicast, with known secrets masked; see"
+        " relay replay --help",
+    )
+    parser.add_argument(
+        "--record-input",
+        action="store_true",
+        help="record the keys too, except where a password is read",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
+    parser.add_argument(
+        "--title",
+        action="store_true",
+        help="show the name and the roles as the window's title until COMMAND sets one"
+        " (RELAY_TITLE=1: always)",
+    )
+    parser.add_argument(
+        "--type",
+        metavar="HOW",
+        choices=("line", "paste"),
+        help='how messages are typed: "line" (one line and Enter, whenever COMMAND rests) or'
+        ' "paste"; default: as its terminal shows',
+    )
+    parser.add_argument(
+        "--mcp",
+        action="store_true",
+        help="give the agent relay's tools as an MCP server for this run, if it takes one (Claude"
+        " Code, Codex, opencode)",
+    )
+    parser.add_argument(
+        "--no-primer", action="store_true", help="do not tell the agent how to talk to others"
+    )
+    parser.add_argument(
+        "--ungoverned",
+        action="store_true",
+        help="in a governed project: let it write without an intent, which is written to the trace",
+    )
+    parser.add_argument(
+        "command",
+        nargs="+",
+        metavar="COMMAND",
+        offers="commands",
+        help="the program and its arguments",
+    )
+    parser.set_defaults(run=wrap)
 
-Options:
-  --name NAME     what others call it (default: made from COMMAND, and unique)
-  --role ROLE     what it is for: @relay:ROLE reaches all who have it;
-                  several with commas
-  --join CHANNEL  the channels that it is in (#build, or build), with commas
-  --task TEXT     what it works on; handlers see it as ctx.task
-  --config FILE   use this configuration (default: the project's, see
-                  relay config show)
-  --record FILE   record the terminal into FILE, an asciicast, with known
-                  secrets masked; see relay replay --help
-  --record-input  record the keys too, except where a password is read
-  --overwrite     replace FILE if it exists
-  --title         show the name and the roles as the window's title until
-                  COMMAND sets one (RELAY_TITLE=1: always)
-  --type HOW      how messages are typed: "line" (one line and Enter, whenever
-                  COMMAND rests) or "paste"; default: as its terminal shows
-  --mcp           give the agent relay's tools as an MCP server for this run,
-                  if it takes one (Claude Code, Codex, opencode)
-  --no-primer     do not tell the agent how to talk to others
-  --ungoverned    in a governed project: let it write without an intent, which
-                  is written to the trace
-  --help          show this help
 
-COMMAND runs in its own terminal with the same keys, output, signals and
-exit status as without relay. Options end at COMMAND or at --.
-
-Exit status: COMMAND's own (128 + n when signal n ended it), 127 when it is not
-found, 126 when it cannot be run, 1 when relay cannot start, 2 for a mistake in
-the options.
-"""
+def parsed(argv: list[str]) -> Options:
+    """The values of ``argv``. Raises UsageError."""
+    verbs = Parser("relay")
+    add(verbs)
+    return verbs.verbs["wrap"].parse(argv)
 
 
 def main(argv: list[str]) -> int:
@@ -62,12 +118,9 @@ def main(argv: list[str]) -> int:
 
     signals.plain_interrupt()
     try:
-        options = PARSER.parse(argv)
+        options = parsed(argv)
         if options.run is not wrap:  # --help
-            sys.stdout.write(HELP)
-            return 0
-        if not options.command:
-            raise UsageError("no COMMAND to run", hint="for example: relay wrap claude")
+            return int(options.run(options))
         status = wrap(options)
     except signals.EndedBySignal as end:
         os.kill(os.getpid(), end.number)
@@ -97,8 +150,6 @@ def wrap(options: Options) -> int:
     ):
         if given and options.record is None:
             raise UsageError(f"{flag} without --record", hint=f"add --record FILE, or leave {flag}")
-    if options.type not in (None, "line", "paste"):
-        raise UsageError(f"--type {options.type}: neither line nor paste")
     roles, channels = _words(options.role), _words(options.join)
     for flag, words in (("--role", roles), ("--join", [one.removeprefix("#") for one in channels])):
         for word in words:
@@ -131,24 +182,6 @@ def _words(text: str | None) -> list[str]:
     return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
-def _declared() -> Parser:
-    parser = Parser("relay wrap", stops=True)
-    for name in ("--name", "--role", "--join", "--task", "--config", "--record", "--type"):
-        parser.add_argument(name)
-    for name in (
-        "--no-primer",
-        "--record-input",
-        "--overwrite",
-        "--title",
-        "--ungoverned",
-        "--mcp",
-    ):
-        parser.add_argument(name, action="store_true")
-    parser.add_argument("command", nargs="*")
-    parser.set_defaults(run=wrap)
-    return parser
-
-
 def _fail(message: str, hint: str, status: int) -> int:
     from relay.core.visible import visible
 
@@ -156,6 +189,3 @@ def _fail(message: str, hint: str, status: int) -> int:
     if hint:
         print(f"  {visible(hint)}", file=sys.stderr)
     return status or EXIT_USAGE
-
-
-PARSER = _declared()

@@ -1,6 +1,6 @@
 """Approvals: a tool call that only a person may let go on waits here for their yes or no.
 
-``BrokerApprover`` asks by way of the broker, which lists what waits for ``relay approve``.
+``BrokerApprover`` asks by way of the broker, which lists what waits for ``relay items``.
 A file of its own because the gate knows of no broker.
 """
 

@@ -136,19 +136,17 @@ Ops (``?`` marks what may be left out):
               A session asks whether its agent's call may go on; answered once the person has
               decided, or that many seconds after ``asked_ms``. The same id again is the same.
 ``approval_withdraw`` id -> withdrawn. Of the session's own.
-``approvals`` -> rows [{id, agent, tool, what, why, intent, root, cwd, asked_ms, until_ms}],
-              more: what waits for the person, the oldest first. Not for agents.
-``approve``   which (ends of ids), refuse?, note? -> rows. Not for agents.
-``items``     -> rows [{id, agent, kind (approval, question, held), what, choices [{key, label}],
-              chosen (the index of the one in focus, or null), since_ms, until_ms (or null)}], more:
-              what waits for the person, the oldest first. Not for agents.
+``items``     -> rows [{id, agent, kind (approval, question, held), what (its own words), about
+              [lines of relay's], details (an approval's tool, why, intent, root, cwd; a held
+              message's to, reason, thread), choices [{key, label}], chosen (the index of the one in
+              focus, or null), since_ms, until_ms (or null)}], more: what waits for the person, the
+              oldest first. Not for agents.
 ``item_answer`` id (or its end), choice (a key, a label or its beginning, yes, no), note? -> item,
-              choice {key, label}, by, gone? (of a question: whether it went). Stored, as an event
-              ``answer``, before anything follows. What is typed at an agent is typed while the
-              very same question stands there, else it is refused as ``stale``. Not for agents.
-``held``      -> rows (with ``hops``), more: what the loop guard has parked for the person
-``decide``    which? (ids, parts of ids, names; without it all), refuse? -> rows [{id, from, to}]:
-              parked messages go on, or fail. Not for agents.
+              choice {key, label}, by, gone? (of a question: whether it went). Of a list of ids,
+              each of which asks for yes or no: answers [{item, choice, by}], of all or of none.
+              Stored, as an event ``answer``, before anything follows. What is typed at an agent is
+              typed while the very same question stands there, else it is refused as ``stale``. Not
+              for agents.
 ``spawn``     name, command (words), cwd?, options?, team?, conversation?, auth? -> parent: whether
               whoever asks may start that without a terminal; the agent whose helper it is then, ""
               for the person. It is written down. Agents need the right ``spawn``, and have a
@@ -225,7 +223,7 @@ Ops (``?`` marks what may be left out):
 ``auth`` is ``{"run", "token"}`` of a registered agent: the request is then that agent's.
 
 Of messages and turns an agent is told what is from it or to it, unless it has the right ``watch``
-or, for turns, ``transcript``: see relay.broker.agent_rights. ``dispatches``, ``held`` and
+or, for turns, ``transcript``: see relay.broker.agent_rights. ``dispatches`` and
 ``automation_runs`` are not for agents.
 
 Pushes:
@@ -248,8 +246,7 @@ Pushes:
                 new); not where only unread and the times have changed
               - ``turn``: agent, ids (the messages that it answers), text, state, usage {input,
                 output, cached} or null, model, started_ms, ended_ms, cut?
-              - ``item``: item {id, agent, kind (approval, question, held), what, choices [{key,
-                label}], chosen, since_ms, until_ms}, open; with ``open`` false also answer, by
+              - ``item``: item (a row of ``items``), open; with ``open`` false also answer, by
               - ``obligation``: id, from, to, why (unanswered, gone)
               - ``gap``: lost (how many rows at most; -1: unknown, it was another broker)
 """

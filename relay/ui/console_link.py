@@ -125,9 +125,6 @@ class ConsoleLink:
         if request.op == "cancel":
             late = [one["to"] for one in answer["deliveries"] if one["state"] == "seen"]
             said = f"too late: {', '.join(late)} has seen it" if late else said
-        if request.op == "decide" and not answer["rows"]:
-            self.state.say("no such message is held", failed=True)
-            return
         self.state.say(said)
 
     def find(self, words: str) -> None:

@@ -104,7 +104,7 @@ def item_texts(item: Json, now_ms: int, width: int) -> tuple[list[str], list[str
         key = f"{mark} {visible(one['key'])}  {visible(one['label'])}"
         texts += wrapped(key, width, indent="     ")
     texts += wrapped(f"(type {how}, then Enter{left}; Esc: later)", width)
-    what = item["what"]
+    what = "\n".join([*(item.get("about") or ()), item["what"]])
     if len(what) > ITEM_SHOWN:
         what = f"{what[:ITEM_SHOWN]}\n… it is longer: look at it with relay items"
     return wrapped(visible_lines(what), width), texts

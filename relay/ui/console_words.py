@@ -25,9 +25,7 @@ Verbs = Mapping[str, str]
 OWN = {
     "send": ("NAME TEXT", "write to an agent, a channel or a person"),
     "reply": ("TEXT", "answer the last message that came to you, in its thread"),
-    "answer": ("[NAME] CHOICE", "answer what an agent asks: a choice, yes or no"),
-    "allow": ("ID|NAME", "let held messages go on"),
-    "refuse": ("ID|NAME", "let held messages fail"),
+    "answer": ("[NAME|ID] CHOICE", "answer what waits for you: a choice, yes or no"),
     "cancel": ("ID", "withdraw a message that is not delivered yet"),
     "interrupt": ("[NAME]", "stop what an agent is doing"),
     "screen": ("[NAME]", "look at an agent's screen, beside the traffic"),
@@ -41,6 +39,9 @@ OWN = {
 }
 #: Other words for them.
 _MEANT = {"peek": "screen", "search": "find", "exit": "quit", "q": "quit", "?": "help"}
+#: Verbs that the console had, and what to use instead.
+_GONE = frozenset({"allow", "refuse", "held", "approve"})
+_ANSWERS = "/items lists what waits for you; /answer NAME yes (or no) answers it"
 #: Verbs whose first word is a name, an item's agent, or a message's id.
 _NAMES = frozenset({"send", "interrupt", "screen", "only", "attach", "peek", "transcript"})
 _NAMES |= {"release", "wait", "ask", "inbox", "sent", "spawn", "resume"}
@@ -125,12 +126,6 @@ def _verb(verb: str, rest: str, state: ConsoleState, verbs: Verbs) -> Asked:
             return _send(line.sender, rest, "/reply TEXT", thread=line.thread)
         case "answer":
             return _answer(rest, first, more.strip(), state)
-        case "allow" | "refuse" if rest:
-            said = "goes on" if verb == "allow" else "fails"
-            which = rest.replace(",", " ").split()
-            return BrokerRequest(
-                "decide", {"which": which, "refuse": verb == "refuse"}, f"it {said}"
-            )
         case "cancel" if rest:
             line = state.message(rest)
             return BrokerRequest("cancel", {"id": line.id if line else rest}, "withdrawn")
@@ -141,7 +136,7 @@ def _verb(verb: str, rest: str, state: ConsoleState, verbs: Verbs) -> Asked:
         case "help" if rest and first not in OWN:
             return RelayVerb(("help", first))
         case _ if verb in OWN:
-            if not rest and verb in ("allow", "refuse", "cancel"):
+            if not rest and verb == "cancel":
                 raise UsageError(f"/{verb} {OWN[verb][0]}")
             return OwnVerb(verb, rest)
         case _ if verb in verbs:
@@ -149,7 +144,8 @@ def _verb(verb: str, rest: str, state: ConsoleState, verbs: Verbs) -> Asked:
                 return RelayVerb((verb, *shlex.split(rest)))
             except ValueError as error:
                 raise UsageError(f"a quotation mark is not closed: {error}") from None
-    raise UsageError(f"there is no verb /{verb}", hint=did_you_mean(verb, {*OWN, *verbs}))
+    hint = _ANSWERS if verb in _GONE else did_you_mean(verb, {*OWN, *verbs})
+    raise UsageError(f"there is no verb /{verb}", hint=hint)
 
 
 def _answer(rest: str, first: str, more: str, state: ConsoleState) -> BrokerRequest:
@@ -225,10 +221,6 @@ def completions(text: str, state: ConsoleState, verbs: Verbs) -> Iterator[tuple[
             if name.lower().startswith(word.lower()):
                 yield f"{name} ", len(word), choices_of(item)
         yield from _choices(state.item_of(state.answering), word)
-    elif verb in ("allow", "refuse"):
-        for item in state.items.values():
-            if item["kind"] == "held" and item["id"][-8:].startswith(word):
-                yield item["id"][-8:], len(word), visible(item["what"])[:60]
     elif verb in _IDS:
         for line in reversed(state.lines):
             mine = verb == "show" or line.sender == state.me and line.state() not in FINAL

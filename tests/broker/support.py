@@ -239,6 +239,17 @@ class Session:
             return value
 
 
+def held(person: BrokerClient) -> list[Json]:
+    """The messages that are held for the person."""
+    return [item for item in person.request("items")["rows"] if item["kind"] == "held"]
+
+
+def decide(person: BrokerClient, choice: str, *ids: str) -> None:
+    """Answer these held messages, or all."""
+    every = [item["id"] for item in held(person)]
+    person.request("item_answer", id=list(ids) or every, choice=choice)
+
+
 def message_id(number: int) -> str:
     """A valid id that belongs to a number."""
     return new_ulid(number, number.to_bytes(10, "big"))

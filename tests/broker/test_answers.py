@@ -19,7 +19,6 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.door import BrokerFeature
 from relay.broker.loop_guard import HeldMessages, LoopGuard
-from relay.broker.open_items import OpenItems
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.watchers import Watchers
 from relay.core.agent_names import owner_name
@@ -30,7 +29,7 @@ from relay.core.paths import Home
 from relay.ledger import answer_rows, dispatch_rows
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
-from tests.broker.support import broker_thread, kernel_of, message_id, register
+from tests.broker.support import broker_thread, held, kernel_of, message_id, register
 
 EVENT = message_id(7)
 SECRET = "sk-ant-api03-" + "abcdefghij" * 4
@@ -108,8 +107,9 @@ def test_what_goes_on_without_a_person_is_held(home: Home) -> None:
         answered(ledger, "and on", sender="Bob", hops=20)
         ledger.close()
     with broker_thread(home), connect(home) as client:
-        held = client.request("held")["rows"]
-        assert [(row["from"], row["to"], row["hops"]) for row in held] == [("atlas", "Bob", 21)]
+        [item] = held(client)
+        assert (item["agent"], item["details"]["to"]) == ("atlas", ["Bob"])
+        assert item["about"][0].startswith("21 messages followed from one another")
 
 
 class Channel:
@@ -145,7 +145,7 @@ async def deliveries(
         committer=committer,
         directory=directory,
         windows=DeliveryWindows(ledger, directory, committer, watchers),
-        items=OpenItems(watchers),
+        watchers=watchers,
         features=BrokerFeature(),
         log=print,
     )

@@ -16,10 +16,18 @@ from relay.broker.door import BrokerFeature
 from relay.broker.loop_guard import HOPS_MAX, SHOWN, HeldMessages, LoopGuard
 from relay.broker.routing import Route, Routing
 from relay.core.agent_names import owner_name
-from relay.core.errors import NotFound, RelayError, UsageError
+from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
 from relay.ledger.schema import AgentRecord
-from tests.broker.support import Json, kernel_of, kill_broker, register, stop_broker
+from tests.broker.support import (
+    Json,
+    decide,
+    held,
+    kernel_of,
+    kill_broker,
+    register,
+    stop_broker,
+)
 
 pytestmark = pytest.mark.usefixtures("served")
 
@@ -63,11 +71,11 @@ def test_no_session_lets_go_on_what_is_held(home: Home, client: BrokerClient) ->
     with register(home, "Al") as al, register(home, "Bob") as bob:
         exchange(al, bob, HOPS_MAX)
         assert say(al, "Bob", "on")["state"] == "held"
-        [held] = client.request("held")["rows"]
+        before = held(client)
         for state in ("queued", "held", "failed", "seen"):
             with pytest.raises(UsageError, match="not a session's to report"):
-                bob.request("state", id=held["id"], state=state, reason="so")
-        assert client.request("held")["rows"] == [held]
+                bob.request("state", id=before[0]["id"], state=state, reason="so")
+        assert held(client) == before
 
 
 def test_a_chain_stops_and_the_person_lets_it_go_on(home: Home, client: BrokerClient) -> None:
@@ -77,19 +85,17 @@ def test_a_chain_stops_and_the_person_lets_it_go_on(home: Home, client: BrokerCl
         assert (stopped["state"], stopped["parked"]) == ("held", True)
         assert "21 messages followed from one another" in stopped["reason"]
         assert say(al, "Bob", "thanks again")["state"] == "held"
-        held = client.request("held")["rows"]
-        assert [(row["body"], row["hops"]) for row in held] == [
-            ("thank you", HOPS_MAX + 1),
-            ("thanks again", HOPS_MAX + 1),
-        ]
+        first, second = held(client)
+        assert (first["what"], second["what"]) == ("to Bob: thank you", "to Bob: thanks again")
+        assert first["about"] == [stopped["reason"]]
+        assert first["details"] == {"to": ["Bob"], "reason": stopped["reason"], "thread": None}
         [told] = client.request("inbox", name=OWNER)["rows"]
-        assert told["from"] == "relay" and "relay allow" in told["body"]
-        decided = client.request("decide", which=[held[0]["id"][-8:]])["rows"]
-        assert [row["id"] for row in decided] == [held[0]["id"]]
+        assert told["from"] == "relay" and "relay answer ID yes" in told["body"]
+        decide(client, "yes", first["id"][-8:])
         assert read(bob)["body"] == "thank you"
         # The person has looked: from there it counts anew.
         assert say(bob, "Al", "you are welcome")["state"] == "queued"
-        assert [row["body"] for row in client.request("held")["rows"]] == ["thanks again"]
+        assert held(client) == [second]
 
 
 def test_a_word_of_the_person_begins_a_chain_anew(home: Home, client: BrokerClient) -> None:
@@ -147,9 +153,8 @@ def test_too_many_a_minute_wait_also_after_a_restart(
         assert say(al, "Bob", "6")["state"] == "held"
         assert [read(bob)["body"] for _ in range(3)] == ["0", "1", "2"]
         with connect(home) as client:
-            assert len(client.request("held")["rows"]) == 4
-            assert client.request("status")["parked"] == 4
-            assert len(client.request("decide")["rows"]) == 4
+            assert len(held(client)) == client.request("status")["parked"] == 4
+            decide(client, "yes")
         assert [read(bob)["body"] for _ in range(4)] == ["3", "4", "5", "6"]
 
 
@@ -157,17 +162,19 @@ def test_the_person_refuses(home: Home, client: BrokerClient) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
         exchange(al, bob, HOPS_MAX)
         say(al, "Bob", "thank you")
-        with pytest.raises(NotFound, match="no held message"):
-            client.request("decide", which=["Carol"], refuse=True)
-        client.request("decide", which=["bob"], refuse=True)
-        assert client.request("held")["rows"] == []
+        decide(client, "no")
+        assert held(client) == []
         [row] = client.request("history", grep="thank you")["rows"]
         assert (row["state"], row["reason"]) == ("failed", "the person refused it")
 
 
-def test_an_agent_cannot_decide(home: Home) -> None:
-    with register(home, "Al") as al, pytest.raises(RelayError, match="only the person"):
-        al.request("decide")
+def test_an_agent_cannot_decide(home: Home, client: BrokerClient) -> None:
+    with register(home, "Al") as al, register(home, "Bob"):
+        al.request("send", to="Bob", body="x", shown=True)
+        [item] = held(client)
+        with pytest.raises(RelayError, match="only the person"):
+            decide(al, "yes", item["id"])
+        assert held(client) == [item]
 
 
 def test_another_run_of_the_same_name_begins_a_chain_anew(home: Home) -> None:
@@ -231,7 +238,7 @@ def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
     client = cast(Any, SimpleNamespace(ancestors=()))
     windows = DeliveryWindows(nothing, directory, nothing, nothing)
     kernel = kernel_of(directory=directory, windows=windows, features=BrokerFeature())
-    held = HeldMessages(kernel, nothing, LoopGuard(rate_max=3))
+    messages = HeldMessages(kernel, nothing, LoopGuard(rate_max=3))
 
     def send(now_ms: int, *, stored: bool) -> tuple[str, int]:
         """The state in which a message begins, and how many notices go with it."""
@@ -240,7 +247,7 @@ def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
             Accepted(None, "id", False, "message", "A", "agent", "x", routing=routing),
             Batch(now_ms),
         )
-        held.admit(message, al, client, batch)
+        messages.admit(message, al, client, batch)
         for call in [] if stored else batch.on_failure:
             call()
         assert message.routing is not None
@@ -267,5 +274,5 @@ def test_what_a_shell_showed_waits_for_the_person(home: Home) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob, connect(home) as person:
         assert say(al, "Bob", "said by Al")["state"] == "queued"  # only that text is held
         assert read(bob)["body"] == "said by Al"
-        person.request("decide", which=["Bob"])
+        decide(person, "yes")
         assert {read(bob)["body"], read(bob)["body"]} == {"one", "two"}

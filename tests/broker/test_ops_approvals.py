@@ -46,12 +46,14 @@ class Bench:
     async def waiting(self, count: int = 1) -> list[Json]:
         """What the person is shown, once it is ``count``."""
         async with asyncio.timeout(20):
-            while len(rows := (await self._person.request("approvals"))["rows"]) != count:
+            while len(rows := (await self._person.request("items"))["rows"]) != count:
                 await asyncio.sleep(0.01)
         return list(rows)
 
-    async def approve(self, *which: object, **fields: Any) -> list[Json]:
-        return list((await self._person.request("approve", which=which, **fields))["rows"])
+    async def decide(self, choice: str, *which: object, note: str = "") -> list[Json]:
+        """Answer these items."""
+        fields: Json = {"id": list(which), "choice": choice, "note": note}
+        return list((await self._person.request("item_answer", **fields))["answers"])
 
     async def person(self, op: str, **fields: Any) -> Json:
         return await self._person.request(op, **fields)
@@ -93,15 +95,18 @@ def test_the_person_says_yes_to_one_call_and_no_to_another(home: Home) -> None:
         push, clean = asked("git push"), asked("git clean -fdx")
         answers = bench.ask(push), bench.ask(clean)
         rows = {row["what"]: row for row in await bench.waiting(2)}
-        shown = rows["git push"]
-        assert (shown["agent"], shown["tool"], shown["intent"]) == ("Bob", "Bash", "INT-001")
-        assert shown["until_ms"] - shown["asked_ms"] == 60_000
+        shown = rows["Bash: git push"]
+        assert shown["about"] == ["it changes what others see", "for INT-001, in /src/shop"]
+        places = {"root": "/src/shop", "cwd": "/src/shop"}
+        texts = {"tool": "Bash", "why": "it changes what others see", "intent": "INT-001"}
+        assert shown["details"] == places | texts
+        assert shown["until_ms"] - shown["since_ms"] == 60_000
         [agent] = (await bench.person("agents"))["agents"]
-        assert agent["reason"] == "waits for your yes or no: relay approve"
-        await bench.approve(push.id[-8:])
+        assert agent["reason"] == "waits for your yes or no: relay items"
+        await bench.decide("yes", push.id[-8:])
         yes = await answers[0]
         assert yes.granted and yes.by.startswith(owner_name()) and f"(pid {os.getpid()})" in yes.by
-        await bench.approve(clean.id.lower(), refuse=True, note="keep the notes")
+        await bench.decide("no", clean.id.lower(), note="keep the notes")
         no = await answers[1]
         assert (no.granted, no.note) == (False, "keep the notes")
         assert await bench.waiting(0) == []
@@ -132,8 +137,8 @@ def test_a_call_that_the_agent_gives_up_waits_no_longer(home: Home) -> None:
         [row] = await bench.waiting()
         task.cancel()
         await bench.waiting(0)
-        unknown = await error_of(bench.approve(row["id"]))
-        assert isinstance(unknown, NotFound) and "relay approve" in unknown.hint
+        unknown = await error_of(bench.decide("yes", row["id"]))
+        assert isinstance(unknown, NotFound) and "relay items" in unknown.hint
 
     play(home, scenario)
 
@@ -162,7 +167,7 @@ def test_what_an_id_asks_for_never_changes(home: Home) -> None:
         for again in (asked("rm -rf .", id=first.id), asked("ls", id=first.id, cwd="/")):
             refused = await bench.ask(again)
             assert not refused.granted and "asked for something else" in refused.note
-        await bench.approve(first.id)
+        await bench.decide("yes", first.id)
         assert (await task).granted
         refused = await bench.ask(asked("rm -rf .", id=first.id))
         assert not refused.granted
@@ -176,8 +181,8 @@ def test_an_agent_approves_nothing_and_sees_nothing(home: Home) -> None:
         task = bench.ask()
         [row] = await bench.waiting()
         inside: Json = {"auth": {"run": "run-1", "token": "secret"}}
-        which: Json = {"which": [row["id"]]}
-        for op in ("approvals", "approve"):
+        which: Json = {"id": row["id"], "choice": "yes"}
+        for op in ("items", "item_answer"):
             error = await error_of(bench.bob.client.request(op, **which))
             assert error.code == "forbidden" and "only the person may" in error.message
             assert (await error_of(bench.person(op, **which, **inside))).code == "forbidden"
@@ -196,10 +201,10 @@ def test_all_that_are_named_are_approved_or_none(home: Home) -> None:
         tasks = bench.ask(one), bench.ask(other)
         await bench.waiting(2)
         for which in ([one.id, "ZZZZ"], [one.id, other.id[-3:]], [one.id, 7], ["Bob"], []):
-            error = await error_of(bench.approve(*which))
+            error = await error_of(bench.decide("yes", *which))
             assert isinstance(error, NotFound | UsageError)
         await bench.waiting(2)
-        assert len(await bench.approve(one.id, other.id[-6:], one.id[-8:])) == 2
+        assert len(await bench.decide("yes", one.id, other.id[-6:], one.id[-8:])) == 2
         assert [(await task).granted for task in tasks] == [True, True]
 
     play(home, scenario)
@@ -235,7 +240,7 @@ def test_the_notice_shows_no_secret_and_decides_nothing_but_the_list_is_whole(ho
         request = asked(what)
         bench.ask(request)
         [row] = await bench.waiting()
-        assert row["what"] == what
+        assert row["what"] == f"Bash: {what}"
         [notice] = (await bench.person("inbox"))["rows"]
         assert secret not in notice["body"] and notice["body"].count("y") < 250
         assert request.id[-8:] not in notice["body"]
@@ -253,8 +258,8 @@ def test_of_more_than_one_answer_holds_the_oldest_are_shown(
         for number in range(3):
             bench.ask(asked(str(number) * 3000))
             await bench.waiting(min(number + 1, 2))
-        answer = await bench.person("approvals")
-        assert [row["what"][0] for row in answer["rows"]] == ["0", "1"] and answer["more"]
+        answer = await bench.person("items")
+        assert [row["what"][6] for row in answer["rows"]] == ["0", "1"] and answer["more"]
 
     play(home, scenario)
 
@@ -267,7 +272,7 @@ def test_a_killed_broker_is_asked_again_and_the_person_told_once(home: Home) -> 
         await asyncio.to_thread(kill_broker, home)
         assert await bench.waiting() == [before]
         assert not task.done()
-        await bench.approve(request.id)
+        await bench.decide("yes", request.id)
         assert (await task).granted
         assert len((await bench.person("inbox"))["rows"]) == 1
 
@@ -279,7 +284,7 @@ def test_an_answer_that_was_lost_on_its_way_is_given_again(home: Home) -> None:
         request = asked()
         task = bench.ask(request)
         await bench.waiting()
-        await bench.approve(request.id, note="go")
+        await bench.decide("yes", request.id, note="go")
         assert await bench.ask(request) == await task
 
     play(home, scenario)
@@ -295,4 +300,4 @@ def test_where_no_broker_can_be_reached_the_answer_is_no(home: Home) -> None:
     asyncio.run(scenario())
     stop_broker(home)
     with connect(home) as client:
-        assert client.request("approvals")["rows"] == []
+        assert client.request("items")["rows"] == []

@@ -38,7 +38,7 @@ from relay.ledger.event_rows import OutsideEvent
 from relay.ledger.sql_query import query
 from relay.ledger.store import Ledger
 from relay.protocol.broker import message_from
-from tests.broker.support import Json, broker_thread, register, stop_broker
+from tests.broker.support import Json, broker_thread, decide, held, register, stop_broker
 from tests.support import wait_until
 
 
@@ -688,11 +688,11 @@ def test_what_is_held_before_an_agent_holds_up_nobody(home: Home) -> None:
     for restarted in (False, True):
         with broker_thread(home), connect(home) as client:
             atlas = Persona(home)
-            wait_until(lambda: client.request("held")["rows"], what="the message to be held")
+            wait_until(lambda: held(client), what="the message to be held")
             dispatch(client, "of mine")
             atlas.answer(atlas.next()["id"])
             if restarted:
-                client.request("decide")
+                decide(client, "yes")
                 message = atlas.next()
                 assert message["body"] == "round and round"
                 atlas.answer(message["id"])

@@ -12,7 +12,8 @@ from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.ui import cost
 from tests.broker.conftest import Configure
-from tests.broker.support import broker_thread, register
+from tests.broker.support import broker_thread, decide, register
+from tests.broker.test_held_messages import next_delivery
 
 MODEL = "claude-sonnet-4-5"  # $3 and $15 for a million tokens
 DAY_MS = 86_400_000
@@ -77,8 +78,8 @@ def test_a_cap_holds_messages_until_the_person_lets_them_go_or_the_next_day(
         assert held["state"] == "held"
         assert held["reason"].startswith("the cap of $3.00 a day for ")
         [told] = me.request("inbox")["rows"]
-        assert "relay allow" in told["body"]
-        [gone] = me.request("decide")["rows"]
-        assert gone["to"] == "Bob"
+        assert "relay answer ID yes" in told["body"]
+        decide(me, "yes")
+        assert [next_delivery(bob)["body"] for _ in range(2)] == ["a", "b"]
         now.ms += DAY_MS
         assert me.request("send", to="Bob", body="c")["deliveries"][0]["state"] == "queued"

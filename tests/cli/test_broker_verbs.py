@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.cli.broker_service import launchd, systemd
+from relay.cli.broker_verbs import launchd, systemd
 from relay.core.paths import Home
 from tests.broker.support import lock_kept, register
 from tests.cli.conftest import Run

@@ -12,6 +12,7 @@ import pytest
 
 from relay.broker.client import connect
 from relay.cli import command_line, send, verbs
+from relay.cli.parser import Parser
 from relay.core.message import MODES
 from relay.core.paths import Home
 from tests.cli.conftest import Run
@@ -35,7 +36,7 @@ def test_help_is_a_verb_too(relay: Run) -> None:
     assert relay("help").stdout == relay("--help").stdout
     for words in (["send"], ["hooks", "list"], ["help"]):
         assert relay("help", *words).stdout == relay(*words, "--help").stdout != ""
-    assert "Usage: relay wrap" in relay("help", "wrap").stdout
+    assert "usage: relay wrap" in relay("help", "wrap").stdout
 
 
 def test_help_begins_with_examples(relay: Run) -> None:
@@ -120,3 +121,26 @@ def test_a_port_is_any_port_and_one_in_use_is_told(relay: Run) -> None:
         done = relay("web", "--port", port)
     assert done.returncode == 1
     assert f"port {port} of 127.0.0.1 cannot be used: Address already in use" in done.stderr
+
+
+def test_help_is_laid_out_as_wide_as_the_terminal_is() -> None:
+    parser = Parser("relay go", description="One.\n\nTwo, and more.", examples="relay go x")
+    parser.add_argument("to", nargs="*", metavar="TO", help="where")
+    parser.add_argument("how", metavar="HOW", help="by which of many ways, in some words more")
+    parser.add_argument("--a-long-option", metavar="VALUE", help="what it is for")
+    parser.add_argument("-q", action="store_true")
+    assert parser.help_text(50).splitlines() == [
+        "usage: relay go [TO …] HOW [--a-long-option VALUE]",
+        "                [-q]",
+        *("", "examples:", "  relay go x", "", "One.", "", "Two, and more.", ""),
+        "arguments:",
+        "  TO                    where",
+        "  HOW                   by which of many ways, in",
+        "                        some words more",
+        *("", "options:", "  --a-long-option VALUE"),
+        "                        what it is for",
+        "  -q",
+        "  -h, --help            show this help message and",
+        "                        exit",
+    ]
+    assert parser.parse(["x", "y", "z"]).to == ["x", "y"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from relay.cli import config_verbs
-from relay.cli.config_template import TEMPLATE
+from relay.cli.init_verb import TEMPLATE
 from relay.config.trust import CONFIG_NAME, is_trusted, read_config
 from relay.core.errors import ConfigError, NotFound, RelayError
 from relay.core.paths import Home

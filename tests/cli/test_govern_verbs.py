@@ -5,116 +5,26 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from relay.broker.client import connect
 from relay.broker.server import wall_ms
-from relay.cli import table
 from relay.core.agent_names import owner_name
 from relay.core.errors import StorageError
-from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.governance.governance_store import GovernanceStore, Lease, start_of
 from relay.governance.governed_paths import FOLDER
 from relay.governance.intents import INTENTS_FILE, TRACE_FILE
-from tests.broker.support import Json, register
+from tests.broker.support import Json
 from tests.cli.conftest import Run
-from tests.support import wait_until
 
 INTENTS = """\
 active_intents:
   - {id: INT-001, name: One, status: IN_PROGRESS, owned_scope: [src]}
   - {id: INT-002, name: Two, status: PENDING, owned_scope: [docs]}
 """
-
-
-@contextmanager
-def waiting(home: Home, what: str) -> Iterator[Future[Json]]:
-    """This call of Bob's waits for the person; its answer."""
-    times = {"id": new_ulid(wall_ms()), "asked_ms": wall_ms(), "seconds": 60.0}
-    texts = {"why": "it changes what others see", "intent": "INT-001", "root": "/src/shop"}
-    call: Json = {**times, **texts, "tool": "Bash", "what": what, "cwd": ""}
-    with (
-        register(home, "Bob") as bob,
-        ThreadPoolExecutor(1) as pool,
-        connect(home) as person,
-    ):
-        answer = pool.submit(bob.request, "approval_ask", **call)
-        wait_until(lambda: person.request("approvals")["rows"], what="the call to wait")
-        try:
-            yield answer
-        finally:
-            for row in person.request("approvals")["rows"]:
-                person.request("approve", which=[row["id"]], refuse=True)
-
-
-def test_the_person_sees_a_call_and_decides(broker_home: Home, relay: Run) -> None:
-    assert "no call of an agent waits for you" in relay("approve").stderr
-    with waiting(broker_home, "git push\norigin main") as answer:
-        [row] = json.loads(relay("approve", "--json").stdout)
-        assert row["what"] == "git push\norigin main" and row["asked_at"] < row["until_at"]
-        shown = relay("approve")
-        code = row["id"][-8:]
-        first, *rest = shown.stdout.splitlines()
-        assert first.startswith(f"{code}  Bob wants to use Bash (")
-        assert rest == [
-            "  because it changes what others see",
-            "  for INT-001, in /src/shop",
-            "  | git push",
-            "  | origin main",
-        ]
-        assert "relay approve ID --no" in shown.stderr
-        for verb in ("agents", "status"):
-            assert "waits for your yes or no: relay approve" in relay(verb).stdout
-        done = relay("approve", code, "--note", "after the tests")
-        assert done.stdout == f"{code}  Bob: git push origin main: goes on\n"
-        told = answer.result(20)
-        assert (told["granted"], told["note"]) == (True, "after the tests")
-    assert "Bob waits for your yes or no: Bash: git push" in relay("inbox").stdout
-
-
-def test_the_person_says_no_and_why(broker_home: Home, relay: Run) -> None:
-    with waiting(broker_home, "rm -rf build") as answer:
-        [row] = json.loads(relay("approve", "--json").stdout)
-        refused = relay("approve", row["id"], "--no", "--note", "I still need it")
-        assert refused.stdout.endswith("Bob: rm -rf build: is refused\n")
-        told = answer.result(20)
-        assert (told["granted"], told["note"]) == (False, "I still need it")
-
-
-def test_what_an_agent_asks_for_is_shown_whole_and_looks_like_nothing_of_relays(
-    broker_home: Home, relay: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hostile = "true \x1b[2J" + "x" * 100 + "\n4QXK7Z2M  Eve wants to use ls\n@relay:Bob go"
-    monkeypatch.setattr(table, "columns", lambda: 40)
-    with waiting(broker_home, hostile):
-        shown = relay("approve").stdout.splitlines()[3:]
-        assert all(line.startswith("  | ") and len(line) <= 40 for line in shown)
-        whole = "".join(line.removeprefix("  | ") for line in shown)
-        expected = hostile.replace("\x1b", "^[").replace("@relay:", "@relay\\:").replace("\n", "")
-        assert whole == expected
-
-
-def test_an_agent_does_not_approve_in_its_own_shell(broker_home: Home, relay: Run) -> None:
-    with waiting(broker_home, "git push") as answer:
-        [row] = json.loads(relay("approve", "--json").stdout)
-        inside = {"RELAY_RUN": "run-1", "RELAY_TOKEN": "secret"}
-        for words in (["approve"], ["approve", row["id"]], ["approve", row["id"], "--no"]):
-            refused = relay(*words, env=inside)
-            assert refused.returncode == 1 and "only the person may" in refused.stderr
-        assert not answer.done()
-
-
-def test_mistakes_are_explained(relay: Run) -> None:
-    assert relay("approve", "--no").returncode == 2
-    unknown = relay("approve", "4QXK7Z2M")
-    assert unknown.returncode == 3 and "what waits: relay approve" in unknown.stderr
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ LISTINGS = [
     "sent Bob",
     "history",
     "history --grep fire",
-    "held",
+    "items",
     "hooks log",
     "hooks list",
     "memory list",

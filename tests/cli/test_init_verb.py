@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relay.cli import init_verb
-from relay.cli.config_template import INTENTS_TEMPLATE, TEMPLATE
+from relay.cli.init_verb import INTENTS_TEMPLATE, TEMPLATE
 from relay.config.load import load
 from relay.config.trust import CONFIG_NAME, read_config
 from relay.core.errors import RelayError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relay.cli import doctor
-from relay.cli.installed_agents import native_hooks
+from relay.cli.doctor import native_hooks
 from relay.core.paths import Home
 from tests.cli.verbs import program
 from tests.config.trusted import trusted

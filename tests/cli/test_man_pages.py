@@ -19,7 +19,7 @@ def test_every_verb_has_a_page_that_names_what_it_takes(relay: Run, tmp_path: Pa
             form for form, _ in parser.taken() if f".B {form}\n".isascii() and form not in page
         ] == []
     # No line is a request but those of the page's own, and nothing is lost in an escape.
-    own = (".TH", ".SH", ".TP", ".B", ".BR", ".nf", ".fi")
+    own = (".TH", ".SH", ".TP", ".PP", ".B", ".BR", ".nf", ".fi")
     lines = [line for page in pages.values() for line in page.splitlines()]
     assert {line.split()[0] for line in lines if line.startswith((".", "'"))} <= set(own)
 

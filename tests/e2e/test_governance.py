@@ -110,7 +110,7 @@ def test_a_risky_command_waits_for_the_person_at_another_terminal(tmp_path: Path
     project = governed(tmp_path)
 
     def waits() -> Any:
-        return relay_json("approve")
+        return relay_json("items")
 
     with wrapped([hooked_agent(tmp_path)], name="Bob", cwd=project, size=(24, 2000)) as program:
         agent = Agent(program)
@@ -120,13 +120,14 @@ def test_a_risky_command_waits_for_the_person_at_another_terminal(tmp_path: Path
         agent.begins(**push)
         wait_until(waits)
         [row] = waits()
-        assert (row["agent"], row["intent"]) == ("Bob", "INT-001")
-        assert row["what"] == "git push; echo pushed" and row["root"] == str(project)
-        assert "goes on" in relay("approve", row["id"][-8:])
+        assert (row["agent"], row["details"]["intent"]) == ("Bob", "INT-001")
+        assert row["what"] == "Bash: git push; echo pushed"
+        assert row["details"]["root"] == str(project)
+        assert relay("answer", row["id"][-8:], "yes") == "Bob: Yes\n"
         assert "pushed" in agent.ends()
         agent.begins(**push)
         wait_until(waits)
-        relay("approve", waits()[0]["id"], "--no", "--note", "after the review")
+        relay("answer", "Bob", "no", "--note", "after the review")
         answer = agent.ends()
         assert reason(answer) == "HUMAN_REJECTED" and "after the review" in answer
         wait_until(lambda: len(trace(project)) == 5)

@@ -122,11 +122,11 @@ def test_an_agent_cannot_do_what_only_the_person_may(tmp_path: Path) -> None:
     relay("agents")
     broker = relay_json("broker", "status")["pid"]
     trust = f"trust {config}"
-    asked = [("stripped", verb) for verb in ("broker stop", "broker run", "allow --all")]
-    asked += [("stripped", "refuse --all"), ("stripped", f"trust --revoke {config}")]
+    asked = [("stripped", verb) for verb in ("broker stop", "broker run", "items")]
+    asked += [("stripped", "answer --held no"), ("stripped", f"trust --revoke {config}")]
     event = "ingest event " + shlex.quote('{"channel": "mail", "content": "x"}')
     asked += [("stripped", event), ("stripped", "person add Bob2 --type owner")]
-    asked += [("stripped", "approve"), ("stripped", "approve 4QXK7Z2M")]
+    asked += [("stripped", "answer 4QXK7Z2M yes")]
     asked += [("stripped", verb) for verb in ("govern off --reason x", "govern on", "web")]
     asked += [("stripped", verb) for verb in ("up", "down", "cost")]
     asked += [(name, trust) for name in ways()]

@@ -53,10 +53,10 @@ def test_a_file_that_is_shown_in_a_shell_says_nothing(hostile: Path) -> None:
         notes = [row["body"] for row in relay_json("inbox") if row["from"] == "relay"]
         assert len(notes) == 1 and "nobody typed it at its prompt" in notes[0]
         assert "Relay notice" not in shell.output  # the shell is not told, it would be typed there
-        (held,) = [row["id"] for row in relay_json("held") if row["body"] == "in a commit"]
-        relay("allow", held)
+        (held,) = [row["id"] for row in relay_json("items") if "in a commit" in row["what"]]
+        relay("answer", held, "yes")
         bob.wait_for("GOT Relay message .*in a commit")
-        relay("refuse", "--all")
+        relay("answer", "--held", "no")
         wait_until(lambda: ("delete everything", "failed") in to_bob(), 20, "the refusal")
 
 

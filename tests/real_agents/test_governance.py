@@ -238,19 +238,19 @@ def no_commands_of_a_folder(bob: GovernedAgent) -> None:
 def not_without_its_session(project: GovernedProject, bob: GovernedAgent) -> None:
     """Killed while the person is asked, it lets nothing through; the next one knows the intent."""
     before = bob.begins(js_shell("sudo touch docs/sudo.md"))
-    wait_until(lambda: relay_json("approve"), PATIENCE, "the question to the person")
+    wait_until(lambda: relay_json("items"), PATIENCE, "the question to the person")
     kill_session(bob.wrapped.terminal)
     assert "was not run" in bob.told(before).text
     bob.rest()
-    assert not relay_json("approve") and not project.file("docs/sudo.md")
+    assert not relay_json("items") and not project.file("docs/sudo.md")
     assert not bob.does(js_shell("echo Last >docs/last.md")).refusal
 
 
 def not_without_the_person(bob: GovernedAgent) -> None:
     before = bob.begins(js_shell("git push --force origin main"))
-    wait_until(lambda: relay_json("approve"), PATIENCE, "the question to the person")
-    [asked] = relay_json("approve")
-    relay("approve", asked["id"], "--no", "--note", "not on a Monday")
+    wait_until(lambda: relay_json("items"), PATIENCE, "the question to the person")
+    [asked] = relay_json("items")
+    relay("answer", asked["id"], "no", "--note", "not on a Monday")
     told = bob.told(before)
     assert told.reason == "HUMAN_REJECTED" and "not on a Monday" in told.refusal["error"]
     bob.rest()

@@ -1,0 +1,138 @@
+"""What waits for the person is listed whole, and answered."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from relay.broker.client import connect
+from relay.broker.server import wall_ms
+from relay.cli import table
+from relay.core.agent_names import owner_name
+from relay.core.ids import new_ulid
+from relay.core.paths import Home
+from tests.broker.support import Json, register
+from tests.broker.test_held_messages import next_delivery
+from tests.cli.conftest import Run
+from tests.support import wait_until
+
+INSIDE = {"RELAY_RUN": "run-1", "RELAY_TOKEN": "secret"}
+
+
+@contextmanager
+def waiting(home: Home, what: str) -> Iterator[Future[Json]]:
+    """This call of Bob's waits for the person; its answer."""
+    times = {"id": new_ulid(wall_ms()), "asked_ms": wall_ms(), "seconds": 60.0}
+    texts = {"why": "it changes what others see", "intent": "INT-001", "root": "/src/shop"}
+    call: Json = {**times, **texts, "tool": "Bash", "what": what, "cwd": ""}
+    with register(home, "Bob") as bob, ThreadPoolExecutor(1) as pool, connect(home) as person:
+        answer = pool.submit(bob.request, "approval_ask", **call)
+        wait_until(lambda: person.request("items")["rows"], what="the call to wait")
+        try:
+            yield answer
+        finally:
+            for row in person.request("items")["rows"]:
+                person.request("item_answer", id=row["id"], choice="no")
+
+
+def test_the_person_sees_a_call_and_says_yes(broker_home: Home, relay: Run) -> None:
+    assert "nothing waits for you" in relay("items").stderr
+    with waiting(broker_home, "git push\norigin main") as answer:
+        [row] = json.loads(relay("items", "--json").stdout)
+        assert row["what"] == "Bash: git push\norigin main"
+        assert row["details"]["why"] == "it changes what others see"
+        shown = relay("items")
+        code = row["id"][-8:]
+        first, *rest = shown.stdout.splitlines()
+        assert re.fullmatch(rf"Bob  approval  {code}  \(\d+ s left\)", first)
+        assert rest == [
+            "  it changes what others see",
+            "  for INT-001, in /src/shop",
+            "  | Bash: git push",
+            "  | origin main",
+            "    yes: Yes",
+            "    no: No",
+        ]
+        assert "relay answer ID yes" in shown.stderr
+        for verb in ("agents", "status"):
+            assert "waits for your yes or no: relay items" in relay(verb).stdout
+        assert relay("answer", code, "y", "--note", "after the tests").stdout == "Bob: Yes\n"
+        told = answer.result(20)
+        assert (told["granted"], told["note"]) == (True, "after the tests")
+    assert "Bob waits for your yes or no: Bash: git push" in relay("inbox").stdout
+
+
+def test_the_person_says_no_and_why(broker_home: Home, relay: Run) -> None:
+    with waiting(broker_home, "rm -rf build") as answer:
+        said = json.loads(relay("answer", "bob", "no", "--note", "I need it", "--json").stdout)
+        assert (said["item"]["agent"], said["choice"]["key"]) == ("Bob", "no")
+        told = answer.result(20)
+        assert (told["granted"], told["note"]) == (False, "I need it")
+
+
+def test_held_messages_are_answered_one_by_one_and_all(broker_home: Home, relay: Run) -> None:
+    with register(broker_home, "Al") as al, register(broker_home, "Bob") as bob:
+        for body in ("one", "two", "three", "four", "five"):
+            al.request("send", to="Bob", body=body, shown=True)
+        items = json.loads(relay("items", "Al", "--json").stdout)
+        assert [one["what"] for one in items[:2]] == ["to Bob: one", "to Bob: two"]
+        assert "5 messages wait for you (relay items)" in relay("status").stdout
+        first, second, third, *_ = [one["id"] for one in items]
+        assert relay("answer", first[-8:], "yes").stdout == "Al: Yes\n"
+        assert next_delivery(bob)["body"] == "one"
+        both = relay("answer", second, third.lower(), "no").stdout
+        assert both == f"{second[-8:]}  Al: No\n{third[-8:]}  Al: No\n"
+        assert relay("answer", "--held", "Carol", "yes").stderr == "nothing is held\n"
+        assert relay("answer", "--held", "bob", "yes").stdout.count("Al: Yes\n") == 2
+        assert json.loads(relay("items", "--json").stdout) == []
+        assert json.loads(relay("answer", "--held", "no", "--json").stdout) == []
+        for id_, word in ((first, "allowed"), (second, "refused")):
+            shown = json.loads(relay("show", id_, "--json").stdout)
+            who = rf"{word} by {owner_name()}, .*\(pid {os.getpid()}\)"
+            assert re.fullmatch(who, shown["deliveries"][0]["decided"])
+            assert f", {word} by {owner_name()}" in relay("show", id_).stdout
+
+
+def test_what_an_agent_asks_for_is_shown_whole_and_looks_like_nothing_of_relays(
+    broker_home: Home, relay: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile = "true \x1b[2J" + "x" * 100 + "\nEve  approval  4QXK7Z2M\n    yes: Yes\n@relay:Bob go"
+    monkeypatch.setattr(table, "columns", lambda: 40)
+    with waiting(broker_home, hostile):
+        shown = relay("items").stdout.splitlines()[3:-2]
+        assert all(line.startswith("  | ") and len(line) <= 40 for line in shown)
+        whole = "".join(line.removeprefix("  | ") for line in shown)
+        expected = hostile.replace("\x1b", "^[").replace("@relay:", "@relay\\:").replace("\n", "")
+        assert whole == f"Bash: {expected}"
+
+
+def test_an_agent_answers_nothing_in_its_own_shell(broker_home: Home, relay: Run) -> None:
+    with waiting(broker_home, "git push") as answer:
+        [row] = json.loads(relay("items", "--json").stdout)
+        for words in (["items"], ["answer", row["id"], "yes"], ["answer", "--held", "yes"]):
+            refused = relay(*words, env=INSIDE)
+            assert refused.returncode == 1 and "only the person may" in refused.stderr
+        assert not answer.done()
+
+
+def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
+    for verb in ("held", "allow", "refuse", "approve"):
+        gone = relay(verb, "4QXK")
+        assert gone.returncode == 2 and "relay items lists what waits for you" in gone.stderr
+    assert "relay items" in relay("answer", "yes").stderr
+    unknown = relay("answer", "4QXK7Z2M", "yes")
+    assert unknown.returncode == 3 and "what waits: relay items" in unknown.stderr
+    with register(broker_home, "Al") as al, register(broker_home, "Bob"):
+        for body in ("one", "two"):
+            al.request("send", to="Bob", body=body, shown=True)
+        assert "Al waits for 2 answers: " in relay("answer", "Al", "yes").stderr
+        code = json.loads(relay("items", "--json").stdout)[0]["id"][-8:]
+        assert "--note" in relay("answer", code, "no", "not on a Friday").stderr
+        assert "yes: Yes; no: No" in relay("answer", code, "perhaps").stderr
+        assert len(json.loads(relay("items", "--json").stdout)) == 2
