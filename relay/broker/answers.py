@@ -17,7 +17,6 @@ from relay.broker.batch import Accepted, Batch
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import route
-from relay.broker.stages import Stages
 from relay.core.dispatch import RELAY_CHANNEL, TIMER_CHANNEL
 from relay.core.errors import NotDelivered, RelayError
 from relay.core.ids import new_ulid
@@ -59,7 +58,6 @@ class AnswerDeliveries:
         kernel: Kernel,
         held: HeldMessages,
         sender: ChannelSender,
-        stages: Stages,
     ) -> None:
         self._ledger = kernel.ledger
         self._directory = kernel.directory
@@ -67,7 +65,6 @@ class AnswerDeliveries:
         self._committer = kernel.committer
         self._held = held
         self._sender = sender
-        self._stages = stages
         self._log = kernel.log
         self._loop = asyncio.get_running_loop()
         self._in_hand: dict[str, asyncio.Task[None]] = {}
@@ -133,17 +130,17 @@ class AnswerDeliveries:
 
     def _close(self, row: AnswerRow, state: str, reason: str | None, batch: Batch) -> None:
         answer_rows.close(self._ledger, row.id, state, reason, batch.now_ms)
-        if self._stages.wants(HookEventName.AFTER_DELIVER_RESPONSE):
-            told = {
+        batch.observe(
+            HookEventName.AFTER_DELIVER_RESPONSE,
+            lambda: {
                 "response": answer_rows.content_of(self._ledger, row.id),
                 "persona": row.persona,
                 "channel": row.channel,
                 "to": self._asker(row) if row.channel in _OWN_CHANNELS else _to(row),
                 "state": state,
                 "reason": reason or "",
-            }
-            observed = HookEventName.AFTER_DELIVER_RESPONSE
-            batch.after.append(partial(self._stages.observe, observed, told))
+            },
+        )
 
     # -- relay's own channel
 

@@ -21,7 +21,6 @@ from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.broker.run_queues import AGAIN_AFTER, Hold, RunQueues
 from relay.broker.seen_events import SeenEvent, SeenEvents
-from relay.broker.stages import Stages
 from relay.core.bounded import BoundedDict
 from relay.core.dispatch import MINUTE, RELAY_CHANNEL, TICK_KIND, TIMER_CHANNEL
 from relay.hooks.events import HookEventName
@@ -44,7 +43,6 @@ class Automations:
     def __init__(
         self,
         kernel: Kernel,
-        stages: Stages,
         *,
         dispatched: Callable[[], None],
         released: Callable[[int], None],
@@ -53,13 +51,11 @@ class Automations:
         an event that no automation holds up any more."""
         self._ledger = kernel.ledger
         self._committer = kernel.committer
-        self._stages = stages
         self._released = released
         self.seen = SeenEvents(kernel.ledger, kernel.configs, kernel.directory, kernel.home)
         self.runs = RunQueues(
             kernel,
             self.seen,
-            stages,
             dispatched=dispatched,
             changed=self._look_again,
             held=self._step,
@@ -179,7 +175,7 @@ class Automations:
                 continue
             seen = self.seen.of(seq)
             if not held_up:
-                self._tell_who(seen, batch)
+                batch.observe(HookEventName.AFTER_RESOLVE_IDENTITY, partial(_who, seen))
             found = [one.id for one in self._matching(seen) if not one.definition.blocking]
             if hops is None or not found:
                 self.runs.look_if_over(seq, batch)
@@ -188,14 +184,6 @@ class Automations:
             wanted |= dict.fromkeys(found)
         for one in wanted:
             self.runs.wake(one, batch)
-
-    def _tell_who(self, seen: SeenEvent, batch: Batch) -> None:
-        """Tell the hooks of that stage, if there are, who an event comes from."""
-        stage = HookEventName.AFTER_RESOLVE_IDENTITY
-        if self._stages.wants(stage):
-            told: Json = {"received": seen.event.to_json(), "session": seen.event.session_key}
-            told["principal"] = seen.principal.to_json()
-            batch.after.append(partial(self._stages.observe, stage, told))
 
     def _split_later(self, page: list[int]) -> None:
         def again() -> None:
@@ -230,7 +218,7 @@ class Automations:
         for seq in [seq for seq, _ in due if seq not in held][:room]:
             hold = Hold(seq, automation_runs.hops_of(self._ledger, BLOCKING, seq) or 0)
             ran, seen = automation_runs.ran(self._ledger, seq), self.seen.of(seq)
-            self._tell_who(seen, batch)
+            batch.observe(HookEventName.AFTER_RESOLVE_IDENTITY, partial(_who, seen))
             matching = [one for one in self._matching(seen) if one.definition.blocking]
             matching.sort(key=lambda one: (-one.definition.priority, one.row.name))
             hold.rest.extend(one.id for one in matching if one.id not in ran)
@@ -272,6 +260,13 @@ class Automations:
         self._split_soon()
         self._released(hold.seq)
         self._hold_soon()
+
+
+def _who(seen: SeenEvent) -> Json:
+    """What hooks are told of who an event comes from."""
+    event = seen.event
+    told: Json = {"received": event.to_json(), "session": event.session_key}
+    return told | {"principal": seen.principal.to_json()}
 
 
 def _about(seen: SeenEvent) -> tuple[str, str, str, str, str | None]:

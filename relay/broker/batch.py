@@ -9,12 +9,14 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from relay.broker.routing import Route, Routing
 from relay.core.ids import new_ulid
 from relay.core.message import QueueMode
 from relay.core.processes import Process
+from relay.hooks.events import HookEventName
 from relay.ledger.event_rows import OutsideEvent
 from relay.protocol.broker import Json, encode
 
@@ -129,11 +131,22 @@ class Accepted:
         return row
 
 
+class Observer(Protocol):
+    """Who tells hooks what the broker has done: see relay.broker.hook_observer."""
+
+    def wants(self, event: HookEventName) -> bool:
+        """Whether a hook is registered for it."""
+
+    def observe(self, event: HookEventName, fields: Json) -> None:
+        """Have it told. Returns at once."""
+
+
 class Batch:
     """The requests of one commit: what to answer, and what to do once it is on the disk."""
 
     __slots__ = (
         "now_ms",
+        "_observer",
         "requests",
         "owed",
         "answers",
@@ -146,8 +159,9 @@ class Batch:
         "cut",
     )
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, observer: Observer | None = None) -> None:
         self.now_ms = now_ms
+        self._observer = observer
         self.requests: list[ClientRequest] = []
         self.owed: list[ClientRequest] = []  # requests of earlier batches that a job goes on with
         self.answers: list[tuple[Client, bytes]] = []
@@ -173,6 +187,17 @@ class Batch:
             self.offered = offered
             self.after += self.on_failure[failing:]
             raise
+
+    def is_observed(self, event: HookEventName) -> bool:
+        """Whether a hook wants to know of it."""
+        return self._observer is not None and self._observer.wants(event)
+
+    def observe(self, event: HookEventName, fields: Callable[[], Json | None]) -> None:
+        """Tell hooks of it once the batch is committed. ``fields`` is called now, and only where a
+        hook wants to know; where it returns None there is nothing to tell."""
+        observer = self._observer
+        if observer is not None and observer.wants(event) and (told := fields()) is not None:
+            self.after.append(partial(observer.observe, event, told))
 
     def answer(self, client: Client, n: int, fields: Json) -> None:
         """Answer request ``n`` once the batch is committed."""

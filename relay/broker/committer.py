@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler, Job
+from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler, Job, Observer
 from relay.broker.routing import Routing
 from relay.core.dispatch import RELAY_CHANNEL
 from relay.core.errors import RelayError, StorageError
@@ -55,6 +55,8 @@ class Committer:
         self._fault = fault
         self._ledger_failed = ledger_failed
         self._now_ms = now_ms
+        #: Who tells hooks what is stored; the server sets it.
+        self.observer: Observer | None = None
         self._loop = asyncio.get_running_loop()
         self._pending: deque[tuple[Handler, ClientRequest] | Job] = deque()
         self._scheduled = False
@@ -97,7 +99,7 @@ class Committer:
     def _next_batch(self) -> Batch:
         """Apply what is pending and put it on the disk."""
         pending = self._pending
-        batch = Batch(self._now_ms())
+        batch = Batch(self._now_ms(), self.observer)
         end = monotonic() + TURN
         try:
             for _ in range(min(len(pending), BATCH_MAX)):

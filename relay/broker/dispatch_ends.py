@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from relay.broker.batch import Accepted, Batch
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
-from relay.broker.stages import Stages
 from relay.core.dispatch import RELAY_CHANNEL, PersonType
 from relay.core.errors import RelayError
 from relay.hooks.events import HookEventName
@@ -37,7 +35,6 @@ class DispatchEnds:
         self,
         kernel: Kernel,
         held: HeldMessages,
-        stages: Stages,
         answered: Callable[[], None],
     ) -> None:
         """``answered`` is called when an answer is there to be sent."""
@@ -45,7 +42,6 @@ class DispatchEnds:
         self._directory = kernel.directory
         self._windows = kernel.windows
         self._held = held
-        self._stages = stages
         self._answered = answered
 
     def turn_ended(
@@ -68,8 +64,7 @@ class DispatchEnds:
         ids = [one.id for one in rows]
         told: Json = {"response": ended.text, "persona": persona, "session": label, "turn": turn}
         told |= {"state": ended.state.value, "dispatches": ids}
-        observed = HookEventName.AFTER_EXECUTE_AGENT
-        batch.after.append(partial(self._stages.observe, observed, told))
+        batch.observe(HookEventName.AFTER_EXECUTE_AGENT, lambda: told)
         reason = ended.reason or f"{persona} did not finish its turn"
         if ended.state is TurnState.COMPLETED:
             dispatch_rows.close(self._ledger, ids, DispatchState.DONE, now_ms, turn=turn)

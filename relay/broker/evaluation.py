@@ -19,7 +19,6 @@ from relay.broker.automations import Automations
 from relay.broker.batch import Accepted, Batch
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
-from relay.broker.stages import Stages
 from relay.broker.workers import ConfigWorker, ConfigWorkers, EventAnswer, RouteAnswer
 from relay.core import json_text
 from relay.core.dispatch import (
@@ -33,6 +32,7 @@ from relay.core.dispatch import (
     merged,
 )
 from relay.core.errors import RelayError, StorageError, UsageError
+from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import ASKED_KINDS
 from relay.ledger import automation_runs, evaluation_rows
 from relay.ledger.dispatch_rows import add_dispatches
@@ -69,7 +69,6 @@ class Evaluations:
         kernel: Kernel,
         workers: ConfigWorkers,
         automations: Automations,
-        stages: Stages,
         *,
         dispatched: Callable[[], None],
     ) -> None:
@@ -80,7 +79,6 @@ class Evaluations:
         self._workers = workers
         self._automations = automations
         self._home = kernel.home
-        self._stages = stages
         self._log = kernel.log
         self._dispatched = dispatched
         self._loop = asyncio.get_running_loop()
@@ -124,12 +122,18 @@ class Evaluations:
 
     # -- what is to be evaluated
 
+    def _tell_received(self, message: Accepted, batch: Batch) -> None:
+        if message.seq:  # else it was a repetition
+            event = evaluation_rows.event_of(self._ledger, self._home, message.seq).to_json()
+            batch.observe(HookEventName.AFTER_RECEIVE_EVENT, lambda: {"received": event})
+
     def mark(self, message: Accepted, member: Member | None, batch: Batch) -> None:
         """Have a message or an event of ``member`` evaluated once it is stored; None: of no agent.
 
         What is held for the person is not before it is let go: it has not been said yet.
         """
-        self._stages.received(message, batch)
+        if batch.is_observed(HookEventName.AFTER_RECEIVE_EVENT):
+            batch.last.append(partial(self._tell_received, message))
         cwd = None if member is None else member.record.cwd or None
         channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
         keys = self._configs.wanted(cwd, message.kind, channel, self.disabled)

@@ -20,15 +20,15 @@ from weakref import WeakKeyDictionary
 from relay.broker.batch import Batch
 from relay.broker.kernel import Kernel
 from relay.broker.service_process import ServiceProcess
-from relay.broker.stages import Stages
 from relay.broker.turn_context import HISTORY_MAX, assemble
-from relay.broker.wrapped_turns import asked
+from relay.broker.wrapped_turns import asked, prompt_told
 from relay.config.personas import PersonaSpec
 from relay.core.child_process import python
 from relay.core.dispatch import PermissionSet
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
+from relay.hooks.events import HookEventName
 from relay.ledger import agent_ledger, dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow
 from relay.ledger.ingested import note_own
@@ -158,11 +158,10 @@ class HeadlessRun:
 class HeadlessTurns:
     """Begins headless turns: what they are told, and that their leases are kept."""
 
-    def __init__(self, kernel: Kernel, stages: Stages) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self._home = kernel.home
         self._ledger = kernel.ledger
         self._committer = kernel.committer
-        self._stages = stages
         self._runs: dict[HeadlessRun, int] = {}  # with the time to which the lease is kept
         self._noted: WeakKeyDictionary[HeadlessRun, str] = WeakKeyDictionary()
         self._empty = asyncio.Event()
@@ -226,7 +225,7 @@ class HeadlessTurns:
         self._runs[run] = until_ms
         self._empty.clear()
         batch.on_failure.append(partial(self._forget, run))
-        self._stages.assembled(rows, told.prompt, batch)
+        batch.observe(HookEventName.AFTER_ASSEMBLE_CONTEXT, partial(prompt_told, rows, told.prompt))
         return run
 
     async def close(self, seconds: float) -> None:

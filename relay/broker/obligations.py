@@ -20,7 +20,6 @@ from relay.broker.evaluation import Evaluations
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.ops_delivery import DeliveryOps
-from relay.broker.stages import Stages
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.message import AgentState
@@ -49,7 +48,6 @@ class Obligations:
         held: HeldMessages,
         deliveries: DeliveryOps,
         evaluations: Evaluations,
-        stages: Stages,
     ) -> None:
         self._ledger = kernel.ledger
         self._directory = kernel.directory
@@ -58,7 +56,6 @@ class Obligations:
         self._held = held
         self._deliveries = deliveries
         self._evaluations = evaluations
-        self._stages = stages
         self._watchers = kernel.watchers
 
     def turn_ended(
@@ -96,8 +93,7 @@ class Obligations:
         batch.after.append(
             partial(self._watchers.obligation, row.id, row.asker, row.recipient, why)
         )
-        told = {"agent": row.recipient, **about}
-        batch.after.append(partial(self._stages.observe, HookEventName.UNANSWERED, told))
+        batch.observe(HookEventName.UNANSWERED, lambda: {"agent": row.recipient, **about})
         text = " ".join(row.body.split())
         text = f"“{text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}”"
         event = Accepted(

@@ -24,7 +24,6 @@ from relay.broker.automation_registry import ActiveAutomation, AutomationRegistr
 from relay.broker.batch import Batch
 from relay.broker.kernel import Kernel
 from relay.broker.seen_events import SeenEvent, SeenEvents
-from relay.broker.stages import Stages
 from relay.broker.trusted_configs import USER, automation_settings
 from relay.core import json_text
 from relay.core.dispatch import BrokerDispatch, dispatch_of
@@ -81,7 +80,6 @@ class RunQueues:
         self,
         kernel: Kernel,
         seen: SeenEvents,
-        stages: Stages,
         *,
         dispatched: Callable[[], None],
         changed: Callable[[], None],
@@ -93,7 +91,6 @@ class RunQueues:
         self._committer = kernel.committer
         self._configs = kernel.configs
         self._seen = seen
-        self._stages = stages
         self._log = kernel.log
         self._dispatched = dispatched
         self._changed = changed
@@ -278,13 +275,14 @@ class RunQueues:
             self.look_if_over(run.seq, batch)
 
     def look_if_over(self, seq: int, batch: Batch) -> None:
-        """If all automations have run for an event, tell the hooks of that stage, if there are."""
-        stage = HookEventName.AFTER_RUN_AUTOMATIONS
-        if self._stages.wants(stage):
-            told = automation_runs.outcome(self._ledger, seq, self._queues)
-            if told is not None:
-                told["received"] = self._seen.of(seq).event.to_json()
-                batch.after.append(partial(self._stages.observe, stage, told))
+        """If all automations have run for an event, tell the hooks that want to know."""
+        batch.observe(HookEventName.AFTER_RUN_AUTOMATIONS, partial(self._outcome, seq))
+
+    def _outcome(self, seq: int) -> Json | None:
+        told = automation_runs.outcome(self._ledger, seq, self._queues)
+        if told is not None:
+            told["received"] = self._seen.of(seq).event.to_json()
+        return told
 
     def _store(self, run: _Run, now: ActiveAutomation, answer: RunAnswer, batch: Batch) -> None:
         ledger, row = self._ledger, run.automation.row

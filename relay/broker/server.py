@@ -22,6 +22,7 @@ from relay.broker.directory import Directory, Member
 from relay.broker.dispatch_ends import DispatchEnds
 from relay.broker.evaluation import Evaluations
 from relay.broker.headless_turns import HeadlessTurns
+from relay.broker.hook_observer import HookObserver
 from relay.broker.identity import WrappedRuns
 from relay.broker.kernel import Kernel
 from relay.broker.known_personas import Personas
@@ -51,7 +52,6 @@ from relay.broker.ops_spawn import SpawnOps
 from relay.broker.ops_status import StatusOps
 from relay.broker.ops_turns import TurnOps
 from relay.broker.ops_usage import UsageOps
-from relay.broker.stages import Stages
 from relay.broker.stored_bytes import StorageGuard, StoredBytes
 from relay.broker.trusted_configs import USER, TrustedConfigs
 from relay.broker.turn_engine import TurnEngine
@@ -151,28 +151,28 @@ class BrokerServer:
             home, log=log, asked=lambda key, said: self._adapter_events.asked(key, said)
         )
         self._hook_log = HookRuns(kernel)
-        stages = self._stages = Stages(kernel, self._workers, self._hook_log)
+        self._observer = HookObserver(kernel, self._workers, self._hook_log)
+        committer.observer = self._observer
         self._channels = Channels(kernel, self._workers)
-        self._answers = AnswerDeliveries(kernel, self._held, self._channels, stages)
+        self._answers = AnswerDeliveries(kernel, self._held, self._channels)
         personas = self._personas = Personas(home, configs, directory)
-        ends = DispatchEnds(kernel, self._held, stages, self._answers.wake)
+        ends = DispatchEnds(kernel, self._held, self._answers.wake)
         self._engine = TurnEngine(
             kernel,
             personas,
-            WrappedTurns(kernel, self._held, stages),
-            HeadlessTurns(kernel, stages),
+            WrappedTurns(kernel, self._held),
+            HeadlessTurns(kernel),
             ends,
             self._deliveries.answered,
         )
         self._dispatches = DispatchOps(kernel, self._engine, ends, self._answers, personas)
         self._automations = Automations(
             kernel,
-            stages,
             dispatched=self._engine.wake,
             released=lambda seq: self._evaluations.release(seq),
         )
         self._evaluations = Evaluations(
-            kernel, self._workers, self._automations, stages, dispatched=self._engine.wake
+            kernel, self._workers, self._automations, dispatched=self._engine.wake
         )
         registry = self._automations.runs.registry
         self._clock = Clock(kernel, registry, self._evaluations, self._workers)
@@ -183,7 +183,7 @@ class BrokerServer:
         self._adapter_events = AdapterEvents(self._events, committer, self._channels)
         self._persons = PersonOps(kernel, self._engine)
         self._marks = EventMarkOps(kernel)
-        owed = Obligations(kernel, self._held, self._deliveries, self._evaluations, stages)
+        owed = Obligations(kernel, self._held, self._deliveries, self._evaluations)
         self._spawns = SpawnOps(kernel, self._held)
         self._turns = TurnOps(kernel, self._deliveries, self._engine, owed, self._spawns)
         self._hooks = SessionRequests(kernel)
@@ -259,7 +259,7 @@ class BrokerServer:
             self._ledgers.close()
             await self._kernel.committer.drain()
             self._evaluations.close()
-            self._stages.close()
+            self._observer.close()
             await self._automations.close()
             await self._workers.close()
             await self._engine.close()

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 
 from relay.broker.batch import Accepted, Batch
 from relay.broker.delivery_states import advance, can_cancel
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import route
-from relay.broker.stages import Stages
 from relay.broker.turn_context import AskedMessage, assemble
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.message import BY_HOOK, REPORTED, QueueMode, State
+from relay.hooks.events import HookEventName
 from relay.ledger import dispatch_rows
 from relay.ledger.dispatch_rows import DispatchRow
 from relay.ledger.event_rows import OUTSIDE
@@ -33,12 +34,11 @@ AGENT = "agent"
 class WrappedTurns:
     """Begins the turns of wrapped agents, and says which of them will not end any more."""
 
-    def __init__(self, kernel: Kernel, held: HeldMessages, stages: Stages) -> None:
+    def __init__(self, kernel: Kernel, held: HeldMessages) -> None:
         self._ledger = kernel.ledger
         self._directory = kernel.directory
         self._windows = kernel.windows
         self._held = held
-        self._stages = stages
 
     def send(
         self,
@@ -89,7 +89,9 @@ class WrappedTurns:
         ids = [one.id for one in rows]
         dispatch_rows.begin(self._ledger, ids, AGENT, until_ms, batch.now_ms, message.id)
         self._windows.collect(message, batch)
-        self._stages.assembled(rows, message.body or "", batch)
+        batch.observe(
+            HookEventName.AFTER_ASSEMBLE_CONTEXT, partial(prompt_told, rows, message.body or "")
+        )
         assert message.routing is not None
         return not any(one.parked for one in message.routing.routes)
 
@@ -144,6 +146,12 @@ class WrappedTurns:
                 late.append(row)
             rest = min(rest, left) if left > 0 else rest
         return late, rest
+
+
+def prompt_told(rows: Sequence[DispatchRow], prompt: str) -> Json:
+    """What hooks are told of the prompt that a persona gets for these dispatches."""
+    told: Json = {"prompt": prompt, "persona": rows[0].persona, "session": rows[0].session}
+    return told | {"dispatches": [one.id for one in rows]}
 
 
 def asked(rows: Sequence[DispatchRow]) -> list[AskedMessage]:

@@ -156,7 +156,7 @@ class EventSpec:
     of_broker: bool = False
 
 
-def _stage(names: str) -> EventSpec:
+def _of_broker(names: str) -> EventSpec:
     kinds: dict[str, Check] = {"received": _object, "principal": _object}
     kinds |= {"automations": _anything, "dispatches": _anything}
     checks = {name: kinds.get(name, _text) for name in names.split()}
@@ -256,14 +256,14 @@ EVENTS: dict[HookEventName, EventSpec] = {
         gemini=True,
     ),
     HookEventName.WEDGED: EventSpec(("ctx", "why", "event"), {"why": _word}),
-    # What the broker does with an event, stage by stage.
-    HookEventName.AFTER_RECEIVE_EVENT: _stage("received"),
-    HookEventName.AFTER_RESOLVE_IDENTITY: _stage("principal received session"),
-    HookEventName.AFTER_RUN_AUTOMATIONS: _stage("automations received dispatches"),
-    HookEventName.AFTER_ASSEMBLE_CONTEXT: _stage("prompt persona session dispatches"),
-    HookEventName.AFTER_EXECUTE_AGENT: _stage("response persona session turn state dispatches"),
-    HookEventName.AFTER_DELIVER_RESPONSE: _stage("response persona channel to state reason"),
-    HookEventName.UNANSWERED: _stage("agent asker id why"),
+    # What the broker does with an event.
+    HookEventName.AFTER_RECEIVE_EVENT: _of_broker("received"),
+    HookEventName.AFTER_RESOLVE_IDENTITY: _of_broker("principal received session"),
+    HookEventName.AFTER_RUN_AUTOMATIONS: _of_broker("automations received dispatches"),
+    HookEventName.AFTER_ASSEMBLE_CONTEXT: _of_broker("prompt persona session dispatches"),
+    HookEventName.AFTER_EXECUTE_AGENT: _of_broker("response persona session turn state dispatches"),
+    HookEventName.AFTER_DELIVER_RESPONSE: _of_broker("response persona channel to state reason"),
+    HookEventName.UNANSWERED: _of_broker("agent asker id why"),
 }
 #: What every input has.
 _BASE: dict[str, Check] = dict.fromkeys(

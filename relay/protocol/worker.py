@@ -13,7 +13,7 @@ The broker asks, and each question is answered once, in whatever order::
             "quiet": JSON of {name: latency_us}, as a text}
     {"id": int, "do": "channel_send", …}    (see relay.worker.channel_adapters)
         -> {"id", "sent": …} or {"id", "error": {…}}
-    {"id": int, "do": "stage", "event": a HookEventName, "fields": {…}}
+    {"id": int, "do": "hooks", "event": a HookEventName, "fields": {…}}
         -> {"id", "records": [relay.hooks.hook_log.result_record]}
 
 It says ``{"alive": true}`` every ``WORKER_ALIVE_EVERY`` seconds. It may ask too; its questions are

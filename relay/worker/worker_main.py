@@ -24,22 +24,45 @@ from relay.core import json_text
 from relay.core.child_process import give_up, take_input
 from relay.core.dispatch import Event, HookResult
 from relay.core.errors import ConfigError, RelayError, UsageError, error_fields
+from relay.core.ids import new_ulid
 from relay.core.paths import Home
+from relay.hooks.aggregator import aggregate
+from relay.hooks.engine import HookEventHandler
+from relay.hooks.events import HookEventName
+from relay.hooks.hook_log import Record, result_record
 from relay.hooks.hook_types import Call, RouteFunction
 from relay.hooks.output_keys import HandlerError
+from relay.hooks.planner import Planner
 from relay.hooks.run_functions import CALLS_MAX, FunctionRunner
+from relay.hooks.runner import HookRunner
 from relay.protocol.broker import error_from
 from relay.protocol.worker import ERROR_MAX, LINE_MAX, RESULT_MAX, WORKER_ALIVE_EVERY
 from relay.worker.channel_adapters import ChannelAdapters
 from relay.worker.plain_calls import PlainCalls, Said
-from relay.worker.stage_calls import StageCalls
 
 Json = dict[str, Any]
 
 #: Kinds and channels of which it is remembered who is asked of them.
 KINDS_MAX = 1000
+#: Events of the broker whose hooks run at a time; more wait.
+OBSERVING_MAX = 8
 #: What a function says that does not fire.
 _NOTHING = HookResult()
+
+
+class _NoSession:
+    """What the hook engine asks of its session, where there is none: see relay.hooks.engine."""
+
+    session_id = agent_name = ""
+
+    def working_dir(self) -> str:
+        return os.getcwd()
+
+    def transcript_path(self) -> str:
+        return ""
+
+    def context(self) -> object:
+        return None
 
 
 class Worker:
@@ -55,7 +78,12 @@ class Worker:
         self._routes = loaded.registry.routes()
         self._plain = PlainCalls(_read, loaded.settings.handler_timeout)
         self._functions = FunctionRunner(loaded.registry, timeout=loaded.settings.handler_timeout)
-        self._stages = StageCalls(loaded.registry, loaded.settings.handler_timeout)
+        registry, limit = loaded.registry, loaded.settings.handler_timeout
+        # Functions of its own: hooks that hang do not use up what route functions have.
+        functions = FunctionRunner(registry, timeout=limit)
+        runner = HookRunner(functions, cwd=os.getcwd(), env=os.environ, timeout=limit)
+        self._hooks = HookEventHandler(_NoSession(), registry, Planner(registry), runner, aggregate)
+        self._observing = asyncio.Semaphore(OBSERVING_MAX)
         self._writer = writer
         #: Calls that may begin: the runner refuses what is beyond its bound.
         self._free = CALLS_MAX
@@ -123,8 +151,8 @@ class Worker:
         try:
             if asked["do"] == "evaluate":
                 said: Json = await self._evaluate(asked["event"], asked["skip"])
-            elif asked["do"] == "stage":
-                said = {"records": await self._stages.run(asked["event"], asked["fields"])}
+            elif asked["do"] == "hooks":
+                said = {"records": await self._observe(asked["event"], asked["fields"])}
             elif asked["do"] == "channel_send":
                 said = await self._adapters.send(asked)
             else:
@@ -132,6 +160,14 @@ class Worker:
         except RelayError as error:
             said = {"error": error_fields(error)}
         self._say({"id": asked["id"], **said})
+
+    async def _observe(self, event: str, fields: Json) -> list[Record]:
+        """Run the hooks of one of the broker's events, with the engine that sessions have. Returns
+        how each ran; what they return counts for nothing."""
+        id_ = new_ulid(int(time.time() * 1000))
+        async with self._observing:
+            done = await self._hooks.fire(HookEventName(event), fields, correlation_id=id_)
+        return [result_record(one, id_) for one in done.results]
 
     async def _evaluate(self, given: Json, skip: list[str]) -> Json:
         event = Event.from_json({**given, "metadata": MappingProxyType(given.get("metadata", {}))})

@@ -149,7 +149,7 @@ async def deliveries(
     )
     ops = DeliveryOps(kernel, lambda *_: None, lambda member: "")
     held = HeldMessages(kernel, ops, LoopGuard(), lambda seq, _: None)
-    made = AnswerDeliveries(kernel, held, channel, unheard)
+    made = AnswerDeliveries(kernel, held, channel)
     made.wake()
     yield made
     await made.close()

@@ -382,7 +382,7 @@ def test_what_is_stored_while_the_ledger_is_read_is_read_next(home: Home) -> Non
             committer: Any = SimpleNamespace(submit_job=jobs.append)
             rest: Any = SimpleNamespace()
             kernel = kernel_of(ledger=ledger, committer=committer, log=print)
-            found = evaluation.Evaluations(kernel, rest, rest, rest, dispatched=print)
+            found = evaluation.Evaluations(kernel, rest, rest, dispatched=print)
             found.offer("user")
             batch = Batch(0)
             jobs.pop()(batch)

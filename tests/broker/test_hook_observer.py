@@ -1,4 +1,4 @@
-"""Stage hooks: what they are told of what the broker does, and that nothing waits for them."""
+"""Hooks of what the broker does: what they are told, and that nothing waits for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from relay.broker import stages, workers
+from relay.broker import hook_observer, workers
 from relay.broker.client import connect
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
@@ -18,7 +18,7 @@ from tests.broker.conftest import Configure
 from tests.broker.support import broker_thread, register
 from tests.support import wait_until
 
-#: Every stage, written down in the order in which it is told.
+#: Every step, written down as it is told.
 TELLS = """
 import json, os, threading
 lock = threading.Lock()
@@ -47,7 +47,7 @@ def told(log: Path) -> list[tuple[str, dict[str, Any]]]:
     return [tuple(json.loads(line)) for line in log.read_text().splitlines()]
 
 
-def test_each_stage_tells_what_was_done(
+def test_each_step_tells_what_was_done(
     home: Home, served: None, configure: Configure, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -100,7 +100,7 @@ def test_a_hook_that_fails_or_hangs_holds_nothing_up(
 ) -> None:
     """What is beyond the bound is left out, and the log says so. A broker that stops leaves no
     worker behind, nor one that takes over what waits."""
-    monkeypatch.setattr(stages, "WAITING_MAX", 3)
+    monkeypatch.setattr(hook_observer, "WAITING_MAX", 3)
     monkeypatch.setattr(workers, "CLOSE_DEADLINE", 0.1)
     configure(
         "import time\n@relay.on('after_receive_event')\ndef broken(received): return 1 / 0\n"
