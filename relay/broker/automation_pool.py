@@ -14,14 +14,13 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from relay.automation.definition import AutomationResult, Definition
 from relay.broker.service_process import ServiceProcess
 from relay.broker.trusted_configs import WORKERS
-from relay.broker.workers import CLOSE_DEADLINE, START_LIMIT, own_environment
+from relay.broker.workers import START_LIMIT, own_environment
 from relay.core import json_text
 from relay.core.child_process import python
 from relay.core.errors import RelayError, UsageError
@@ -84,7 +83,6 @@ class _Worker:
         self._changed = changed
         self._numbers = itertools.count(1)
         self._number = 0
-        self._why = ""  # it was told to end
         self._loop = asyncio.get_running_loop()
         env = own_environment(home.root)
         # It runs for many projects, in whose folders agents write: nothing is imported from there.
@@ -97,7 +95,8 @@ class _Worker:
             ended=self._on_end,
             env=env,
         )
-        self._timer = self._loop.call_later(START_LIMIT, self.end, "did not start")
+        self._process.kill_after("start", START_LIMIT, "did not start")
+        self._idle: asyncio.TimerHandle | None = None
 
     def begin(self, job: _Job) -> None:
         """Give it a question; it has none."""
@@ -108,10 +107,12 @@ class _Worker:
     def end(self, why: str = "") -> None:
         """End it, with all that it has started; at once where there is a reason."""
         self.leaving = True
-        self._why = self._why or why
         self._process.finish()
-        self._timer.cancel()
-        self._timer = self._loop.call_later(0 if why else ENDING, self._process.kill)
+        self._process.kill_after("end", 0 if why else ENDING, why)
+
+    async def close(self) -> None:
+        """Wait for its end, which it was told of."""
+        await self._process.close(ENDING)
 
     def _send(self, job: _Job) -> None:
         self._number = next(self._numbers)
@@ -124,30 +125,32 @@ class _Worker:
             return
         line = json.dumps({"id": self._number, **job.question, "source": source})
         self._process.send(line.encode() + b"\n")
-        self._timer.cancel()
+        if self._idle is not None:
+            self._idle.cancel()
         late = f"did not end within {job.deadline:g} s"
-        self._timer = self._loop.call_later(job.deadline, self.end, late)
+        self._process.kill_after("deadline", job.deadline, late)
 
     def _received(self, line: bytes) -> None:
         """A line of the process. Raises ValueError for what is none: it is killed then."""
         said = json_text.loads(line.decode())
         if not isinstance(said, dict):
             raise ValueError("not an object")
-        if self.leaving:
+        if self.leaving or self._process.killed:
             return
         if "ready" in said and not self.ready:
             self.ready = True
+            self._process.lift("start")
             if self.job is not None:
                 self._send(self.job)
             return
         if self.job is None or said.get("id") != self._number:
             raise ValueError("nobody has asked")
+        self._process.lift("deadline")
         self.sources.add(self.job.key or object())
         if said.get("last") or len(self.sources) >= SOURCES_MAX:
             self.end()
         else:
-            self._timer.cancel()
-            self._timer = self._loop.call_later(IDLE, self.end)
+            self._idle = self._loop.call_later(IDLE, self.end)
         self._settle(said)
 
     def _settle(self, said: Json | RelayError) -> None:
@@ -160,10 +163,11 @@ class _Worker:
         self._changed(self)
 
     def _on_end(self, how: str) -> None:
-        self._timer.cancel()
+        if self._idle is not None:
+            self._idle.cancel()
         self.gone = True
-        code = "worker_ended" if self.ready else "busy"
-        told = f"it {self._why}, so it was ended" if self._why else f"its worker {how}"
+        code, why = "worker_ended" if self.ready else "busy", self._process.why
+        told = f"it {why}, so it was ended" if why else f"its worker {how}"
         self._settle(RelayError(told, code=code, hint="see automations.log"))
 
 
@@ -187,7 +191,6 @@ class AutomationPool:
         self._urgent: deque[_Job] = deque()
         self._others: deque[_Job] = deque()
         self._closed = False
-        self._all_gone = asyncio.Event()
 
     async def load(self, path: str, source: str) -> Definition:
         """The definition of the automation whose file, at ``path``, is ``source``.
@@ -239,9 +242,7 @@ class AutomationPool:
             if worker.job is not None:
                 self._refuse(worker.job)
             worker.end("was given up" if worker.job is not None else "")
-        self._look()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._all_gone.wait(), ENDING + CLOSE_DEADLINE)
+        await asyncio.gather(*(worker.close() for worker in list(self._workers)))
 
     async def _ask(self, job: _Job, *, urgent: bool) -> Json:
         if self._closed:
@@ -296,12 +297,7 @@ class AutomationPool:
             self._workers.remove(worker)
             if not worker.ready and not self._closed:
                 self._log("a worker of automations did not start: see automations.log")
-        self._look()
         self._assign()
-
-    def _look(self) -> None:
-        if self._closed and not self._workers:
-            self._all_gone.set()
 
 
 def _answer(said: Json, started_ms: int) -> RunAnswer:

@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -74,8 +73,6 @@ class HeadlessRun:
         self._loop = asyncio.get_running_loop()
         self._process: ServiceProcess | None = None
         self._told: TurnEnded | None = None
-        self._why: TurnEnded | None = None  # why it was ended, where it was
-        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def start(self) -> None:
         """Start its process."""
@@ -92,38 +89,32 @@ class HeadlessRun:
             self._loop.call_soon(self._end, TurnEnded(TurnState.FAILED, "", reason, again=True))
             return
         self._send(self.request.to_json())
-        self._watch()
+        self._watch(self._process)
         late = f"no end of the turn within {self.request.deadline:g} s"
-        self._at(
-            "deadline", self.request.deadline + _GRACE, TurnEnded(TurnState.TIMED_OUT, reason=late)
-        )
+        why = TurnEnded(TurnState.TIMED_OUT, reason=late)
+        self._process.kill_after("deadline", self.request.deadline + _GRACE, why)
 
     def stop(self, reason: str) -> None:
         """End the turn: another one goes first, or the broker stops."""
-        if self._why is None and self._process is not None:
-            self._why = TurnEnded(TurnState.INTERRUPTED, reason=reason)
+        process = self._process
+        if process is not None and process.why is None:
+            process.why = TurnEnded(TurnState.INTERRUPTED, reason=reason)
             self._send({"do": "stop"})
-            self._process.finish()
-            self._at("stop", _GRACE, self._why)
+            process.finish()
+            process.kill_after("stop", _GRACE)
 
-    def _at(self, what: str, seconds: float, why: TurnEnded) -> None:
-        if (timer := self._timers.pop(what, None)) is not None:
-            timer.cancel()
-        self._timers[what] = self._loop.call_later(seconds, self.kill, why)
-
-    def kill(self, why: TurnEnded) -> None:
-        """End it at once."""
-        self._why = self._why or why
+    async def close(self, seconds: float) -> None:
+        """Wait for its end, which it was told of; it is killed where it does not come so soon."""
         if self._process is not None:
-            self._process.kill()
+            await self._process.close(seconds)
 
     def _send(self, fields: Mapping[str, Any]) -> None:
         if self._process is not None:
             self._process.send(json.dumps(fields).encode() + b"\n")
 
-    def _watch(self) -> None:
-        silent = f"it was silent for {LEASE:g} s"
-        self._at("lease", LEASE, TurnEnded(TurnState.FAILED, "", silent, again=True))
+    def _watch(self, process: ServiceProcess) -> None:
+        why = TurnEnded(TurnState.FAILED, "", f"it was silent for {LEASE:g} s", again=True)
+        process.kill_after("lease", LEASE, why)
 
     def _received(self, line: bytes) -> None:
         """A line of the process. Raises ValueError for what is none: it is killed then."""
@@ -131,7 +122,8 @@ class HeadlessRun:
         if not isinstance(fields, dict):
             raise ValueError("not an object")
         tell = fields.pop("tell", None)
-        self._watch()
+        if self._process is not None:
+            self._watch(self._process)
         self._alive(self)
         if tell == "started":
             self.conversation = str(fields.get("external_id") or "")[:128]
@@ -142,7 +134,8 @@ class HeadlessRun:
                 raise ValueError(error.message) from error
 
     def _gone(self, how: str) -> None:
-        told, why = self._told, self._why
+        told, why = self._told, self._process.why if self._process is not None else None
+        assert why is None or isinstance(why, TurnEnded)
         if told is None:
             told = why or TurnEnded(TurnState.FAILED, "", f"its process {how}", again=True)
         elif why is not None and told.state is not TurnState.COMPLETED:
@@ -150,8 +143,6 @@ class HeadlessRun:
         self._end(told)
 
     def _end(self, told: TurnEnded) -> None:
-        for timer in self._timers.values():
-            timer.cancel()
         self._ended(self, told)
 
 
@@ -164,8 +155,6 @@ class HeadlessTurns:
         self._committer = kernel.committer
         self._runs: dict[HeadlessRun, int] = {}  # with the time to which the lease is kept
         self._noted: WeakKeyDictionary[HeadlessRun, str] = WeakKeyDictionary()
-        self._empty = asyncio.Event()
-        self._empty.set()
 
     @property
     def has_room(self) -> bool:
@@ -223,7 +212,6 @@ class HeadlessTurns:
         until_ms = now_ms + int(LEASE * 1000)
         dispatch_rows.begin(self._ledger, run.fences, HEADLESS, until_ms, now_ms)
         self._runs[run] = until_ms
-        self._empty.clear()
         batch.on_failure.append(partial(self._forget, run))
         batch.observe(HookEventName.AFTER_ASSEMBLE_CONTEXT, partial(prompt_told, rows, told.prompt))
         return run
@@ -232,11 +220,7 @@ class HeadlessTurns:
         """Stop all of them, and wait so long for them to go."""
         for run in list(self._runs):
             run.stop("the broker stops")
-        for _ in range(2):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._empty.wait(), seconds)
-            for run in list(self._runs):
-                run.kill(TurnEnded(TurnState.INTERRUPTED, reason="the broker stops"))
+        await asyncio.gather(*(run.close(seconds) for run in list(self._runs)))
 
     def _alive(self, run: HeadlessRun) -> None:
         self._committer.submit_job(partial(self._renew, run))
@@ -268,5 +252,3 @@ class HeadlessTurns:
 
     def _forget(self, run: HeadlessRun) -> None:
         self._runs.pop(run, None)
-        if not self._runs:
-            self._empty.set()

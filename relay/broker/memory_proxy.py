@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from relay.broker.batch import Batch, ClientRequest, Handler
-from relay.broker.service_process import ServiceProcess
+from relay.broker.service_process import ServiceEnded, ServiceProcess, Starts
 from relay.core.child_process import python
 from relay.core.errors import RelayError, StorageError, Timeout, UsageError
 from relay.core.files import make_private_folder
@@ -51,8 +51,8 @@ STORE_DEATHS_MAX = 4
 #: Seconds without any answer, while requests wait, after which the service is killed. It ends by
 #: itself before that, if it can.
 SILENCE_MAX = 150.0
-#: Seconds that a stopping broker gives the service to finish what was accepted, then to be killed.
-CLOSE_DEADLINE, KILL_DEADLINE = 15.0, 3.0
+#: Seconds that a stopping broker gives the service to finish what was accepted.
+CLOSE_DEADLINE = 15.0
 
 
 @dataclass(slots=True, eq=False)
@@ -63,8 +63,7 @@ class MemoryJob:
     request: ClientRequest
     line: bytes
     store: str  # the store that may kill the service, as JSON; "": none, or the default one
-    timer: asyncio.TimerHandle | None = None  # once its batch is committed
-    deaths: int = 0  # of the service, since the request was accepted
+    began: bool = False  # its batch is committed
 
 
 class MemoryProxy:
@@ -88,13 +87,13 @@ class MemoryProxy:
         self._pending: dict[int, MemoryJob] = {}
         self._size = 0
         self._last_id = 0
-        self._starts: deque[float] = deque(maxlen=STARTS_MAX)
+        self._starts = Starts(STARTS_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
         self._deaths: deque[tuple[float, str]] = deque(maxlen=STARTS_MAX * STORE_DEATHS_MAX)
         self._log_path = os.path.join(home.logs, "memory.log")
         self._silent_since: float | None = None
         self._service: ServiceProcess | None = None
         self._closing = False
-        self._gone = asyncio.Event()
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each op."""
@@ -102,24 +101,16 @@ class MemoryProxy:
 
     def start(self) -> None:
         """Start the service if conversations still wait for a model since an earlier broker."""
-        with suppress(OSError):
+        with suppress(OSError, RelayError):
             folder = os.path.join(self._home.memory, "extract")
             if any(name.endswith(".json") for name in os.listdir(folder)):
-                self._start()
+                self._running()
 
     async def close(self) -> None:
         """Let the service finish what was accepted and end; after CLOSE_DEADLINE it is killed."""
         self._closing = True
-        if self._service is None:
-            return
-        self._service.finish()
-        try:
-            await asyncio.wait_for(self._gone.wait(), CLOSE_DEADLINE)
-        except TimeoutError:
+        if self._service is not None and not await self._service.close(CLOSE_DEADLINE):
             self._log("the memory was not done in time, and is left")
-            self._service.kill()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._gone.wait(), KILL_DEADLINE)
 
     # -- requests
 
@@ -165,53 +156,69 @@ class MemoryProxy:
         batch.on_failure.append(partial(self._drop, job))
 
     def _begin(self, job: MemoryJob) -> None:
-        job.timer = self._loop.call_later(self._deadline, self._late, job)
-        if self._often_fatal(job.store):
-            self._refuse(job, self._too_often(STORE_DEATHS_MAX))
-        elif self._service is None:
-            self._start()
-        else:
-            self._service.send(job.line)
+        job.began = True
+        task = self._loop.create_task(self._forward(job))
+        self._tasks.add(task)  # a loop holds tasks weakly
+        task.add_done_callback(self._tasks.discard)
 
-    def _late(self, job: MemoryJob) -> None:
-        late, now = f"the memory did not answer within {self._deadline:g} s", time.monotonic()
-        self._refuse(job, Timeout(late, hint="it may still be done"))
+    async def _forward(self, job: MemoryJob) -> None:
+        """Pass a request on until it is answered, and its answer to who asked."""
+        client, n = job.request.client, job.request.n
+        try:
+            async with asyncio.timeout(self._deadline):
+                line = await self._answer(job)
+        except RelayError as error:
+            line = refusal(n, error)
+        except TimeoutError:
+            late = f"the memory did not answer within {self._deadline:g} s"
+            line = refusal(n, Timeout(late, hint="it may still be done"))
+            self._look_if_silent()
+        self._drop(job)
+        client.send(line)
+
+    async def _answer(self, job: MemoryJob) -> bytes:
+        """The service's answer. Raises RelayError where there will be none."""
+        how = ""
+        for _ in range(1 if job.request.op == "memory_forget" else DEATHS_MAX):
+            if self._often_fatal(job.store):
+                raise self._too_often(STORE_DEATHS_MAX)
+            try:
+                answer: bytes = await self._running().ask(job.id, job.line)
+                return answer
+            except ServiceEnded as end:
+                how = end.how
+            if self._closing:
+                raise _stops()
+        hint = "it may have been done: look before you do it again; see memory.log in"
+        raise _error(f"{how} before it answered", f"{hint} {self._home.logs}")
+
+    def _look_if_silent(self) -> None:
+        now = time.monotonic()
         self._silent_since = self._silent_since or now - self._deadline
         if now - self._silent_since > SILENCE_MAX and self._service is not None:
             self._service.kill()
 
-    def _on_line(self, line: bytes) -> None:
+    def _on_line(self, line: bytes) -> tuple[int, bytes]:
         id_, _, answer = line.partition(b" ")
         number = int(id_)
         self._silent_since = None
-        self._settle(number, answer)
-
-    def _settle(self, id_: int, line: bytes) -> None:
-        job = self._pending.get(id_)
-        if job is not None:
-            self._drop(job)
-            job.request.client.send(line)
-
-    def _refuse(self, job: MemoryJob, error: RelayError) -> None:
-        self._settle(job.id, refusal(job.request.n, error))
+        return number, answer
 
     def _drop(self, job: MemoryJob) -> None:
         if self._pending.pop(job.id, None) is not None:
             self._size -= len(job.line)
-            if job.timer is not None:
-                job.timer.cancel()
             job.request.client.undefer()
 
     # -- the service
 
-    def _start(self) -> None:
-        """Start the service and send it all that waits; when that fails, refuse all of it."""
-        now = time.monotonic()
-        if len(self._starts) == STARTS_MAX and now - self._starts[0] < START_SPAN:
-            self._refuse_all(self._too_often(STARTS_MAX))
-            return
-        self._starts.append(now)
-        self._gone.clear()
+    def _running(self) -> ServiceProcess:
+        """The service; it is started if need be. Raises RelayError."""
+        if self._service is not None:
+            return self._service
+        if self._closing:
+            raise _stops()
+        if not self._starts.may(START_SPAN):
+            raise self._too_often(STARTS_MAX)
         try:
             make_private_folder(self._home.memory)
             self._service = ServiceProcess(
@@ -223,34 +230,18 @@ class MemoryProxy:
             )
         except OSError as error:
             why = f"cannot be started: {error.strerror or error}"
-            self._refuse_all(_error(why, "free memory or processes, and try again"))
-        else:
-            for job in self._committed():
-                self._service.send(job.line)
+            raise _error(why, "free memory or processes, and try again") from error
+        return self._service
 
     def _on_end(self, how: str) -> None:
-        """The service has ended: start another one for what has no answer."""
+        """The service has ended: those who wait for it ask the next one."""
         self._service = self._silent_since = None
-        self._gone.set()
         if self._closing:
-            self._refuse_all(RelayError("the broker stops", hint="try again", code="busy"))
             return
         self._log(f"the memory's process {how}")
-        now, asked = time.monotonic(), self._committed()
-        self._deaths.extend((now, store) for store in {job.store for job in asked if job.store})
-        for job in asked:
-            job.deaths += 1
-            if job.request.op == "memory_forget" or job.deaths >= DEATHS_MAX:
-                hint = "it may have been done: look before you do it again; see memory.log in"
-                self._refuse(job, _error(f"{how} before it answered", f"{hint} {self._home.logs}"))
-            elif self._often_fatal(job.store):
-                self._refuse(job, self._too_often(STORE_DEATHS_MAX))
-        if self._committed():
-            self._start()
-
-    def _committed(self) -> list[MemoryJob]:
-        """The requests without an answer whose batch is committed."""
-        return [job for job in self._pending.values() if job.timer is not None]
+        now = time.monotonic()
+        stores = {job.store for job in self._pending.values() if job.began and job.store}
+        self._deaths.extend((now, store) for store in stores)
 
     def _often_fatal(self, store: str) -> bool:
         """Whether the service has died too often lately while ``store`` was asked."""
@@ -261,9 +252,9 @@ class MemoryProxy:
         hint = f"see {self._log_path}; it is started again in a while"
         return _error(f"ended {times} times within a minute", hint)
 
-    def _refuse_all(self, error: RelayError) -> None:
-        for job in self._committed():
-            self._refuse(job, error)
+
+def _stops() -> RelayError:
+    return RelayError("the broker stops", hint="try again", code="busy")
 
 
 def _error(what: str, hint: str) -> StorageError:

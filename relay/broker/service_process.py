@@ -1,6 +1,7 @@
-"""Runs a process beside the broker as its child: its socket, its log, its end.
+"""Runs a process beside the broker as its child: its socket, its log, its questions, its end.
 
-The memory service (relay.broker.memory_proxy) and the workers (relay.broker.workers) run so.
+The memory service, the workers of configurations and of automations and headless turns run so. All
+that waits for a process whose end has come is told so; who asked decides what to do then.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import socket
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from relay.core.child_process import kill_below
+from relay.core.errors import RelayError
 from relay.core.log import Log
 
 #: Bytes of one line: a page of memories whose every byte is escaped fits.
@@ -29,13 +33,42 @@ _PIECE, _REST = 16 * 1024, 20
 _LAST_WORDS = 1.0
 #: Seconds in which what such a process has started is found and killed.
 _KILLING = 2.0
+#: Seconds in which one that was killed at the broker's end is reaped.
+_REAPING = 3.0
+
+
+class ServiceEnded(RelayError):
+    """The process has ended, and will not answer."""
+
+    code = "worker_ended"
+
+    def __init__(self, how: str) -> None:
+        super().__init__(f"the process {how}")
+        self.how = how
+
+
+class Starts:
+    """Bounds how often something is started: ``most`` times in some seconds."""
+
+    def __init__(self, most: int) -> None:
+        self._times: deque[float] = deque(maxlen=most)
+
+    def may(self, seconds: float) -> bool:
+        """Whether it may be started once more, which then counts."""
+        times, now = self._times, time.monotonic()
+        if len(times) == times.maxlen and now - times[0] < seconds:
+            return False
+        times.append(now)
+        return True
 
 
 class ServiceProcess(asyncio.Protocol):
     """The running process; its standard input is the socket. Raises OSError when it cannot start.
 
-    ``received`` gets each line, and may raise ValueError for one that is none: the process is then
-    killed. ``ended(how)`` is called once, when it is reaped and all its lines are read.
+    ``received`` gets each line. It returns the number of the question that the line answers, with
+    the answer or the error, and None where it answers none; it may raise ValueError for what is no
+    line: the process is then killed. ``ended(how)`` is called once, when it is reaped and all its
+    lines are read, and before those who wait are told.
     """
 
     def __init__(
@@ -44,7 +77,7 @@ class ServiceProcess(asyncio.Protocol):
         *,
         cwd: str,
         log: str,
-        received: Callable[[bytes], None],
+        received: Callable[[bytes], tuple[int, Any] | None],
         ended: Callable[[str], None],
         env: Mapping[bytes, bytes] | None = None,
     ) -> None:
@@ -55,7 +88,13 @@ class ServiceProcess(asyncio.Protocol):
         self._searched = 0
         self._early: list[bytes] = []  # what is sent before there is a transport
         self._transport: asyncio.Transport | None = None
-        self._finished = self._killed = False
+        self._pending: dict[int, asyncio.Future[Any]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        #: Set once it has ended.
+        self.gone = asyncio.Event()
+        self._finished = self.killed = False
+        #: Why it was killed, as who did it says.
+        self.why: object = None
         self._how = ""  # how the process ended, once it is reaped
         self._read_all = False
         self._log_closed = threading.Event()
@@ -91,16 +130,50 @@ class ServiceProcess(asyncio.Protocol):
         else:
             self._transport.write(line)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing that it was asked waits for an answer."""
+        return not self._pending
+
+    def ask(self, number: int, line: bytes) -> asyncio.Future[Any]:
+        """Send a question. The future gets its answer, or ServiceEnded."""
+        future = self._pending[number] = self._loop.create_future()
+        future.add_done_callback(lambda _: self._pending.pop(number, None))
+        self.send(line)
+        return future
+
+    def kill_after(self, limit: str, seconds: float, why: object = None) -> None:
+        """Kill it then, unless this ``limit`` is set anew or lifted before."""
+        self.lift(limit)
+        self._timers[limit] = self._loop.call_later(seconds, self.kill, why)
+
+    def lift(self, limit: str) -> None:
+        """A limit of its time does not count any more."""
+        if (timer := self._timers.pop(limit, None)) is not None:
+            timer.cancel()
+
+    async def close(self, seconds: float) -> bool:
+        """Let it end, and kill it where it has not after so long. Returns whether it ended by
+        itself."""
+        self.finish()
+        for deadline in (seconds, _REAPING):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.gone.wait(), deadline)
+                break
+            self.kill()
+        return not self.killed
+
     def finish(self) -> None:
         """Say that nothing more will come."""
         self._finished = True
         if self._transport is not None and self._transport.can_write_eof():
             self._transport.write_eof()
 
-    def kill(self) -> None:
+    def kill(self, why: object = None) -> None:
         """End it at once, with all that it has started."""
-        if not self._killed and not self._how:
-            self._killed = True
+        self.why = self.why or why
+        if not self.killed and not self._how:
+            self.killed = True
             threading.Thread(target=self._kill, daemon=True).start()
 
     def _kill(self) -> None:
@@ -128,10 +201,12 @@ class ServiceProcess(asyncio.Protocol):
             del self._buffer[: end + 1]
             self._searched = 0
             try:
-                self._received(line)
+                answer = self._received(line)
             except ValueError:
                 self.kill()
                 return
+            if answer is not None:
+                self._settle(*answer)
         self._searched = len(self._buffer)
         if self._searched > _LINE_MAX:
             self.kill()
@@ -141,6 +216,15 @@ class ServiceProcess(asyncio.Protocol):
         if not self._how:
             self._popen.kill()  # it can say no more, and has ended what it had started
         self._report_end()
+
+    def _settle(self, number: int, answer: object) -> None:
+        future = self._pending.get(number)
+        if future is None or future.done():
+            return
+        if isinstance(answer, RelayError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
 
     # -- the process
 
@@ -171,8 +255,14 @@ class ServiceProcess(asyncio.Protocol):
         self._report_end()
 
     def _report_end(self) -> None:
-        if self._how and self._read_all:
-            self._ended(self._how)
+        if not (self._how and self._read_all):
+            return
+        for limit in list(self._timers):
+            self.lift(limit)
+        self._ended(self._how)
+        for number in list(self._pending):
+            self._settle(number, ServiceEnded(self._how))
+        self.gone.set()
 
     def _log_output(self, log: Log) -> None:
         from relay.directive.redact import redact

@@ -12,12 +12,11 @@ import itertools
 import json
 import os
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
-from relay.broker.service_process import ServiceProcess
+from relay.broker.service_process import ServiceProcess, Starts
 from relay.broker.trusted_configs import TrustedConfig
 from relay.core.child_process import python
 from relay.core.environment import for_own_process
@@ -97,11 +96,9 @@ class ConfigWorker:
         self.priorities: dict[str, int] = {}
         #: Why it cannot use its configuration.
         self.problem = ""
-        self.used = self._heard = time.monotonic()
+        self.used = time.monotonic()
         self._asked = asked
-        self._ended = ended
         self._numbers = itertools.count(1)
-        self._pending: dict[int, asyncio.Future[Json]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         folder = os.path.dirname(config.path)
@@ -110,26 +107,22 @@ class ConfigWorker:
             cwd=folder,
             log=os.path.join(home.logs, f"worker-{config.key}.log"),
             received=self._received,
-            ended=self._on_end,
+            ended=partial(ended, self),
             env=own_environment(folder),
         )
-        self._timer = self._loop.call_later(START_LIMIT, self._process.kill)
+        self._process.kill_after("start", START_LIMIT)
 
     @property
     def idle(self) -> bool:
         """Whether nothing that it was asked waits for an answer."""
-        return not self._pending
+        return self._process.idle
 
     def ask(self, fields: Json) -> asyncio.Future[Json]:
-        """Ask it. The future gets the answer, or a RelayError: of the code ``worker_ended`` where
-        there will be none."""
+        """Ask it. The future gets the answer, or a RelayError: ServiceEnded where there will be
+        none."""
         number = next(self._numbers)
         self.used = time.monotonic()
-        if not self._pending:
-            self._heard = self.used
-        future = self._pending[number] = self._loop.create_future()
-        self._process.send(_line({"id": number, **fields}))
-        return future
+        return self._process.ask(number, _line({"id": number, **fields}))
 
     def finish(self) -> None:
         """Nothing more will be asked."""
@@ -139,18 +132,20 @@ class ConfigWorker:
         """End it at once."""
         self._process.kill()
 
+    async def close(self) -> None:
+        """End it; after CLOSE_DEADLINE it is killed."""
+        await self._process.close(CLOSE_DEADLINE)
+
     # -- what it says
 
-    def _received(self, line: bytes) -> None:
+    def _received(self, line: bytes) -> tuple[int, object] | None:
         said = json.loads(line)
         if not isinstance(said, dict):
             raise ValueError("not an object")
-        self._heard = time.monotonic()
         if isinstance(said.get("ready"), dict):
             self.ready = said["ready"]
             self.priorities = {one["name"]: one["priority"] for one in said["ready"]["routes"]}
-            self._timer.cancel()
-            self._look()
+            self._process.lift("start")
         elif "failed" in said:
             self.problem = str(said["failed"])
         elif "ask" in said:
@@ -158,21 +153,12 @@ class ConfigWorker:
             task = self._loop.create_task(self._answer(said))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        elif "id" in said:
-            future = self._pending.pop(int(said["id"]), None)
-            error = said.get("error")
-            if future is None or future.done():
-                return
-            if isinstance(error, dict):
-                future.set_exception(error_from(error))
-            else:
-                future.set_result(said)
-
-    def _look(self) -> None:
-        """Whether it has been silent for too long; again in a while."""
-        if self._pending and time.monotonic() - self._heard > SILENCE_MAX:
-            self._process.kill()
-        self._timer = self._loop.call_later(SILENCE_MAX / 4, self._look)
+        if self.ready is not None:  # from then on it tells that it lives
+            self._process.kill_after("silence", SILENCE_MAX)
+        if "id" not in said:
+            return None
+        error = said.get("error")
+        return int(said["id"]), error_from(error) if isinstance(error, dict) else said
 
     async def _answer(self, said: Json) -> None:
         try:
@@ -180,14 +166,6 @@ class ConfigWorker:
         except RelayError as error:
             answer = {"error": error_fields(error)}
         self._process.send(_line({"ask": said["ask"], **answer}))
-
-    def _on_end(self, how: str) -> None:
-        self._timer.cancel()
-        pending, self._pending = self._pending, {}
-        self._ended(self, how)
-        for future in pending.values():
-            if not future.done():
-                future.set_exception(RelayError(f"the worker {how}", code="worker_ended"))
 
 
 class ConfigWorkers:
@@ -207,10 +185,9 @@ class ConfigWorkers:
         self._command = command
         self._running: dict[str, ConfigWorker] = {}
         self._leaving: set[ConfigWorker] = set()
-        self._starts: dict[str, deque[float]] = {}
+        self._starts: dict[str, Starts] = {}
         #: Why the configuration at a path cannot be used, as its last worker said.
         self.problems: dict[str, str] = {}
-        self._gone = asyncio.Event()
         self._closed = False
 
     def get(self, config: TrustedConfig) -> ConfigWorker:
@@ -223,15 +200,12 @@ class ConfigWorkers:
             self._retire(worker)
         if self._closed:  # who hears of the end of one must not have the next one started
             raise RelayError("the broker stops", code="busy")
-        starts = self._starts.setdefault(config.key, deque(maxlen=STARTS_MAX))
-        now = time.monotonic()
-        if len(starts) == STARTS_MAX and now - starts[0] < START_SPAN:
+        if not self._starts.setdefault(config.key, Starts(STARTS_MAX)).may(START_SPAN):
             raise RelayError(
                 f"the worker of {config.path} ended {STARTS_MAX} times within a minute",
                 hint=f"see worker-{config.key}.log in {self._home.logs}",
                 code="busy",
             )
-        starts.append(now)
         try:
             worker = ConfigWorker(config, self._home, self._command, self._asked, self._on_end)
         except OSError as error:
@@ -264,13 +238,7 @@ class ConfigWorkers:
         self._closed = True
         for worker in self.running():
             self._retire(worker)
-        for deadline in (CLOSE_DEADLINE, CLOSE_DEADLINE):
-            self._gone.clear()
-            if self._leaving:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._gone.wait(), deadline)
-            for worker in self._leaving:
-                worker.kill()
+        await asyncio.gather(*(worker.close() for worker in self._leaving))
 
     def _retire(self, worker: ConfigWorker) -> None:
         del self._running[worker.config.key]
@@ -286,8 +254,6 @@ class ConfigWorkers:
             self._log(worker.problem or f"the worker of {worker.config.path} {how}")
         if worker.problem:
             self.problems[worker.config.path] = worker.problem
-        if not self._leaving:
-            self._gone.set()
 
 
 def _line(fields: Json) -> bytes:

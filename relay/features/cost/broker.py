@@ -15,7 +15,6 @@ from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
 from relay.broker.kernel import Kernel
-from relay.broker.loop_guard import CAP
 from relay.broker.parts import BrokerParts
 from relay.broker.trusted_configs import USER
 from relay.config.settings import CAP_OF_ALL
@@ -98,7 +97,7 @@ class CostFeature(BrokerFeature):
             else:
                 continue
             if used >= most:
-                return f"{CAP}${most:.2f} a day for {whose} is used up (${used:.2f})"
+                return f"the cap of ${most:.2f} a day for {whose} is used up (${used:.2f})"
         return ""
 
     def _caps(self) -> dict[str, float]:
