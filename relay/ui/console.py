@@ -41,9 +41,8 @@ from prompt_toolkit.styles import Style
 from relay.core.errors import RelayError
 from relay.core.visible import visible
 from relay.ui.console_link import ConsoleLink
-from relay.ui.console_pages import ASCII, UNICODE
 from relay.ui.console_state import ConsoleState
-from relay.ui.console_view import Painted, paint
+from relay.ui.console_view import ASCII, UNICODE, Painted, paint
 from relay.ui.console_words import BrokerRequest, OwnVerb, RelayVerb, Verbs, completions, read
 from relay.ui.watching import AsyncWatching
 
@@ -71,12 +70,10 @@ STYLE = Style.from_dict(
         "failed": "ansired bold",
         "key": "bold",
         "said": "ansibrightblack",
-        "agent.idle": "ansigreen",
-        "agent.busy": "ansiblue",
-        "agent.blocked": "ansiyellow bold",
-        "agent.limited": "ansiyellow bold",
-        "agent.stopped": "ansiyellow",
-        "agent.gone": "ansibrightblack",
+        "agent.good": "ansigreen",
+        "agent.work": "ansiblue",
+        "agent.need": "ansiyellow bold",
+        "agent.faint": "ansibrightblack",
         "prompt": "bold",
     }
 )

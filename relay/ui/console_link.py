@@ -13,8 +13,8 @@ from typing import Any
 
 from relay.core.errors import RelayError, Timeout
 from relay.core.visible import visible
-from relay.ui.console_pages import Row, styled_rows_shown
 from relay.ui.console_state import ConsoleState
+from relay.ui.console_view import Row, styled_rows_shown
 from relay.ui.console_words import BrokerRequest
 from relay.ui.watching import AsyncWatching
 

@@ -20,6 +20,7 @@ from relay.core.message import State
 from relay.core.paths import Home
 from relay.ledger import traffic
 from relay.ui.cost import added_up, priced
+from relay.ui.row_view import words
 from relay.ui.watching import AsyncWatching
 
 #: Deliveries that a page is given at first, and each time that it asks for older ones.
@@ -157,7 +158,9 @@ class WebData:
 
 
 def _short(row: Json) -> Json:
-    """A row with the beginning of a long body."""
+    """A row as the page gets it: with the beginning of a long body, or as words."""
+    if row.get("what") in ("obligation", "gap"):
+        return {**row, "text": words(row)}
     body = row.get("body")
     if isinstance(body, str) and len(body) > BODY_SHOWN:
         return {**row, "body": body[:BODY_SHOWN] + " …", "cut": True}
