@@ -126,7 +126,7 @@ class ConsoleState:
         self.agents.clear()
         self.items.clear()
         for row in agents:
-            self._agent({**row, "agent": True}, told=False)
+            self._agent({**row, "agent": True}, news=False)
         for row in items:
             self._item({"item": row, "open": True})
         new = any(row["id"] not in self._messages for row in history)
@@ -200,7 +200,7 @@ class ConsoleState:
         elif name in self.agents:
             self.agents[name]["unread"] = max(0, self.agents[name]["unread"] - 1)
 
-    def _agent(self, row: Json, told: bool = True) -> None:
+    def _agent(self, row: Json, news: bool = True) -> None:
         name = visible(str(row["name"]))
         known = name in self.agents
         if not known and len(self.agents) >= AGENTS_MAX:
@@ -213,9 +213,9 @@ class ConsoleState:
         before = row.get("was") or (self.agents[name]["state"] if known else None)
         self.agents[name] = {**row, "name": name, "reason": reason, "unread": row.get("unread", 0)}
         joins = before in (None, "gone") or row["state"] == "gone"
-        if told and before != row["state"] and (joins or row["state"] in NEEDY):
+        if news and before != row["state"] and (joins or row["state"] in NEEDY):
             self._add_row("agent", {**row, "was": before}, name)
-        if told and not self.chosen:
+        if news and not self.chosen:
             self.chosen = name
 
     def _item(self, row: Json) -> None:
@@ -344,15 +344,15 @@ class ConsoleState:
         if not self.scrolled:
             self.until = None
 
-    def search(self, words: str, found: list[Json] | None) -> None:
-        """Show what was found for ``words``, rows of ``history``; None: the traffic again."""
-        self.searched = visible(words)
+    def search(self, sought: str, rows: list[Json] | None) -> None:
+        """Show the rows of ``history`` that were found; None: the live traffic again."""
+        self.searched = visible(sought)
         self.until, self.scrolled = None, 0
-        if found is None:
+        if rows is None:
             self.found = None
             return
         other = ConsoleState(self.me, self.host)
-        for row in found:
+        for row in rows:
             other._past(row)
         self.found = list(other.lines)
 

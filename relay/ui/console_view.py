@@ -167,21 +167,21 @@ class _View:
         state = self.state
         keys: Row = []
         room = self.width
-        for key, said in KEYS:
+        for key, meaning in KEYS:
             shown = "Up/Dn" if key == "↑↓" and self.signs is ASCII else key
-            need = len(shown) + len(said) + 3
+            need = len(shown) + len(meaning) + 3
             if need > room:
                 break
             room -= need
-            keys += [("class:key", f" {shown}"), ("class:said", f" {said} ")]
+            keys += [("class:key", f" {shown}"), ("class:hint", f" {meaning} ")]
         if not state.notice:
             return [keys]
         style = "class:failed" if state.failed else "class:notice"
         mark = "! " if state.failed else ""
-        said_rows: list[Row] = [
+        notice_rows: list[Row] = [
             [(style, row)] for row in wrapped(mark + state.notice, self.width)[:3]
         ]
-        return [*said_rows, keys] if self.height >= 18 else said_rows
+        return [*notice_rows, keys] if self.height >= 18 else notice_rows
 
     def _items(self) -> list[Row]:
         """What waits for the person, a row of each: at most a sixth of the screen."""
@@ -451,9 +451,9 @@ def help_texts(signs: Signs) -> list[str]:
         for one in ("queued", "delivering", "submitted", "seen", "held", "failed")
     ]
     arrows = "Up Dn" if signs is ASCII else "↑ ↓"
-    texts = [f"{arrows if key == '↑ ↓' else key:<10} {said}" for key, said in _KEYS_HELP]
+    texts = [f"{arrows if key == '↑ ↓' else key:<10} {meaning}" for key, meaning in _KEYS_HELP]
     texts += ["", "@Bob text, #build text, or only text for the chosen agent"]
-    texts += [f"/{name} {after}".ljust(26) + said for name, (after, said) in OWN.items()]
+    texts += [f"/{name} {after}".ljust(26) + meaning for name, (after, meaning) in OWN.items()]
     return [*texts, "and every verb of relay: /spawn, /attach, /status", "", "  ".join(legend)]
 
 
@@ -511,13 +511,13 @@ def _colour(colour: int | str) -> str:
 
 def row_cut(row: Row, width: int) -> Row:
     """As much of a row as goes into so many columns."""
-    found: Row = []
+    kept: Row = []
     for style, text in row:
-        found.append((style, cut(text, width, "")))
+        kept.append((style, cut(text, width, "")))
         width -= columns_of(text)
         if width <= 0:
             break
-    return found
+    return kept
 
 
 def wrapped(text: str, width: int, *, indent: str = "", most: int | None = None) -> list[str]:

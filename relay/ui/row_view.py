@@ -94,7 +94,7 @@ def _obligation(row: Json) -> list[Piece]:
 def _gap(row: Json) -> list[Piece]:
     text = f"{row['lost']} rows are missing here: too much came at once"
     if row["lost"] < 0:
-        text = "the broker was started again: rows of before may be missing here"
+        text = "the broker was started again: earlier rows may be missing here"
     return [(text, "need"), ("; relay history has the messages", "")]
 
 
