@@ -46,8 +46,6 @@ THREAD = "held"
 _DAY_MS = 86_400_000
 #: Why a message is held that stood in what a shell showed.
 SHOWN = "a shell showed it, and nobody typed it at its prompt"
-#: What the reason begins with why a cap holds a message.
-CAP = "the cap of "
 _DECIDE = (
     "See it with: relay items. Let it go on with: relay answer ID yes (or --held yes for all)."
     " Refuse it with: relay answer ID no."

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime
 
 from relay.cli import output, table
 from relay.cli.parser import BadValue, Parser
 from relay.core.errors import NotFound
 from relay.core.paths import Home, working_folder
-from relay.core.visible import visible
 from relay.governance.governance_store import GovernanceStore
 from relay.governance.governed_paths import governed_root
 from relay.governance.trace import Trace
-from relay.governance.trace_records import BROKEN, TraceKind
+from relay.governance.trace_records import TraceKind
+from relay.ui.trace_view import TraceLine, trace_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from relay.cli.output import Json
 
 _KINDS = tuple(str(kind) for kind in TraceKind)
-#: Records that are shown, and at most; characters of one text.
-_LAST, _LAST_MAX, _TEXT_MAX = 20, 5000, 400
+#: Records that are shown, and at most.
+_LAST, _LAST_MAX = 20, 5000
 
 
 def add_log(own: Parser) -> None:
@@ -74,7 +73,7 @@ def _log(options: Any) -> int:
     if options.json:
         output.as_json(list(kept))
         return 0
-    _print(list(map(_log_row, kept)))
+    _print(list(map(trace_line, kept)))
     if left_out := matching - len(kept):
         output.note(f"{left_out} older ones are left out: --last N shows more")
     return 0
@@ -88,64 +87,7 @@ def _wanted(options: Any, row: Json) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _LogRow:
-    """One record of the trace, as it is shown; whatever its line holds, each field is a text."""
-
-    time: str
-    kind: str
-    intent: str
-    agent: str
-    what: str
-    #: The agent's command, the error, a person's reason.
-    words: str
-
-
-def _log_row(record: Json) -> _LogRow:
-    """A record as it is shown. Nothing in it is sure to be of the kind that relay writes."""
-    more = _object(record.get("metadata"))
-    tool = _text(record.get("tool_name"))
-    what = _summary([_object(file) for file in record["files"]], more)
-    return _LogRow(
-        time=_text(record["timestamp"]),
-        kind=_text(record["kind"]),
-        intent=_text(record["intent_id"]),
-        agent=_text(record["agent"]) or ("relay" if more.get("event") == BROKEN else "the person"),
-        what=f"{tool}: {what}" if tool else what,
-        words=next((_text(more[key]) for key in ("text", "error", "command") if more.get(key)), ""),
-    )
-
-
-def _summary(files: list[Json], more: Json) -> str:
-    """What a record tells, in a line."""
-    words = [_text(more[name]) for name in ("event", "decision", "reason") if more.get(name)]
-    if "from" in more and "to" in more:
-        words.append(f"{_text(more['from'])} -> {_text(more['to'])}")
-    paths = more.get("paths")
-    if files:
-        words.append(", ".join(_text(file.get("path")) for file in files[:3]))
-        if len(files) > 3:
-            words.append(f"and {len(files) - 3} more")
-        words.append(f"({', '.join(sorted({_text(f.get('mutation_class')) for f in files}))})")
-    elif isinstance(paths, list) and paths:
-        words.append(", ".join(map(_text, paths[:3])))
-    if more.get("by"):
-        words.append(f"(by {_text(more['by'])})")
-    return " ".join(words)
-
-
-def _object(value: object) -> Json:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str:
-    text = " ".join(visible(value if isinstance(value, str) else "").split())
-    if isinstance(value, int):
-        text = str(value)[:20]
-    return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 1] + "…"
-
-
-def _print(rows: list[_LogRow]) -> None:
+def _print(rows: list[TraceLine]) -> None:
     if not rows:
         output.note("nothing of that is in the trace")
         return

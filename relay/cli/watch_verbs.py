@@ -33,12 +33,16 @@ _RESTS = 10.0
 #: Seconds of rest in which what an agent has said in its turn still comes in, and turns that are
 #: looked through for the one that took a message.
 _SETTLES, _TURNS = 2.0, 20
-_FAINT: Json = {"faint": True}
-#: Styles by state; a state that needs somebody is red.
-_STATES: dict[str, Json] = {
-    **dict.fromkeys(("blocked", "limited", "failed", "held", "stopped"), {"fg": 1, "bold": True}),
-    **dict.fromkeys(("seen", "completed", "idle"), {"fg": 2}),
-    **dict.fromkeys(("busy", "starting", "waiting"), {"fg": 3}),
+#: The styles of the tones of a row; what needs somebody is red.
+_STYLES: dict[str, Json] = {
+    "": {},
+    "bold": {"bold": True},
+    "faint": {"faint": True},
+    "name": {"fg": 6},
+    "choice": {"fg": 3},
+    "need": {"fg": 1, "bold": True},
+    "good": {"fg": 2},
+    "work": {"fg": 3},
 }
 
 
@@ -118,76 +122,10 @@ def watch_verb(options: Any) -> int:
 
 def _line(row: Json) -> Spans:
     """A row as one line for people: when, who, what."""
-    at = (output.clock(row["at_ms"], int(time.time() * 1000)) + "  ", _FAINT)
-    return [at, *_LINES[row["what"]](row)]
+    from relay.ui.row_view import pieces
 
-
-def _message(row: Json) -> Spans:
-    to = ",".join(row["to"])
-    where = f" {row['channel']}" if row["channel"] else f" [{row['thread']}]" * bool(row["thread"])
-    head: Spans = [(row["from"], {"bold": True}), (" → ", _FAINT), (to, {"bold": True})]
-    said = " ".join(row["body"].split())
-    return [*head, (where, {"fg": 6}), (f"  {said[:1000]}  ", {}), (row["id"][-8:], _FAINT)]
-
-
-def _delivery(row: Json) -> Spans:
-    why = row["reason"] or row["proof"]
-    state = (row["state"], _STATES.get(row["state"], {}))
-    rest = f" ({why})" if why else ""
-    return [(f"{row['to']}: ", {}), state, (f"{rest}  {row['id'][-8:]}", _FAINT)]
-
-
-def _agent(row: Json) -> Spans:
-    state = (row["state"], _STATES.get(row["state"], {}))
-    why = f" ({row['reason']})" if row["reason"] else ""
-    was = "joined: " if row["was"] is None else f"{row['was']} → "
-    if row["was"] == row["state"]:
-        was = ""
-    return [(f"{row['name']}: ", {"fg": 6}), (was, _FAINT), state, (why, {})]
-
-
-def _turn(row: Json) -> Spans:
-    seconds = max(0, row["ended_ms"] - row["started_ms"]) / 1000
-    state = (row["state"], _STATES.get(row["state"], {"fg": 1}))
-    usage = row["usage"]
-    tokens = f", {usage['input']} → {usage['output']} tokens" if usage else ""
-    said = " ".join(row["text"].split())[:1000]
-    head: Spans = [(f"{row['agent']}: ", {"fg": 6}), ("turn ", {}), state]
-    return [*head, (f" after {seconds:.1f} s{tokens}  ", _FAINT), (said, {})]
-
-
-def _item(row: Json) -> Spans:
-    item = row["item"]
-    what = " ".join(str(item.get("what") or "").split())[:1000]
-    if not row["open"]:
-        over = f" {row.get('answer') or 'it is over'}"
-        by = f", by {row['by']}" if row.get("by") else ""
-        return [(f"{item['agent']}: {item['kind']}", {"fg": 6}), (f"{over}{by}  {what}", _FAINT)]
-    asks = (f"{item['agent']} waits for you: ", {"fg": 1, "bold": True})
-    choices = "  ".join(f"{one['key']}: {one['label']}" for one in item.get("choices") or ())
-    return [asks, (what, {}), (f"  {choices}", {"fg": 3})]
-
-
-def _obligation(row: Json) -> Spans:
-    why = "has gone" if row["why"] == "gone" else "ended its turn"
-    text = f" without an answer to {row['from']}  "
-    return [(f"{row['to']} {why}", _STATES["failed"]), (text, {}), (row["id"][-8:], _FAINT)]
-
-
-def _gap(row: Json) -> Spans:
-    lost = "an unknown number of rows" if row["lost"] < 0 else f"{row['lost']} rows"
-    return [(f"{lost} may be missing here: relay history", _STATES["failed"])]
-
-
-_LINES = {
-    "message": _message,
-    "delivery": _delivery,
-    "agent": _agent,
-    "turn": _turn,
-    "item": _item,
-    "obligation": _obligation,
-    "gap": _gap,
-}
+    at = (output.clock(row["at_ms"], int(time.time() * 1000)) + "  ", _STYLES["faint"])
+    return [at, *((text, _STYLES[tone]) for text, tone in pieces(row))]
 
 
 # -- wait

@@ -41,20 +41,19 @@ from prompt_toolkit.styles import Style
 from relay.core.errors import RelayError
 from relay.core.visible import visible
 from relay.ui.console_link import ConsoleLink
-from relay.ui.console_pages import ASCII, UNICODE
 from relay.ui.console_state import ConsoleState
-from relay.ui.console_view import Painted, paint
+from relay.ui.console_view import ASCII, UNICODE, Painted, paint
 from relay.ui.console_words import BrokerRequest, OwnVerb, RelayVerb, Verbs, completions, read
 from relay.ui.watching import AsyncWatching
 
-#: Verbs after which the console comes back at once, for they have had the whole terminal.
+#: Verbs that have the whole terminal while they run: the console comes back at once after them.
 TAKE_OVER = ("attach", "wrap", "resume")
 #: Paintings a second of what goes on by itself, and the share of a core that they may take: a large
 #: window is painted less often. Seconds between two when nothing goes on but ages and the clock.
 PAINTS = 5
 PAINT_SHARE = 0.08
 IDLE_PAINT = 10.0
-#: A lone Esc is told from the beginning of a key's sequence after this long. Seconds.
+#: Seconds after which a lone Esc is no longer the possible beginning of a key's sequence.
 ESC = 0.1
 
 STYLE = Style.from_dict(
@@ -70,13 +69,11 @@ STYLE = Style.from_dict(
         "notice": "italic",
         "failed": "ansired bold",
         "key": "bold",
-        "said": "ansibrightblack",
-        "agent.idle": "ansigreen",
-        "agent.busy": "ansiblue",
-        "agent.blocked": "ansiyellow bold",
-        "agent.limited": "ansiyellow bold",
-        "agent.stopped": "ansiyellow",
-        "agent.gone": "ansibrightblack",
+        "hint": "ansibrightblack",
+        "agent.good": "ansigreen",
+        "agent.work": "ansiblue",
+        "agent.need": "ansiyellow bold",
+        "agent.faint": "ansibrightblack",
         "prompt": "bold",
     }
 )
@@ -110,8 +107,8 @@ class _Words(Completer):
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
         text = document.text_before_cursor
-        for new, length, said in completions(text, self._state, self._verbs):
-            yield Completion(new, -length, display_meta=said)
+        for new, length, remark in completions(text, self._state, self._verbs):
+            yield Completion(new, -length, display_meta=remark)
 
 
 class FullScreen:
@@ -184,7 +181,7 @@ class FullScreen:
         self._leave()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """What goes on beside the keys has failed: the console ends, and ``run`` says why."""
+        """A background task has failed: the console ends, and ``run`` raises why."""
         if not task.cancelled():
             self._leave()
 

@@ -1,5 +1,5 @@
-"""The console's side of the broker: what it tells goes into the state, what the person asks for
-goes out.
+"""The console's connection to the broker: rows of the stream go into the state, and what the person
+asks for goes out.
 
 Nothing here keeps the keys waiting: each request is a task of its own with a deadline, and at most
 ``REQUESTS_MAX`` are under way.
@@ -13,8 +13,8 @@ from typing import Any
 
 from relay.core.errors import RelayError, Timeout
 from relay.core.visible import visible
-from relay.ui.console_pages import Row, styled_rows_shown
 from relay.ui.console_state import ConsoleState
+from relay.ui.console_view import Row, styled_rows_shown
 from relay.ui.console_words import BrokerRequest
 from relay.ui.watching import AsyncWatching
 
@@ -84,7 +84,7 @@ class ConsoleLink:
             await asyncio.sleep(pause)
 
     async def screen_lines(self, name: str) -> tuple[list[Row], str]:
-        """What an agent shows now, in its colours, or else why that cannot be told."""
+        """What an agent shows now, in its colours, or else why that is unknown."""
         try:
             answer = await self._client.request(
                 "ask", agent=name, kind="screen", request={"styled": True}, timeout=5, deadline=8.0
@@ -155,17 +155,17 @@ class ConsoleLink:
             work.close()
             self.state.say("the broker has not answered what you asked before", failed=True)
             return
-        task = asyncio.get_running_loop().create_task(self._told(work))
+        task = asyncio.get_running_loop().create_task(self._reported(work))
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            said = "a request of the console's failed"
-            asyncio.get_running_loop().call_exception_handler({"message": said, "exception": error})
+            context = {"message": "a request of the console's failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
-    async def _told(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _reported(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except RelayError as error:

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from relay.core.errors import RelayError
-from relay.core.visible import visible
-from relay.ui.console_traffic import TrafficLine, age
+from relay.core.visible import visible, visible_lines
+from relay.ui.row_view import NEEDY, words
 
 Json = dict[str, Any]
 
@@ -22,8 +23,53 @@ ITEMS_MAX = 200
 #: How long an agent that has ended is still listed.
 GONE_SHOWN_MS = 10 * 60_000
 FINAL = ("seen", "failed", "cancelled")
-#: These wait for somebody: they are listed first.
-NEEDY = ("blocked", "limited", "stopped")
+#: Characters of one message that the console shows; ``/show ID`` prints all of it.
+BODY_SHOWN = 8000
+
+
+@dataclass(slots=True, eq=False)
+class TrafficLine:
+    """One thing that happened, and how far its deliveries are. Its texts are made visible."""
+
+    at_ms: int
+    kind: str  # message, turn, agent, owed (an answer), gap, note
+    text: str
+    sender: str = ""
+    to: tuple[str, ...] = ()
+    id: str = ""
+    thread: str | None = None
+    said_by: str = ""  # agent, person, relay or channel
+    #: By receiver: the state of its delivery, and the reason for it.
+    states: dict[str, tuple[str, str]] = field(default_factory=dict)
+    n: int = 0  # its place in the traffic
+
+    def __post_init__(self) -> None:
+        self.sender = visible(self.sender)
+        self.to = tuple(map(visible, self.to))
+        if len(self.text) > BODY_SHOWN:
+            self.text = f"{self.text[:BODY_SHOWN]} … (/show {self.id[-8:]})"
+        self.text = visible_lines(self.text)
+
+    def about(self, name: str) -> bool:
+        """Whether ``name`` said it, gets it, or is who it is about."""
+        return name == self.sender or name in self.to
+
+    def state(self) -> str:
+        """The state of all its deliveries together: of the one that is least far."""
+        states = [state for state, _ in self.states.values()]
+        for state in ("failed", "held", "waiting", "queued", "delivering", "submitted", "seen"):
+            if state in states:
+                return state
+        return "cancelled" if states else "queued"
+
+    def why(self) -> str:
+        """Why deliveries do not go on, or failed; "" where they do."""
+        stuck = (
+            (name, state, reason)
+            for name, (state, reason) in self.states.items()
+            if state in ("failed", "held", "waiting") and reason
+        )
+        return "; ".join(f"{name}: {state} ({reason})" for name, state, reason in stuck)
 
 
 class ConsoleState:
@@ -80,7 +126,7 @@ class ConsoleState:
         self.agents.clear()
         self.items.clear()
         for row in agents:
-            self._agent({**row, "agent": True}, told=False)
+            self._agent({**row, "agent": True}, news=False)
         for row in items:
             self._item({"item": row, "open": True})
         new = any(row["id"] not in self._messages for row in history)
@@ -132,7 +178,7 @@ class ConsoleState:
             row.get("body") or "",
             sender=row["from"] or "",
             to=to,
-            id_=row["id"],
+            id=row["id"],
             thread=row.get("thread"),
             said_by=row.get("from_kind") or "agent",
         )
@@ -154,7 +200,7 @@ class ConsoleState:
         elif name in self.agents:
             self.agents[name]["unread"] = max(0, self.agents[name]["unread"] - 1)
 
-    def _agent(self, row: Json, told: bool = True) -> None:
+    def _agent(self, row: Json, news: bool = True) -> None:
         name = visible(str(row["name"]))
         known = name in self.agents
         if not known and len(self.agents) >= AGENTS_MAX:
@@ -166,10 +212,10 @@ class ConsoleState:
         reason = visible(row.get("reason") or "")
         before = row.get("was") or (self.agents[name]["state"] if known else None)
         self.agents[name] = {**row, "name": name, "reason": reason, "unread": row.get("unread", 0)}
-        said = _told_of(name, row["state"], reason, before)
-        if told and said:
-            self._add(TrafficLine(row.get("at_ms") or 0, "agent", said, sender=name))
-        if told and not self.chosen:
+        joins = before in (None, "gone") or row["state"] == "gone"
+        if news and before != row["state"] and (joins or row["state"] in NEEDY):
+            self._add_row("agent", {**row, "was": before}, name)
+        if news and not self.chosen:
             self.chosen = name
 
     def _item(self, row: Json) -> None:
@@ -182,41 +228,23 @@ class ConsoleState:
         # What is being typed for it stays an answer to it: a message it must not become.
         known = self.items.pop(item["id"], None)
         if known is not None and row.get("answer"):
-            text = f"{row.get('by') or self.me} answered {item['agent']}: {row['answer']}"
-            self._add(TrafficLine(row.get("at_ms") or 0, "note", text, sender=item["agent"]))
+            self._add_row("note", {**row, "by": row.get("by") or self.me}, item["agent"])
 
     def _connection(self, row: Json) -> None:
         self.connected = bool(row["up"])
 
     def _turn(self, row: Json) -> None:
-        usage = row.get("usage") or {}
-        tokens = sum(usage.get(one) or 0 for one in ("input", "output"))
-        took = (row.get("ended_ms") or 0) - (row.get("started_ms") or 0)
-        facts = [age(took)] if took > 0 else []
-        facts += [f"{tokens} tokens"] if tokens else []
-        text = f"turn {row.get('state') or 'ended'}"
-        text += f" ({', '.join(facts)})" if facts else ""
-        text += f": {row['text']}" if row.get("text") else ""
-        self._add(TrafficLine(row.get("at_ms") or 0, "turn", text, sender=row["agent"]))
+        self._add_row("turn", row, row["agent"])
 
     def _owed(self, row: Json) -> None:
-        why = {
-            "unanswered": "ended its turn without an answer",
-            "gone": "has gone without an answer",
-        }.get(row.get("why") or "", row.get("why") or "owes an answer")
-        # ``from`` asked, ``to`` owes.
-        text = f"{row['to']} {why} for {row['from']}"
-        line = TrafficLine(row.get("at_ms") or 0, "owed", text, sender=row["to"], to=(row["from"],))
-        self._add(line)
+        self._add_row("owed", row, row["to"], (row["from"],))
 
     def _gap(self, row: Json) -> None:
-        lost = row.get("lost") or -1
-        text = f"{lost} events were dropped here: too much at once; /find has the messages"
-        if lost < 0:
-            text = (
-                "the broker was started again: of the time without it the messages alone are here"
-            )
-        self._add(TrafficLine(row.get("at_ms") or 0, "gap", text))
+        self._add_row("gap", row)
+
+    def _add_row(self, kind: str, row: Json, sender: str = "", to: tuple[str, ...] = ()) -> None:
+        """A line that looks as the row does everywhere."""
+        self._add(TrafficLine(row.get("at_ms") or 0, kind, words(row), sender=sender, to=to))
 
     def _add(self, line: TrafficLine) -> None:
         if len(self.lines) == LINES_MAX:
@@ -316,15 +344,15 @@ class ConsoleState:
         if not self.scrolled:
             self.until = None
 
-    def search(self, words: str, found: list[Json] | None) -> None:
-        """Show what was found for ``words``, rows of ``history``; None: the traffic again."""
-        self.searched = visible(words)
+    def search(self, sought: str, rows: list[Json] | None) -> None:
+        """Show the rows of ``history`` that were found; None: the live traffic again."""
+        self.searched = visible(sought)
         self.until, self.scrolled = None, 0
-        if found is None:
+        if rows is None:
             self.found = None
             return
         other = ConsoleState(self.me, self.host)
-        for row in found:
+        for row in rows:
             other._past(row)
         self.found = list(other.lines)
 
@@ -361,28 +389,3 @@ _TAKEN = {
     "gap": ConsoleState._gap,
     "connection": ConsoleState._connection,
 }
-
-
-def _told_of(name: str, state: str, reason: str, before: str | None) -> str:
-    """What the traffic says of an agent's new state; "" for what the list alone shows."""
-    why = f": {reason}" if reason else ""
-    if state == "gone":
-        return "" if before == "gone" else f"{name} has ended"
-    if before in (None, "gone"):
-        return f"{name} is there"
-    if state in NEEDY and before != state:
-        return f"{name} is {state}{why}"
-    return ""
-
-
-def who_asks(item: Json) -> str:
-    """The agent of an item, and what it does."""
-    does = {"question": "asks", "approval": "wants", "held": "is held"}
-    return visible(f"{item['agent']} {does.get(item['kind'], item['kind'])}")
-
-
-def choices_of(item: Json) -> str:
-    """The choices of an item on one line, as they are answered."""
-    choices = [(str(one["key"]), str(one["label"])) for one in item.get("choices") or ()]
-    shown = (key if key == label.lower() else f"{key} {label}" for key, label in choices)
-    return visible(" · ".join(shown) or "yes · no")

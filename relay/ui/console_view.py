@@ -9,20 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from relay.core.visible import columns_of, cut, visible
-from relay.ui.console_pages import (
-    ASCII,
-    KEYS,
-    UNICODE,
-    Row,
-    Signs,
-    help_texts,
-    item_texts,
-    row_cut,
-    wrapped,
-)
-from relay.ui.console_state import NEEDY, ConsoleState, choices_of, who_asks
-from relay.ui.console_traffic import TrafficLine, age
+from relay.core.visible import columns_of, cut, visible, visible_lines
+from relay.ui.console_state import ConsoleState, TrafficLine
+from relay.ui.console_words import OWN
+from relay.ui.row_view import NEEDY, age, choices_of, tone, who_asks
 
 Json = dict[str, Any]
 
@@ -30,6 +20,70 @@ Json = dict[str, Any]
 WIDE, WIDEST = 70, 130
 #: Rows of a message to the person, or from them, that are shown without ``whole``.
 OWN_ROWS = 6
+#: Characters of one item that are shown.
+ITEM_SHOWN = 50_000
+#: Rows and columns of a screen beyond these are left out.
+ROWS_MAX = COLUMNS_MAX = 1000
+#: Pieces of one row of the screen: (style, text).
+Row = list[tuple[str, str]]
+
+_COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "gray")
+_BRIGHT = ("brightblack", *(f"bright{name}" for name in _COLOURS[1:7]), "white")
+
+KEYS = (
+    ("F1", "help"),
+    ("Tab", "complete"),
+    ("↑↓", "agent"),
+    ("^R", "answer"),
+    ("^T", "screen"),
+    ("^F", "find"),
+    ("^X", "whole"),
+    ("^O", "only one"),
+    ("PgUp", "older"),
+    ("^C", "leave"),
+)
+_KEYS_HELP = (
+    ("Enter", "send what is typed, or do it"),
+    ("Tab", "complete names, channels, verbs"),
+    ("↑ ↓", "choose the agent that plain text goes to"),
+    ("^P ^N", "what you typed before"),
+    ("^R", "answer what waits for you; again: the next"),
+    ("^T", "the screen of the chosen agent"),
+    ("^F", "search all messages"),
+    ("^X", "messages whole, or a line of each"),
+    ("^O", "only the chosen agent's traffic"),
+    ("PgUp PgDn", "older and newer traffic"),
+    ("Esc", "back, step by step, to the live traffic"),
+    ("^Z", "to the shell; fg comes back"),
+    ("^C ^D", "empty the line; leave"),
+)
+
+
+@dataclass(frozen=True)
+class Signs:
+    """The signs of a terminal's encoding."""
+
+    seen: str = "✓"
+    submitted: str = "»"
+    delivering: str = "›"
+    queued: str = "·"
+    held: str = "‖"
+    failed: str = "✗"
+    to: str = "→"
+    chosen: str = "▸"
+    across: str = "─"
+    down: str = "│"
+    more: str = "…"
+
+    def of(self, state: str) -> str:
+        """The sign of a delivery's state."""
+        if state == "cancelled":
+            return self.failed
+        return str(getattr(self, "queued" if state == "waiting" else state, self.queued))
+
+
+UNICODE = Signs()
+ASCII = Signs("+", ">", "~", ".", "=", "x", "->", ">", "-", "|", "~")
 
 
 @dataclass(frozen=True)
@@ -113,21 +167,21 @@ class _View:
         state = self.state
         keys: Row = []
         room = self.width
-        for key, said in KEYS:
+        for key, meaning in KEYS:
             shown = "Up/Dn" if key == "↑↓" and self.signs is ASCII else key
-            need = len(shown) + len(said) + 3
+            need = len(shown) + len(meaning) + 3
             if need > room:
                 break
             room -= need
-            keys += [("class:key", f" {shown}"), ("class:said", f" {said} ")]
+            keys += [("class:key", f" {shown}"), ("class:hint", f" {meaning} ")]
         if not state.notice:
             return [keys]
         style = "class:failed" if state.failed else "class:notice"
         mark = "! " if state.failed else ""
-        said_rows: list[Row] = [
+        notice_rows: list[Row] = [
             [(style, row)] for row in wrapped(mark + state.notice, self.width)[:3]
         ]
-        return [*said_rows, keys] if self.height >= 18 else said_rows
+        return [*notice_rows, keys] if self.height >= 18 else notice_rows
 
     def _items(self) -> list[Row]:
         """What waits for the person, a row of each: at most a sixth of the screen."""
@@ -246,7 +300,7 @@ class _View:
         mark = self.signs.chosen if chosen else " "
         left = f"{mark}{name}{unread}"
         room = max(1, width - columns_of(left) - len(right))
-        style = f"class:agent.{state}"
+        style = f"class:agent.{tone(state)}"
         tight = len(self.state.agents) * 2 > height
         beside = self._cut(f" {row['reason']}", room - 1) if tight and room > 12 else ""
         pad = beside + " " * (room - columns_of(beside))
@@ -286,8 +340,7 @@ class _View:
         time = f"{self.clock(line.at_ms)} " if width >= 34 else ""
         if line.kind != "message":
             style = "class:warn" if line.kind in ("gap", "owed") else "class:dim"
-            who = f"{line.sender} " if line.kind == "turn" else ""
-            text = f"{time}{who}{line.text}"
+            text = f"{time}{line.text}".replace("→", self.signs.to)
             if state.whole:
                 return [[(style, row)] for row in wrapped(text, width, indent="  ")]
             return [[(style, self._cut(" ".join(text.split()), width))]]
@@ -386,3 +439,103 @@ class _View:
                     used = sum(columns_of(text) for _, text in part)
                     row.append(("", " " * (width - used)))
             yield row
+
+
+# -- texts
+
+
+def help_texts(signs: Signs) -> list[str]:
+    """The page of help, a line each."""
+    legend = [
+        f"{signs.of(one)} {one}"
+        for one in ("queued", "delivering", "submitted", "seen", "held", "failed")
+    ]
+    arrows = "Up Dn" if signs is ASCII else "↑ ↓"
+    texts = [f"{arrows if key == '↑ ↓' else key:<10} {meaning}" for key, meaning in _KEYS_HELP]
+    texts += ["", "@Bob text, #build text, or only text for the chosen agent"]
+    texts += [f"/{name} {after}".ljust(26) + meaning for name, (after, meaning) in OWN.items()]
+    return [*texts, "and every verb of relay: /spawn, /attach, /status", "", "  ".join(legend)]
+
+
+def item_texts(item: Json, now_ms: int, width: int) -> tuple[list[str], list[str]]:
+    """What an item asks, whole, and its choices with what to type; in rows of ``width``."""
+    choices = item.get("choices") or []
+    how = "a choice" if choices else "yes or no"
+    until = item.get("until_ms")
+    left = f"; {age(until - now_ms)} left" if until else ""
+    texts: list[str] = []
+    for n, one in enumerate(choices):
+        mark = ">" if n == item.get("chosen") else " "
+        key = f"{mark} {visible(one['key'])}  {visible(one['label'])}"
+        texts += wrapped(key, width, indent="     ")
+    texts += wrapped(f"(type {how}, then Enter{left}; Esc: later)", width)
+    what = "\n".join([*(item.get("about") or ()), item["what"]])
+    if len(what) > ITEM_SHOWN:
+        what = f"{what[:ITEM_SHOWN]}\n… it is longer: look at it with relay items"
+    return wrapped(visible_lines(what), width), texts
+
+
+def styled_rows_shown(spans: object) -> list[Row]:
+    """An agent's screen (relay.screen.styled_rows) in the styles of prompt-toolkit, without what is
+    blank at its end. Raises ValueError for anything else: who answers for an agent may be one."""
+    if not isinstance(spans, list):
+        raise ValueError("no rows")
+    rows = [[_piece(*one) for one in row[:COLUMNS_MAX]] for row in spans[:ROWS_MAX]]
+    while rows and not any(text.strip() for _, text in rows[-1]):
+        rows.pop()
+    return rows
+
+
+def _piece(text: str, style: Json) -> tuple[str, str]:
+    marks = ("bold", "italic", "underline", "reverse", "strike")
+    words = [mark for mark in marks if style.get(mark)] + (["dim"] if style.get("faint") else [])
+    for place in ("fg", "bg"):
+        if (colour := style.get(place)) is not None:
+            words.append(f"{place}:{_colour(colour)}")
+    return " ".join(words), visible(text[:COLUMNS_MAX])
+
+
+def _colour(colour: int | str) -> str:
+    """One of the terminal's own sixteen, or #rrggbb; of 256 also the cube and the greys."""
+    if isinstance(colour, str):
+        return f"#{int(colour.removeprefix('#'), 16) & 0xFFFFFF:06x}"
+    if not 0 <= colour < 256:
+        raise ValueError("no colour")
+    if colour < 16:
+        return f"ansi{(_COLOURS + _BRIGHT)[colour]}"
+    if colour >= 232:
+        return "#" + f"{8 + 10 * (colour - 232):02x}" * 3
+    parts = (colour - 16) // 36, (colour - 16) // 6 % 6, (colour - 16) % 6
+    return "#" + "".join(f"{part and 55 + 40 * part:02x}" for part in parts)
+
+
+def row_cut(row: Row, width: int) -> Row:
+    """As much of a row as goes into so many columns."""
+    kept: Row = []
+    for style, text in row:
+        kept.append((style, cut(text, width, "")))
+        width -= columns_of(text)
+        if width <= 0:
+            break
+    return kept
+
+
+def wrapped(text: str, width: int, *, indent: str = "", most: int | None = None) -> list[str]:
+    """``text`` in rows of at most ``width`` columns, broken between words where there are some;
+    ``indent`` stands before each but the first, and at most ``most`` rows are made."""
+    rows: list[str] = []
+    indent = indent if width > 2 * len(indent) else ""
+    for line in text.expandtabs(4).split("\n"):
+        rest = line if not rows else indent + line
+        # A row never has more characters than this, so that the work grows with the text alone.
+        while len(head := cut(rest[: width * 4], width, "")) < len(rest):
+            at = head.rfind(" ", len(indent) + 1) if rest[len(head)] != " " else len(head)
+            end = at if at > len(head) // 2 else max(1, len(head))
+            rows.append(rest[:end].rstrip())
+            rest = indent + rest[end:].lstrip()
+            if most is not None and len(rows) > most:
+                break
+        rows.append(rest)
+        if most is not None and len(rows) > most:
+            return [*rows[: most - 1], f"{indent}… (^X: whole)"]
+    return rows

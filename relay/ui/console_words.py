@@ -15,7 +15,8 @@ from typing import Any
 from relay.core.errors import NotFound, UsageError
 from relay.core.suggest import did_you_mean
 from relay.core.visible import visible
-from relay.ui.console_state import FINAL, ConsoleState, choices_of
+from relay.ui.console_state import FINAL, ConsoleState
+from relay.ui.row_view import choices_of
 
 Json = dict[str, Any]
 #: The verbs of relay's command line, and what they do.

@@ -8,24 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import closing
+from dataclasses import asdict
 from typing import Any
 
 from relay import __version__
 from relay.broker.async_client import AsyncClient
 from relay.core.agent_names import owner_name
-from relay.core.errors import NotFound, UsageError
+from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import State
 from relay.core.paths import Home
 from relay.features.cost.prices import user_prices
+from relay.governance.governance_store import GovernanceStore
+from relay.governance.governed_paths import governed_root
+from relay.governance.trace import Trace
 from relay.ledger import traffic
 from relay.ui.cost import added_up, priced
+from relay.ui.row_view import words
+from relay.ui.trace_view import trace_line
 from relay.ui.watching import AsyncWatching
 
 #: Deliveries that a page is given at first, and each time that it asks for older ones.
 PAGE = 400
 #: Characters of a body in the stream; the page asks for the whole when it shows a message.
 BODY_SHOWN = 4_000
+#: Governed projects that are shown, and the newest records of each.
+PROJECTS_MAX, TRACE_SHOWN = 20, 200
 #: What is drawn as one point of a chart, by the hours that the chart shows. Seconds.
 BUCKETS = {1: 60, 24: 1800, 168: 6 * 3600}
 
@@ -45,6 +55,7 @@ class WebData:
             "answer": self._answer,
             "send": self._send,
             "figures": self._figures,
+            "traces": self._traces,
         }
 
     async def ask(self, name: str, fields: Json) -> Json:
@@ -140,6 +151,11 @@ class WebData:
         answer = await self._client.send(to, body)
         return {"id": answer["id"], "deliveries": answer["deliveries"]}
 
+    async def _traces(self, fields: Json) -> Json:
+        agents = (await self._client.request("agents"))["agents"]
+        folders = {cwd for row in agents if (cwd := str(row["cwd"] or "")) and "\0" not in cwd}
+        return {"projects": await asyncio.to_thread(governed_traces, self._home, folders)}
+
     async def _figures(self, fields: Json) -> Json:
         hours = fields.get("hours")
         if hours not in BUCKETS:
@@ -156,8 +172,26 @@ class WebData:
         return {**found, **times, "spent": spent}
 
 
+def governed_traces(home: Home, folders: Iterable[str]) -> list[Json]:
+    """The newest records of the governed projects in which these folders are."""
+    roots = sorted({root for folder in folders if (root := governed_root(folder))})
+    projects: list[Json] = []
+    for root in roots[:PROJECTS_MAX]:
+        project: Json = {"root": root, "lines": [], "problem": ""}
+        projects.append(project)
+        try:
+            with closing(GovernanceStore.open(home)) as store:
+                newest = deque(Trace(root, store).records(), TRACE_SHOWN)
+            project["lines"] = [asdict(trace_line(record)) for _, record in reversed(newest)]
+        except RelayError as error:
+            project["problem"] = error.message
+    return projects
+
+
 def _short(row: Json) -> Json:
-    """A row with the beginning of a long body."""
+    """A row as the page gets it: with the beginning of a long body, or as words."""
+    if row.get("what") in ("obligation", "gap"):
+        return {**row, "text": words(row)}
     body = row.get("body")
     if isinstance(body, str) and len(body) > BODY_SHOWN:
         return {**row, "body": body[:BODY_SHOWN] + " …", "cut": True}

@@ -13,6 +13,7 @@ from relay.governance.governance_store import GovernanceStore
 from relay.governance.mutation import compare
 from relay.governance.trace import Trace
 from relay.governance.trace_records import TraceEntry, TraceKind
+from relay.ui.web_data import governed_traces
 from tests.cli.conftest import Run
 
 NASTY = 'x</td><script>alert(1)</script>"\x1b[2J@relay:Bob'
@@ -113,6 +114,21 @@ def test_a_record_that_relay_never_writes_is_only_words(relay: Run, project: Pat
     told = relay("intent", "log", "--html", "page.html")
     assert told.returncode == 2 and "no option --html any more" in told.stderr
     assert not (project / "page.html").exists()
+
+
+def test_the_web_page_gets_the_newest_first_and_only_words(project: Path, tmp_path: Path) -> None:
+    (project / "src").mkdir()
+    folders = [str(project / "src"), str(project), str(tmp_path / "elsewhere")]
+    [shown] = governed_traces(Home.from_env(), folders)
+    assert (shown["root"], shown["problem"]) == (str(project), "")
+    assert [line["kind"] for line in shown["lines"]][:3] == ["governance", "governance", "mutation"]
+    assert shown["lines"][3]["what"] == "Edit: src/a.py (INTENT_EVOLUTION)"
+    assert "\x1b" not in str(shown["lines"]) and "@relay:" not in str(shown["lines"])
+    trace = project / ".orchestration/agent_trace.jsonl"
+    trace.unlink()
+    trace.symlink_to("/etc/passwd")
+    [shown] = governed_traces(Home.from_env(), folders)
+    assert shown["lines"] == [] and shown["problem"]
 
 
 def test_without_a_trace_there_is_nothing_to_show(

@@ -102,6 +102,8 @@ def test_the_page_shows_what_agents_do_and_answers_them(browser: Browser, tmp_pa
                 page.wait_for_selector(".message:has-text('from the page') >> text=seen")
                 page.click("text=Charts")
                 page.wait_for_selector("figure:has-text('Messages: 2')")
+                page.click("nav >> text=Intents")
+                page.wait_for_selector("#traces:has-text('No agent is in a governed project')")
                 # A question on Carol's screen: answered from here, and the next one comes.
                 page.click(".item:has-text('Question 0') >> text=Blue")
                 page.wait_for_selector(".item:has-text('Question 1')")

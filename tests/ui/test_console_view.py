@@ -8,9 +8,8 @@ import pytest
 
 from relay.core.errors import NotFound, RelayError
 from relay.core.visible import columns_of
-from relay.ui.console_pages import ASCII, UNICODE, Signs, styled_rows_shown
 from relay.ui.console_state import LINES_MAX, ConsoleState
-from relay.ui.console_view import paint
+from relay.ui.console_view import ASCII, UNICODE, Signs, paint, styled_rows_shown
 from relay.ui.console_words import BrokerRequest, OwnVerb, RelayVerb, completions, read
 
 pytestmark = pytest.mark.unit

@@ -1,0 +1,134 @@
+"""How a row of the broker's stream looks: one line, in pieces that each have a tone. Pure.
+
+``relay watch`` prints the pieces in the colours of their tones; the console and the web page show
+their words. Only messages look different in the console, which shows how far each one is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from relay.core.visible import visible
+
+Json = dict[str, Any]
+#: A text, and its tone: "" (plain), "bold", "faint", "name", "choice", or that of a state.
+Piece = tuple[str, str]
+
+#: Characters of a text that are shown.
+_TEXT_MAX = 1000
+#: States that wait for somebody, in the order in which they are counted.
+NEEDY = ("blocked", "limited", "stopped")
+_TONES = {
+    **dict.fromkeys((*NEEDY, "failed", "held"), "need"),
+    **dict.fromkeys(("seen", "completed", "idle"), "good"),
+    **dict.fromkeys(("busy", "starting", "waiting"), "work"),
+    "gone": "faint",
+}
+_ASKS = {"question": "asks", "approval": "wants", "held": "is held"}
+
+
+def tone(state: str) -> str:
+    """The tone of a state of an agent, a delivery or a turn."""
+    return _TONES.get(state, "")
+
+
+def words(row: Json) -> str:
+    """A row as plain text."""
+    return "".join(text for text, _ in pieces(row)).rstrip()
+
+
+def pieces(row: Json) -> list[Piece]:
+    """A row as one line: who, then what. The texts are as they came: controls are in them."""
+    return _PIECES[row["what"]](row)
+
+
+def _message(row: Json) -> list[Piece]:
+    where = f" {row['channel']}" if row["channel"] else f" [{row['thread']}]" * bool(row["thread"])
+    to = ",".join(row["to"])
+    head: list[Piece] = [(row["from"], "bold"), (" → ", "faint"), (to, "bold"), (where, "name")]
+    return [*head, (f"  {_short(row['body'])}  ", ""), (row["id"][-8:], "faint")]
+
+
+def _delivery(row: Json) -> list[Piece]:
+    why = row["reason"] or row["proof"]
+    rest = (f" ({why})" if why else "") + f"  {row['id'][-8:]}"
+    return [(f"{row['to']}: ", ""), (row["state"], tone(row["state"])), (rest, "faint")]
+
+
+def _agent(row: Json) -> list[Piece]:
+    was = "joined: " if row["was"] is None else f"{row['was']} → "
+    if row["was"] == row["state"]:
+        was = ""
+    why = f" ({row['reason']})" if row["reason"] else ""
+    state = (row["state"], tone(row["state"]))
+    return [(f"{row['name']}: ", "name"), (was, "faint"), state, (why, "")]
+
+
+def _turn(row: Json) -> list[Piece]:
+    seconds = max(0, row["ended_ms"] - row["started_ms"]) / 1000
+    usage = row["usage"]
+    tokens = f", {usage['input'] or 0} → {usage['output'] or 0} tokens" if usage else ""
+    state = (row["state"], tone(row["state"]) or "need")
+    head: list[Piece] = [(f"{row['agent']}: ", "name"), ("turn ", ""), state]
+    return [*head, (f" after {seconds:.1f} s{tokens}  ", "faint"), (_short(row["text"]), "")]
+
+
+def _item(row: Json) -> list[Piece]:
+    item = row["item"]
+    what = _short(item.get("what"))
+    if row["open"]:
+        return [(f"{who_asks(item)}: ", "need"), (what, ""), (f"  [{choices_of(item)}]", "choice")]
+    if not row.get("answer"):
+        return [(f"{item['agent']}: {item['kind']} is over", "name"), (f"  {what}", "faint")]
+    who = f"{row['by']} answered {item['agent']}" if row.get("by") else f"{item['agent']} got"
+    return [(f"{who}: ", "name"), (row["answer"], ""), (f"  {what}", "faint")]
+
+
+def _obligation(row: Json) -> list[Piece]:
+    why = "has gone" if row["why"] == "gone" else "ended its turn"
+    text = f" without an answer to {row['from']}  "
+    return [(f"{row['to']} {why}", "need"), (text, ""), (row["id"][-8:], "faint")]
+
+
+def _gap(row: Json) -> list[Piece]:
+    text = f"{row['lost']} rows are missing here: too much came at once"
+    if row["lost"] < 0:
+        text = "the broker was started again: earlier rows may be missing here"
+    return [(text, "need"), ("; relay history has the messages", "")]
+
+
+_PIECES: dict[str, Callable[[Json], list[Piece]]] = {
+    "message": _message,
+    "delivery": _delivery,
+    "agent": _agent,
+    "turn": _turn,
+    "item": _item,
+    "obligation": _obligation,
+    "gap": _gap,
+}
+
+
+def who_asks(item: Json) -> str:
+    """The agent of an item, and what it does."""
+    return visible(f"{item['agent']} {_ASKS.get(item['kind'], item['kind'])}")
+
+
+def choices_of(item: Json) -> str:
+    """The choices of an item on one line, as they are answered."""
+    choices = [(str(one["key"]), str(one["label"])) for one in item.get("choices") or ()]
+    shown = (key if key == label.lower() else f"{key} {label}" for key, label in choices)
+    return visible(" · ".join(shown) or "yes · no")
+
+
+def age(ms: int) -> str:
+    """A duration in a few characters."""
+    seconds = max(0, ms) // 1000
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _short(text: object) -> str:
+    return " ".join(str(text or "").split())[:_TEXT_MAX]
