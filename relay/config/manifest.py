@@ -197,8 +197,6 @@ def notices(home: Home, cwd: str, explicit: str | None = None) -> list[str]:
             lines.append(one.notice)
         elif found is not None and found.problem:
             lines.append(f"{found.problem}; until it is mended, no tool that it may guard runs")
-        elif one.notice:
-            lines.append(one.notice)
         if one.state == TRUSTED and found is not None:
             folder = os.path.dirname(one.path)
             for name in found.hook_files:

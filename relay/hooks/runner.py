@@ -16,7 +16,7 @@ from typing import Any
 
 from relay.core.http import RequestFailed, request
 from relay.hooks import aggregator, outputs, run_programs
-from relay.hooks.dialects import spelled_input
+from relay.hooks.dialects import PROJECT_VARIABLES, spelled_input
 from relay.hooks.events import HookEventName, arguments
 from relay.hooks.hook_types import (
     Call,
@@ -52,12 +52,6 @@ INHERITED = frozenset(
         *("RELAY_HOPS_MAX", "RELAY_RATE_MAX", "RELAY_STORED_MAX"),
     }
 )
-#: Gemini CLI sets Claude Code's variable, too, for hooks that have moved.
-_PROJECT = {
-    Dialect.RELAY: (),
-    Dialect.CLAUDE: ("CLAUDE_PROJECT_DIR",),
-    Dialect.GEMINI: ("GEMINI_PROJECT_DIR", "CLAUDE_PROJECT_DIR"),
-}
 _LEAVES = (str, int, float)  # a tuple: a union is looked at anew each time
 
 
@@ -296,7 +290,7 @@ def hook_environment(
     env["PWD"] = cwd
     env["RELAY_HOOK_EVENT"] = event.value
     env["RELAY_CALLED"] = "1"
-    for name in _PROJECT[dialect]:
+    for name in PROJECT_VARIABLES[dialect]:
         env[name] = project
     env.update(command.env)
     return env
