@@ -12,7 +12,6 @@ from relay.broker.client import connect
 from relay.cli import output, table
 from relay.cli.parser import Parser, count
 from relay.core.errors import EXIT_FAILED, UsageError
-from relay.core.files import read_file
 from relay.core.paths import Home
 
 TYPE_CHECKING = False
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
     from relay.cli.output import Json
 
-#: Bytes of one event's JSON.
-_EVENT_MAX = 7 * 1024 * 1024
 #: Characters of a run's log below its row: the end of it.
 _LOG_SHOWN = 300
 _RUNS_HEAD = ("TIME", "EVENT", "KIND", "FROM", "RESULT", "MS", "LLM")
@@ -70,10 +67,11 @@ def _event(given: str | None) -> Json:
         return {}
     text = given
     if given == "-":
-        text = sys.stdin.read(_EVENT_MAX)
+        text = sys.stdin.read()
     elif not given.lstrip().startswith("{"):
         try:
-            text = read_file(given, _EVENT_MAX).decode(errors="surrogateescape")
+            with open(given, encoding="utf-8", errors="surrogateescape") as file:
+                text = file.read()
         except OSError as error:
             if os.sep in given or given.endswith(".json"):
                 raise UsageError(f"{given} cannot be read: {error.strerror}") from error

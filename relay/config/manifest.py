@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from relay.core.paths import Home
 
-#: Patterns of one configuration that are kept; a primer has room for far fewer.
-PATTERNS_MAX = 100
 #: The namespaces that relay acts on itself.
 OWN = ("relay", "memory")
 #: The event of a tool that is about to run.
@@ -271,7 +269,6 @@ def read_manifest(home: Home, sha256: str) -> Manifest | None:
 
 def write_manifest(home: Home, sha256: str, manifest: Manifest) -> None:
     """Keep ``manifest`` for the file with this hash. Raises OSError."""
-    manifest.patterns = manifest.patterns[:PATTERNS_MAX]
     path = _path(home, sha256)
     make_private_folder(os.path.dirname(path))
     write_atomically(path, json_text.dumps(manifest.fields()), durable=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from relay.config.trust_store import ENTRIES_MAX, TrustEntry, locked, read_store, write_store
+from relay.config.trust_store import TrustEntry, locked, read_store, write_store
 from relay.core.errors import ConfigError
 from relay.core.files import changed_files, read_file
 
@@ -274,8 +274,6 @@ def trust(
         store.entries.pop(place, None)
         store.revoked.pop(place, None)
         store.entries[place] = TrustEntry(sha256, dict(programs or {}), search, via)
-        while len(store.entries) > ENTRIES_MAX:
-            del store.entries[next(iter(store.entries))]
         write_store(home, store)
     return sha256
 
@@ -295,8 +293,6 @@ def untrust(home: Home, path: str, via: str = "") -> bool:
         for place in had:
             store.revoked.pop(place, None)
             store.revoked[place] = via
-        while len(store.revoked) > ENTRIES_MAX:
-            del store.revoked[next(iter(store.revoked))]
         if had:
             write_store(home, store)
     return bool(had)
