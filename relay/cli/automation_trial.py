@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from relay.broker.client import connect
 from relay.cli import output, table
 from relay.cli.parser import Parser, count
 from relay.core.errors import EXIT_FAILED, UsageError
 from relay.core.paths import Home
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from relay.cli.output import Json
+from relay.protocol.broker import Json
 
 #: Characters of a run's log below its row: the end of it.
 _LOG_SHOWN = 300

@@ -9,16 +9,13 @@ from __future__ import annotations
 import os
 import plistlib
 import sys
+from typing import Any
 
 from relay.broker.client import check_person
 from relay.cli import output
 from relay.core.errors import RelayError
 from relay.core.files import write_atomically
 from relay.core.paths import Home
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 #: The name by which launchd knows it.
 LABEL = "relay.broker"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from typing import Any
 
 from relay.broker.client import connect, request
 from relay.broker.start import NONE_RUNS, launch, may_start, say_starting
@@ -19,12 +20,7 @@ from relay.core.files import is_locked
 from relay.core.lock_holders import holders
 from relay.core.paths import Home
 from relay.core.signals import signal
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from relay.cli.output import Json
+from relay.protocol.broker import Json
 
 #: Longer than a broker takes that must kill a store which hangs. Seconds.
 _STOP_WITHIN = 30.0

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from typing import Any
 
 from relay.app.spawning import READY, release, spawn
 from relay.broker.client import check_person, connect
@@ -33,14 +35,8 @@ from relay.core.errors import EXIT_FAILED, ConfigError, NotFound, RelayError, Ti
 from relay.core.paths import Home, working_folder
 from relay.core.processes import ancestry
 from relay.hooks.hook_types import Command
+from relay.protocol.broker import Json
 from relay.pump.agent_process import find_program
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
-    from typing import Any
-
-    from relay.cli.output import Json
 
 #: Agents that are started, or ended, at the same time.
 _AT_ONCE = 8
