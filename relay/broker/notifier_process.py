@@ -45,7 +45,11 @@ class NotifierProcess:
     def look(self) -> None:
         """Start it, end it, or give it other settings: as the configuration says by now."""
         own = self._configs.by_key(USER)
-        wanted = own.manifest.notify if own is not None and own.manifest is not None else None
+        wanted = (
+            own.manifest.settings["notify"]
+            if own is not None and own.manifest is not None
+            else None
+        )
         if wanted is None:
             self._given = None
             if self._process is not None:

@@ -111,7 +111,7 @@ def run_trust(args: Options) -> int:
             raise _refused(file, seen.mistakes, "so it is not trusted")
         warnings = seen.warnings + set_aside_notice(home)
         _trust(home, file, seen)
-        if seen.manifest.channel_adapters and file.path == user_config():
+        if seen.manifest.settings["channel_adapters"] and file.path == user_config():
             connect(home).close()  # a broker keeps them connected
     entry, trusted = trusted_entry(home, file.path), is_trusted(home, file.path, file.sha256)
     found = seen.manifest if seen else _kept(home, file, trusted)
@@ -130,7 +130,7 @@ def run_trust(args: Options) -> int:
         "changed": changed,
         "problems": [*filter(None, [found.problem]), *warnings],
     }
-    record |= {"runs": runs} if runs else {"memory": found.memory, **found.more}
+    record |= {"runs": runs} if runs else {"memory": found.settings["memory"], **found.more}
     if args.json:
         output.as_json(record)
         return 0
@@ -140,8 +140,8 @@ def run_trust(args: Options) -> int:
         output.data(f"patterns      {_names(patterns)}")
     for title, given in (("hooks", found.hooks), *({} if runs else found.more).items()):
         output.data(f"{title:<14}{_names(given)}")
-    if found.memory is not None:
-        output.data(f"memory        {clean(_table(found.memory))}")
+    if found.settings["memory"] is not None:
+        output.data(f"memory        {clean(_table(found.settings['memory']))}")
     for line in runs:
         output.data(f"runs          {line}")
     for path, sha256 in hashes.items():

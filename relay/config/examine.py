@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from relay.config import programs
 from relay.config.load import LOAD_TIMEOUT, collected, manifest_of, mistakes_of, unusable_manifest
-from relay.config.manifest import Manifest
+from relay.config.manifest import Manifest, of_fields
 from relay.config.trust import ConfigFile, project_root, user_config
 from relay.core.environment import for_own_process
 from relay.core.errors import ConfigError, RelayError
@@ -61,7 +61,7 @@ def examine(file: ConfigFile) -> Examined:
     if file.path != user_config():
         stages = [one for one, spec in EVENTS.items() if spec.of_broker and one in found.events]
         for names, does in (
-            (found.channel_adapters, "connects channels"),
+            (found.settings["channel_adapters"], "connects channels"),
             ([one.registration for one in stages], "is told of what the broker does"),
         ):
             if names:
@@ -91,8 +91,8 @@ def examined(file: ConfigFile) -> Examined:
                     started.kill()
             answer.seek(0)
             found = json.loads(answer.read(_ANSWER_MAX) or b"null")
-            return Examined(**{**found, "manifest": Manifest(**found["manifest"])})
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+            return Examined(**{**found, "manifest": of_fields(found["manifest"])})
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             if isinstance(error, OSError):
                 return _unexamined(f"{file.path} could not be run: {error.strerror}")
             return _unexamined(f"{file.path} ended the process in which it ran")

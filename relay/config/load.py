@@ -213,28 +213,30 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
         events=every_event()
         if settings.hook_files
         else [event.value for event in HookEventName if registry.hooks(event)],
-        store=settings.memory.store.to_json() if given else None,
-        memory=settings.memory.shown() if given else None,
         hook_files=list(settings.hook_files),
-        routes=[
-            {
-                "name": one.name,
-                "kinds": None if one.kinds is None else sorted(one.kinds),
-                "channels": None if one.channels is None else sorted(one.channels),
-                "priority": one.priority,
-            }
-            for one in registry.routes()
-        ],
-        merge=settings.merge,
-        channel_adapters=[one.name for one in registry.channel_adapters()],
-        personas={name: one.to_json() for name, one in settings.personas.items()},
-        llm=settings.llm,
-        automations=settings.automations,
-        may=dict(settings.may),
-        caps=dict(settings.caps),
-        notify=settings.notify,
-        redact=settings.redact,
-        mcp=settings.mcp if "mcp" in settings.given else None,
+        settings={
+            "store": settings.memory.store.to_json() if given else None,
+            "memory": settings.memory.shown() if given else None,
+            "routes": [
+                {
+                    "name": one.name,
+                    "kinds": None if one.kinds is None else sorted(one.kinds),
+                    "channels": None if one.channels is None else sorted(one.channels),
+                    "priority": one.priority,
+                }
+                for one in registry.routes()
+            ],
+            "merge": settings.merge,
+            "channel_adapters": [one.name for one in registry.channel_adapters()],
+            "personas": {name: one.to_json() for name, one in settings.personas.items()},
+            "llm": settings.llm,
+            "automations": settings.automations,
+            "may": dict(settings.may),
+            "mcp": settings.mcp if "mcp" in settings.given else None,
+            "caps": dict(settings.caps),
+            "notify": settings.notify,
+            "redact": settings.redact,
+        },
     )
 
 

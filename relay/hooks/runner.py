@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -72,7 +72,6 @@ class HookRunner:
         timeout: float = TIMEOUT_DEFAULT,
         pool: int = POOL,
         grace: float = run_programs.GRACE,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._functions = functions
         self._cwd = cwd
@@ -81,7 +80,6 @@ class HookRunner:
         self._places = asyncio.Semaphore(pool)
         self._waiting = 0
         self._grace = grace
-        self._clock = clock
 
     async def run(self, plan: Plan, payload: Mapping[str, Any], ctx: object) -> list[HookRun]:
         """Run the hooks of ``plan`` and return their results in its order.
@@ -123,7 +121,7 @@ class HookRunner:
         return results
 
     async def _one(self, hook: HookDefinition, given: _Input, ctx: object) -> HookRun:
-        began = self._clock()
+        began = time.monotonic()
         try:
             if isinstance(hook.action, Callee):
                 return (await self._call([hook], given, ctx))[0]
@@ -134,7 +132,7 @@ class HookRunner:
                 await self._places.acquire()
             finally:
                 self._waiting -= 1
-            began = self._clock()
+            began = time.monotonic()
             try:
                 if isinstance(hook.action, Command):
                     return await self._start(hook, hook.action, given, began)
@@ -162,7 +160,7 @@ class HookRunner:
             assert isinstance(callee, Callee)
             limit = self._limit(hook, callee.timeout or self._timeout)
             calls.append(Call(callee, offered, read, limit))
-        began = self._clock()
+        began = time.monotonic()
         try:
             outcomes = await self._functions.call_all(calls)
         except Exception as error:  # of the engine's own
@@ -239,7 +237,7 @@ class HookRunner:
             not error,
             output,
             error=error,
-            duration=self._clock() - began,
+            duration=time.monotonic() - began,
             stdout=_shown(stdout),
             stderr=_shown(stderr),
         )
@@ -248,7 +246,7 @@ class HookRunner:
         self, hook: HookDefinition, event: HookEventName, error: str, began: float
     ) -> HookRun:
         output = outputs.on_failure(hook, event, error)
-        return HookRun(hook, False, output, error=error, duration=self._clock() - began)
+        return HookRun(hook, False, output, error=error, duration=time.monotonic() - began)
 
     def _limit(self, hook: HookDefinition, otherwise: float) -> float:
         return otherwise if hook.timeout is None else hook.timeout
