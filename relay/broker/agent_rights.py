@@ -110,7 +110,7 @@ class Rights:
             right
             for one in configs
             if one.manifest is not None
-            for glob, rights in one.manifest.may.items()
+            for glob, rights in one.manifest.settings["may"].items()
             if fnmatchcase(member.name.lower(), glob.lower())
             for right in rights
             if right != "watch" or one.key == USER

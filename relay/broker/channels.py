@@ -85,7 +85,7 @@ class Channels:
         if config is None or config.manifest is None:
             return {"names": [], "problem": "", "failed": {}}
         problem = self._told or self._workers.problems.get(config.path, "")
-        names = config.manifest.channel_adapters
+        names = config.manifest.settings["channel_adapters"]
         failed = {name: one for name, one in self._failed.items() if name in names}
         return {"names": names, "problem": problem, "failed": failed}
 
@@ -98,7 +98,7 @@ class Channels:
         """The person's own configuration, where it connects channels or nobody knows yet."""
         config = self._configs.by_key(USER)
         if config is not None and config.manifest is not None:
-            return config if config.manifest.channel_adapters else None
+            return config if config.manifest.settings["channel_adapters"] else None
         return config
 
     # -- answers: see relay.broker.answers.ChannelSender
@@ -172,7 +172,7 @@ class _Asker(Client):
 
 
 def _adapters(config: TrustedConfig) -> list[str]:
-    return [] if config.manifest is None else config.manifest.channel_adapters
+    return [] if config.manifest is None else config.manifest.settings["channel_adapters"]
 
 
 def no_adapter(channel: str) -> NotDelivered:

@@ -109,7 +109,7 @@ class Personas:
             found = self._configs.by_key(key)
             if found is None or found.manifest is None:
                 continue
-            for name, entry in found.manifest.personas.items():
+            for name, entry in found.manifest.settings["personas"].items():
                 if name.lower() == persona.lower():
                     try:
                         spec = parse_persona(name, entry)

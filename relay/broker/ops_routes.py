@@ -48,7 +48,7 @@ class RouteOps:
         return {"rows": rows, "problems": problems}
 
     def _rows(self, config: TrustedConfig) -> list[Json]:
-        routes = config.manifest.routes if config.manifest is not None else []
+        routes = config.manifest.settings["routes"] if config.manifest is not None else []
         found = []
         for one in routes:
             hook = f"{config.key}/{one['name']}"

@@ -248,7 +248,9 @@ class BrokerServer:
         """A client of our own user is there."""
         self._needed = time.monotonic()
         own = self._kernel.configs.by_key(USER)
-        self._kernel.ledger.redacts = own is None or own.manifest is None or own.manifest.redact
+        self._kernel.ledger.redacts = (
+            own is None or own.manifest is None or own.manifest.settings["redact"]
+        )
         self._connections.add(client)
 
     def disconnected(self, client: ClientConnection) -> None:

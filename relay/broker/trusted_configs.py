@@ -55,7 +55,7 @@ class TrustedConfig:
         return any(
             wants(one.get("kinds"), one.get("channels"), kind, channel)
             and f"{self.key}/{one.get('name')}" not in disabled
-            for one in self.manifest.routes
+            for one in self.manifest.settings["routes"]
         )
 
 
@@ -181,7 +181,11 @@ def _stat(path: str) -> tuple[int, ...] | None:
 def automation_settings(configs: TrustedConfigs) -> AutomationSettings:
     """As it is now."""
     own = configs.by_key(USER)
-    given = own.manifest.automations if own is not None and own.manifest is not None else None
+    given = (
+        own.manifest.settings["automations"]
+        if own is not None and own.manifest is not None
+        else None
+    )
     return AutomationSettings(**given) if given else AutomationSettings()
 
 
@@ -189,6 +193,6 @@ def llm_settings(configs: TrustedConfigs, folder: str | None) -> Json | None:
     """The setting ``llm`` for automations of the project ``folder`` (None: of no project): the
     nearest configuration's, else the person's own."""
     for one in reversed(configs.applying(folder)):
-        if one.manifest is not None and one.manifest.llm is not None:
-            return one.manifest.llm
+        if one.manifest is not None and one.manifest.settings["llm"] is not None:
+            return one.manifest.settings["llm"]
     return None

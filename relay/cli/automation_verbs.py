@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import Any
 
 from relay.automation.circuit import OPEN_MS
 from relay.broker.client import BrokerClient, connect
@@ -14,12 +15,7 @@ from relay.cli.verbs import verb
 from relay.core.errors import EXIT_FAILED, UsageError
 from relay.core.files import read_file
 from relay.core.paths import Home
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from relay.cli.output import Json
+from relay.protocol.broker import Json
 
 #: Bytes of one file, as relay.automation.definition has it.
 _SOURCE_MAX = 256 * 1024

@@ -7,6 +7,7 @@ import plistlib
 import sys
 import time
 from contextlib import suppress
+from typing import Any
 
 from relay.broker.client import check_person, connect, request
 from relay.broker.start import NONE_RUNS, launch, may_start, say_starting
@@ -20,12 +21,7 @@ from relay.core.files import is_locked, write_atomically
 from relay.core.lock_holders import holders
 from relay.core.paths import Home
 from relay.core.signals import signal
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from relay.cli.output import Json
+from relay.protocol.broker import Json
 
 #: Longer than a broker takes that must kill a store which hangs. Seconds.
 _STOP_WITHIN = 30.0

@@ -14,8 +14,8 @@ from relay.broker.client import check_person, connect
 from relay.cli import output
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
-from relay.config import pinned_programs
-from relay.config.examine import examine_hook_file, examined
+from relay.config import programs
+from relay.config.examine import Examined, examine_hook_file, examined
 from relay.config.load import (
     LoadedConfig,
     compile_config,
@@ -29,11 +29,9 @@ from relay.config.team import examine_team, is_team_file, team_of
 from relay.config.trust import (
     CONFIG_NAME,
     GONE,
-    TRUSTED,
     ConfigFile,
     candidates,
     find_config,
-    found_at,
     is_trusted,
     place_of,
     project_root,
@@ -47,6 +45,7 @@ from relay.config.trust import (
 )
 from relay.config.trust_store import set_aside_notice
 from relay.core.errors import ConfigError, NotFound, UsageError
+from relay.core.files import changed_files
 from relay.core.paths import Home
 from relay.core.processes import own_place
 from relay.directive.escape import clean
@@ -88,7 +87,7 @@ def add(verbs: Parser) -> None:
 
 
 def run_trust(args: Options) -> int:
-    """Run the file once, pin it and its programs, and show what it registers."""
+    """Run the file once, trust it and its programs as they are, and show what it registers."""
     home = Home.from_env()
     if args.revoke and args.show:
         raise UsageError("--show and --revoke exclude each other", hint="relay trust --help")
@@ -97,31 +96,28 @@ def run_trust(args: Options) -> int:
     if args.revoke:
         return _revoke(home, args)
     file = _file(args.path)
-    hooks = is_team_file(file.path) or is_hook_file(file.path, file.data)
+    changed = _changes(home, file)
     runs: list[str] = []
-    warnings: list[str] = []
-    if hooks:
-        runs, found, programs = _runs(file)
+    seen: Examined | None = None
+    if is_team_file(file.path) or is_hook_file(file.path, file.data):
+        runs, seen = _runs(file)
     else:
         compile_config(file)
-        found, programs = None, {}
-    # The bytes that are shown are pinned: a change in between is not trusted unseen.
+    warnings = seen.warnings if seen else []
+    # The bytes that are shown are trusted: a change in between is not trusted unseen.
     if not args.show:
-        if not hooks:
-            seen = examined(file)
-            if seen.mistakes:
-                raise _refused(file, seen.mistakes, "so it is not trusted")
-            found, programs, warnings = seen.manifest, seen.programs, seen.warnings
-        assert found is not None
-        warnings += set_aside_notice(home)
-        _pin(home, file, found, programs)
-        if found.channel_adapters and file.path == user_config():
+        seen = seen or examined(file)
+        if seen.mistakes:
+            raise _refused(file, seen.mistakes, "so it is not trusted")
+        warnings = seen.warnings + set_aside_notice(home)
+        _trust(home, file, seen)
+        if seen.manifest.settings["channel_adapters"] and file.path == user_config():
             connect(home).close()  # a broker keeps them connected
-    entry = trusted_entry(home, file.path)
-    trusted = entry is not None and entry.sha256 == file.sha256
-    found = found or _kept(home, file, trusted)
+    entry, trusted = trusted_entry(home, file.path), is_trusted(home, file.path, file.sha256)
+    found = seen.manifest if seen else _kept(home, file, trusted)
+    hashes = seen.programs if seen else {}
     if trusted and entry is not None:
-        programs = dict(entry.programs or {})
+        hashes = dict(entry.programs or {})
     patterns = [name.removesuffix(":*") for name in found.patterns]
     record: dict[str, Any] = {
         "path": file.path,
@@ -130,10 +126,11 @@ def run_trust(args: Options) -> int:
         "via": entry.via if trusted and entry else revoked_via(home, file.path),
         "patterns": patterns,
         "hooks": found.hooks,
-        "programs": programs,
-        "problems": [*filter(None, [found.problem, _not_as_trusted(home, file)]), *warnings],
+        "programs": hashes,
+        "changed": changed,
+        "problems": [*filter(None, [found.problem]), *warnings],
     }
-    record |= {"runs": runs} if runs else {"memory": found.memory, **found.more}
+    record |= {"runs": runs} if runs else {"memory": found.settings["memory"], **found.more}
     if args.json:
         output.as_json(record)
         return 0
@@ -143,12 +140,14 @@ def run_trust(args: Options) -> int:
         output.data(f"patterns      {_names(patterns)}")
     for title, given in (("hooks", found.hooks), *({} if runs else found.more).items()):
         output.data(f"{title:<14}{_names(given)}")
-    if found.memory is not None:
-        output.data(f"memory        {clean(_table(found.memory))}")
+    if found.settings["memory"] is not None:
+        output.data(f"memory        {clean(_table(found.settings['memory']))}")
     for line in runs:
         output.data(f"runs          {line}")
-    for path, sha256 in programs.items():
+    for path, sha256 in hashes.items():
         output.data(f"program       {path}  {sha256[:12]}")
+    for path in changed:
+        output.data(f"changed       {clean(path)}")
     by = f"{'' if trusted else ', taken back'}, from {record['via']}" if record["via"] else ""
     output.data(f"trusted       {_trust_word(home, file)}{clean(by)}")
     for line in record["problems"]:
@@ -162,23 +161,30 @@ def run_trust(args: Options) -> int:
 
 def trust_file(home: Home, file: ConfigFile) -> None:
     """Trust a file of hooks or of a team as it is. Raises ConfigError, RelayError."""
-    _, found, programs = _runs(file)
-    _pin(home, file, found, programs)
+    _trust(home, file, _runs(file)[1])
 
 
-def _runs(file: ConfigFile) -> tuple[list[str], Manifest, dict[str, str]]:
-    """What a file that is no Python would run, a line each, and the programs that it names."""
+def _runs(file: ConfigFile) -> tuple[list[str], Examined]:
+    """What a file that is no Python would run, a line each, and what else is known of it."""
     if not is_team_file(file.path):
         return examine_hook_file(file)
-    runs, programs = examine_team(file)
-    return runs, Manifest(patterns=[], hooks=[], events=[]), programs
+    runs, hashes = examine_team(file)
+    return runs, Examined(Manifest(patterns=[], hooks=[], events=[]), hashes, [], [])
 
 
-def _pin(home: Home, file: ConfigFile, found: Manifest, programs: dict[str, str]) -> None:
-    pinned_programs.keep(home, file.path, programs)
-    search = pinned_programs.search_path(file.path, project_root(os.getcwd()))
-    trust(home, file.path, file.sha256, programs, search, own_place())
-    write_manifest(home, file.sha256, found)
+def _changes(home: Home, file: ConfigFile) -> list[str]:
+    """What is no longer as it was trusted: the file, or programs that it runs."""
+    entry = trusted_entry(home, file.path)
+    if entry is None:
+        return []
+    own = [] if entry.sha256 == file.sha256 else [file.path]
+    return own + changed_files(entry.programs or {})
+
+
+def _trust(home: Home, file: ConfigFile, seen: Examined) -> None:
+    search = programs.search_path(file.path, project_root(os.getcwd()))
+    trust(home, file.path, file.sha256, seen.programs, search, own_place())
+    write_manifest(home, file.sha256, seen.manifest)
 
 
 def _kept(home: Home, file: ConfigFile, trusted: bool) -> Manifest:
@@ -236,7 +242,7 @@ def run_check(args: Options) -> int:
         except ConfigError as error:
             raise _refused(file, mistakes_of(error), "so it cannot be used") from None
         patterns, hooks = manifest_of(loaded).patterns, _hooks(loaded)
-        warnings = [*filter(None, [_not_as_trusted(home, file)]), *_warnings(loaded)]
+        warnings = _warnings(loaded)
         said = f"no mistake found (patterns: {len(patterns)}, hooks: {len(hooks)})"
     else:
         compile_config(file)
@@ -274,12 +280,6 @@ def _check_team(home: Home, file: ConfigFile, args: Options) -> int:
         if not trusted:
             _say(f"To let it run: relay trust {shlex.quote(file.path)}")
     return 0
-
-
-def _not_as_trusted(home: Home, file: ConfigFile) -> str:
-    """That a program of the trusted ``file`` has changed, "" when none has."""
-    found = found_at(home, file.path)
-    return found.notice if found is not None and found.state == TRUSTED else ""
 
 
 def _warnings(loaded: LoadedConfig) -> list[str]:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from relay.cli import output, table
 from relay.cli.parser import Parser, moment
 from relay.cli.verbs import verb
 from relay.core.paths import Home
 from relay.features.cost.prices import user_prices
 from relay.features.cost.usage_rows import COUNTS
+from relay.protocol.broker import Json
 from relay.ui import cost
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from relay.cli.output import Json
 
 
 def add(verbs: Parser) -> None:

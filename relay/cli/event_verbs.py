@@ -5,17 +5,14 @@ A file of its own, as each group of verbs has one.
 
 from __future__ import annotations
 
+from typing import Any
+
 from relay.broker.client import request
 from relay.cli import output
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.core.errors import UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from relay.cli.output import Json
+from relay.protocol.broker import Json
 
 #: What each action notes, and what it says of itself.
 _ACTIONS = {

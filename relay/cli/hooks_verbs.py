@@ -229,7 +229,7 @@ def _routes(home: Home, cwd: str) -> list[Json]:
     """The route functions that evaluate the events of an agent in ``cwd``, as the op ``routes``
     shows them. The person is told which configurations evaluate nothing."""
     configs = TrustedConfigs(home).applying(cwd)
-    if not any(one.manifest is None or one.manifest.routes for one in configs):
+    if not any(one.manifest is None or one.manifest.settings["routes"] for one in configs):
         return []
     with connect(home) as client:
         answer = client.request("routes", cwd=cwd)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 from relay.broker.client import BrokerClient, connect
 from relay.cli import output
@@ -10,13 +12,7 @@ from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.core.errors import EXIT_FAILED, BrokerUnavailable, RelayError, Timeout, UsageError
 from relay.core.paths import Home
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from relay.cli.output import Json
+from relay.protocol.broker import Json
 
 #: Bytes of one event's JSON: one whose every byte is escaped fits.
 EVENT_MAX = 7 * 1024 * 1024

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from typing import Any
 
 from relay.broker.client import check_person, connect
 from relay.cli import output, table
@@ -27,12 +28,7 @@ from relay.governance.intents_file import IntentsFile
 from relay.governance.scope import IntentScope
 from relay.governance.trace import Trace
 from relay.governance.trace_records import TraceEntry, TraceKind
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from relay.cli.output import Json
+from relay.protocol.broker import Json
 
 #: Characters of a scope in the list.
 _SCOPE_SHOWN = 500

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
-from relay.broker.client import check_person, connect
+from relay.broker.client import BrokerClient, check_person, connect
 from relay.cli import output, progress, table
 from relay.cli.parser import Parser, count, moment, wait_seconds
 from relay.cli.verbs import verb
 from relay.core.errors import UsageError
 from relay.core.paths import Home
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from relay.broker.client import BrokerClient
-    from relay.cli.output import Json
+from relay.protocol.broker import Json
 
 #: Seconds that one step of making the index may take.
 _STEP_WITHIN = 300.0

@@ -94,8 +94,8 @@ def _applying(home: Home, cwd: str) -> tuple[StoreSpec, str]:
                 f"relay memory does nothing while {one.path} has a mistake",
                 hint="relay config check",
             )
-        if manifest.store is not None:
-            store = StoreSpec.from_json(manifest.store)
+        if manifest.settings["store"] is not None:
+            store = StoreSpec.from_json(manifest.settings["store"])
             return (StoreSpec(), one.path) if store.backend == "custom" else (store, "")
     return StoreSpec(), ""
 

@@ -82,5 +82,5 @@ def _settings(home: Home) -> Json:
     """The setting ``notify`` of the person's own configuration, where it is trusted."""
     own = found_at(home, user_config())
     manifest = read_manifest(home, own.entry.sha256) if own is not None and own.entry else None
-    given = manifest.notify if manifest is not None else None
+    given = manifest.settings["notify"] if manifest is not None else None
     return dict(DEFAULTS) if given is None else given

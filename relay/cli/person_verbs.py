@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from relay.broker.client import request
 from relay.cli import output, table
 from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.core.errors import UsageError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from relay.cli.output import Json
+from relay.protocol.broker import Json
 
 _TYPES = ("known", "owner", "webhook", "system", "unknown")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from typing import Any
 
 from relay.app.spawning import READY, release, resumable, spawn
 from relay.broker.client import check_person, request
@@ -15,10 +16,6 @@ from relay.config import names
 from relay.config.spawned_agents import OPTIONS, Spawn, record_of
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home, working_folder
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def add(verbs: Parser) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from typing import Any
 
 from relay.app.spawning import READY, release, spawn
 from relay.broker.client import check_person, connect
@@ -16,7 +18,7 @@ from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.cli.worktrees import WorktreeContent, Worktrees
 from relay.config.names import holder
-from relay.config.pinned_programs import in_place
+from relay.config.programs import in_place
 from relay.config.spawned_agents import Spawn, spawned
 from relay.config.team import (
     BRANCH_PREFIX,
@@ -28,18 +30,13 @@ from relay.config.team import (
     find_team,
     team_of,
 )
-from relay.config.trust import ConfigFile, found_at, is_trusted
+from relay.config.trust import TRUSTED, ConfigFile, found_at, is_trusted
 from relay.core.errors import EXIT_FAILED, ConfigError, NotFound, RelayError, Timeout
 from relay.core.paths import Home, working_folder
 from relay.core.processes import ancestry
+from relay.hooks.hook_types import Command
+from relay.protocol.broker import Json
 from relay.pump.agent_process import find_program
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
-    from typing import Any
-
-    from relay.cli.output import Json
 
 #: Agents that are started, or ended, at the same time.
 _AT_ONCE = 8
@@ -117,8 +114,8 @@ def _spawn_of(agent: TeamAgent, path: str) -> Spawn:
         words += ["--role", ",".join(agent.roles)]
     if agent.channels:
         words += ["--join", ",".join(agent.channels)]
-    # What was pinned is what runs, also in another folder or on another branch.
-    command = [_program(agent, here), *in_place(agent.command, path)[1:]]
+    # What was trusted is what runs, also in another folder or on another branch.
+    command = [_program(agent, here), *in_place(Command(argv=agent.command), path)[1:]]
     cwd = os.path.normpath(os.path.join(here, agent.cwd))
     return Spawn(agent.name, command, cwd, tuple(words), team=path)
 
@@ -360,8 +357,10 @@ def _check_trust(home: Home, file: ConfigFile) -> None:
     """Raises RelayError unless the person has trusted the file as it is, or does so now."""
     found = found_at(home, file.path)
     notice = found.notice if found is not None else ""
-    if is_trusted(home, file.path, file.sha256) and not notice:
-        return
+    if found is not None and found.state == TRUSTED and found.entry is not None:
+        if examine_team(file)[1] == (found.entry.programs or {}):
+            return
+        notice = f"{file.path} runs programs that were not there when you trusted it"
     if sys.stdin.isatty():
         output.note(f"{file.path} is not trusted as it is now. It would start:")
         for line in examine_team(file)[0]:

@@ -13,9 +13,9 @@ import sys
 import tempfile
 from dataclasses import dataclass
 
-from relay.config import pinned_programs
+from relay.config import programs
 from relay.config.load import LOAD_TIMEOUT, collected, manifest_of, mistakes_of, unusable_manifest
-from relay.config.manifest import Manifest
+from relay.config.manifest import Manifest, of_fields
 from relay.config.trust import ConfigFile, project_root, user_config
 from relay.core.environment import for_own_process
 from relay.core.errors import ConfigError, RelayError
@@ -53,23 +53,21 @@ def examine(file: ConfigFile) -> Examined:
     """Run ``file``, which the person wants to trust, and say what it registers. Never raises."""
     try:
         loaded = collected(file)
-        commands = [hook.action for hook in loaded.registry.all_hooks()]
-        programs = pinned_programs.named(
-            [command for command in commands if isinstance(command, Command)], file.path
-        )
+        hashes = programs.hashes(loaded.registry.commands(), file.path)
     except RelayError as error:
         return Examined(unusable_manifest(error), {}, mistakes_of(error), [])
-    found, warnings = manifest_of(loaded), list(loaded.warnings)
+    found = manifest_of(loaded)
+    warnings = [*loaded.warnings, *programs.unread(loaded.registry.commands())]
     if file.path != user_config():
         stages = [one for one, spec in EVENTS.items() if spec.of_broker and one in found.events]
         for names, does in (
-            (found.channel_adapters, "connects channels"),
+            (found.settings["channel_adapters"], "connects channels"),
             ([one.registration for one in stages], "is told of what the broker does"),
         ):
             if names:
                 only = f"only your own configuration, {user_config()}, {does}"
                 warnings.append(f"{', '.join(names)}: {only}")
-    return Examined(found, programs, [], warnings)
+    return Examined(found, hashes, [], warnings)
 
 
 def examined(file: ConfigFile) -> Examined:
@@ -93,8 +91,8 @@ def examined(file: ConfigFile) -> Examined:
                     started.kill()
             answer.seek(0)
             found = json.loads(answer.read(_ANSWER_MAX) or b"null")
-            return Examined(**{**found, "manifest": Manifest(**found["manifest"])})
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+            return Examined(**{**found, "manifest": of_fields(found["manifest"])})
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             if isinstance(error, OSError):
                 return _unexamined(f"{file.path} could not be run: {error.strerror}")
             return _unexamined(f"{file.path} ended the process in which it ran")
@@ -115,9 +113,9 @@ def examine_here(path: str, fd: str) -> None:
         )
 
 
-def examine_hook_file(file: ConfigFile) -> tuple[list[str], Manifest, dict[str, str]]:
-    """What a hook file would run, a line each, its hooks, and the hashes of the programs that they
-    name. Raises ConfigError if there is no hook in it."""
+def examine_hook_file(file: ConfigFile) -> tuple[list[str], Examined]:
+    """What a hook file would run, a line each, and its hooks. Raises ConfigError if there is no
+    hook in it."""
     specs, problems = read_hook_file(file.data, file.path)
     if not specs:
         raise ConfigError(
@@ -135,7 +133,8 @@ def examine_hook_file(file: ConfigFile) -> tuple[list[str], Manifest, dict[str, 
     commands = [spec.action for spec in specs if isinstance(spec.action, Command)]
     events = list(dict.fromkeys(spec.event.value for spec in specs))
     manifest = Manifest(patterns=[], hooks=hooks, events=events, problem="; ".join(problems))
-    return runs, manifest, pinned_programs.named(commands, file.path)
+    hashes = programs.hashes(commands, file.path)
+    return runs, Examined(manifest, hashes, [], programs.unread(commands))
 
 
 def _unexamined(why: str) -> Examined:

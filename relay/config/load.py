@@ -19,7 +19,7 @@ import types
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from relay.config import pinned_programs
+from relay.config import programs
 from relay.config.manifest import Manifest, every_event, may_guard, read_manifest, write_manifest
 from relay.config.mistakes import Mistakes
 from relay.config.settings import DO_ALONE, Settings, apply_dictionaries, merged
@@ -36,7 +36,9 @@ from relay.config.trust import (
 )
 from relay.core.errors import ConfigError, RelayError
 from relay.core.paths import Home
+from relay.core.projects import config_base
 from relay.directive.escape import clean
+from relay.hooks.dialects import PROJECT_VARIABLES
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Command, HookDefinition
 from relay.hooks.registry import Registry
@@ -138,7 +140,6 @@ def _with(whole: LoadedConfig, one: FoundConfig, home: Home) -> LoadedConfig:
         settings=merged(whole.settings, loaded.settings),
         warnings=(*whole.warnings, *loaded.warnings),
         hook_problems=(*whole.hook_problems, *loaded.hook_problems),
-        not_applied=(*whole.not_applied, *filter(None, [one.notice])),
         unguarded=whole.unguarded or loaded.unguarded,
         files=(*whole.files, one.path),
         origins={**whole.origins, **given},
@@ -171,7 +172,7 @@ def load(
     loaded = collected(file, timeout)
     entry = trusted_entry(home, file.path) if home is not None else None
     if home is not None and entry is not None:
-        secured = pinned_programs.pinned(home, file.path, entry)
+        secured = programs.secured(loaded.registry.commands(), file.path, entry)
         registry = loaded.registry.with_commands(lambda _hook, command: secured(command))
         loaded = replace(loaded, registry=registry)
     return with_hook_files(loaded, os.path.dirname(file.path), home)
@@ -212,28 +213,30 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
         events=every_event()
         if settings.hook_files
         else [event.value for event in HookEventName if registry.hooks(event)],
-        store=settings.memory.store.to_json() if given else None,
-        memory=settings.memory.shown() if given else None,
         hook_files=list(settings.hook_files),
-        routes=[
-            {
-                "name": one.name,
-                "kinds": None if one.kinds is None else sorted(one.kinds),
-                "channels": None if one.channels is None else sorted(one.channels),
-                "priority": one.priority,
-            }
-            for one in registry.routes()
-        ],
-        merge=settings.merge,
-        channel_adapters=[one.name for one in registry.channel_adapters()],
-        personas={name: one.to_json() for name, one in settings.personas.items()},
-        llm=settings.llm,
-        automations=settings.automations,
-        may=dict(settings.may),
-        caps=dict(settings.caps),
-        notify=settings.notify,
-        redact=settings.redact,
-        mcp=settings.mcp if "mcp" in settings.given else None,
+        settings={
+            "store": settings.memory.store.to_json() if given else None,
+            "memory": settings.memory.shown() if given else None,
+            "routes": [
+                {
+                    "name": one.name,
+                    "kinds": None if one.kinds is None else sorted(one.kinds),
+                    "channels": None if one.channels is None else sorted(one.channels),
+                    "priority": one.priority,
+                }
+                for one in registry.routes()
+            ],
+            "merge": settings.merge,
+            "channel_adapters": [one.name for one in registry.channel_adapters()],
+            "personas": {name: one.to_json() for name, one in settings.personas.items()},
+            "llm": settings.llm,
+            "automations": settings.automations,
+            "may": dict(settings.may),
+            "mcp": settings.mcp if "mcp" in settings.given else None,
+            "caps": dict(settings.caps),
+            "notify": settings.notify,
+            "redact": settings.redact,
+        },
     )
 
 
@@ -265,21 +268,31 @@ def with_hook_files(loaded: LoadedConfig, folder: str, home: Home | None) -> Loa
         loaded.registry, paths, lambda path: read_config(path).data, trusted, env=os.environ
     )
 
+    as_trusted = {
+        path: programs.secured(loaded.registry.commands(path), place_of(path), entry)
+        for path, entry in entries.items()
+        if entry is not None
+    }
+
     def secured(hook: HookDefinition, command: Command) -> Command:
-        entry = entries.get(hook.source)
-        if home is None or entry is None:
+        if hook.source not in as_trusted:
             return command
-        return pinned_programs.pinned(home, place_of(hook.source), entry)(command)
+        command, place = as_trusted[hook.source](command), place_of(hook.source)
+        base = config_base(place)
+        if base in (os.path.dirname(place), os.path.expanduser("~")):
+            return command
+        # The project of a file in .claude is the one that it lies in, wherever the agent works.
+        here = [(name, base) for name in PROJECT_VARIABLES[hook.dialect]]
+        return replace(command, env=(*here, *command.env))
 
     unguarded = loaded.unguarded
     for path, entry in entries.items():
         if home is not None and entry and path not in asis and may_guard(home, entry.sha256):
             unguarded = unguarded or f"{path} is not as it was when you trusted it"
-    said = [file.notice for file in files.values() if file is not None and file.state == TRUSTED]
     return replace(
         loaded,
         registry=loaded.registry.with_commands(secured),
-        hook_problems=(*problems, *filter(None, said)),
+        hook_problems=tuple(problems),
         unguarded=unguarded,
     )
 
@@ -372,10 +385,9 @@ def _collect(file: ConfigFile, module: types.ModuleType, mistakes: Mistakes) -> 
     settings = replace(settings, memory=settings.memory.of_file(file.path, file.sha256))
     does = registry.holds_something or settings.given & DO_ALONE
     warnings = [] if does else _empty(names)
-    for hook in registry.all_hooks():
-        if isinstance(hook.action, Command):
-            missing = pinned_programs.unfound(hook.action, file.path)
-            warnings += [f"{name} is not there, so its hook will not run" for name in missing]
+    for command in registry.commands():
+        missing = programs.missing(command, file.path)
+        warnings += [f"{name} is not there, so its hook will not run" for name in missing]
     return LoadedConfig(file.path, registry, settings, file.sha256, warnings=tuple(warnings))
 
 

@@ -25,12 +25,40 @@ from relay.core.projects import repository_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypedDict
 
     from relay.core.paths import Home
 
-#: Patterns of one configuration that are kept; a primer has room for far fewer.
-PATTERNS_MAX = 100
+    class FileSettings(TypedDict):
+        """What one file sets, and what else than patterns and hooks it brings."""
+
+        #: ``StoreSpec.to_json`` of where memories go, and the settings of memory for people; None
+        #: where the file says nothing of memory.
+        store: dict[str, Any] | None
+        memory: dict[str, Any] | None
+        #: Its route functions: name, kinds and channels (lists or null), priority.
+        routes: list[dict[str, Any]]
+        #: What becomes of several dispatches of one event: see docs/broker.md.
+        merge: str
+        #: The channels that it connects, by name.
+        channel_adapters: list[str]
+        #: ``PersonaSpec.to_json`` of each persona, by name.
+        personas: dict[str, Any]
+        #: The settings ``llm`` and ``automations``, checked; None: nothing is said of them.
+        llm: dict[str, Any] | None
+        automations: dict[str, Any] | None
+        #: What agents may do, by globs of their names.
+        may: dict[str, list[str]]
+        #: Whether agents get relay's tools as an MCP server; None: nothing is said of it.
+        mcp: bool | None
+        #: What agents may cost, in US dollars a day, by globs of their names.
+        caps: dict[str, float]
+        #: The setting ``notify``, checked; it counts in the person's own file alone.
+        notify: dict[str, Any] | None
+        #: Whether secrets are masked in what is stored; it counts in the person's own file alone.
+        redact: bool
+
+
 #: The namespaces that relay acts on itself.
 OWN = ("relay", "memory")
 #: The event of a tool that is about to run.
@@ -42,33 +70,16 @@ _TOLD = "AfterTool"
 class Manifest:
     """What one file registers."""
 
-    __slots__ = (
-        *("patterns", "hooks", "events", "store", "memory", "problem", "hook_files"),
-        *("routes", "merge", "channel_adapters", "personas", "llm", "automations", "may"),
-        *("mcp", "caps", "notify", "redact"),
-    )
+    __slots__ = ("patterns", "hooks", "events", "hook_files", "problem", "settings")
 
     def __init__(
         self,
-        *,
         patterns: list[str],
         hooks: list[str],
         events: list[str],
-        store: dict[str, Any] | None = None,
-        memory: dict[str, Any] | None = None,
-        problem: str = "",
         hook_files: list[str] | None = None,
-        routes: list[dict[str, Any]] | None = None,
-        merge: str = "",
-        channel_adapters: list[str] | None = None,
-        personas: dict[str, Any] | None = None,
-        llm: dict[str, Any] | None = None,
-        automations: dict[str, Any] | None = None,
-        may: dict[str, list[str]] | None = None,
-        mcp: bool | None = None,
-        caps: dict[str, float] | None = None,
-        notify: dict[str, Any] | None = None,
-        redact: bool = True,
+        problem: str = "",
+        settings: FileSettings | None = None,
     ) -> None:
         #: ``namespace:target`` of each pattern.
         self.patterns = patterns
@@ -77,55 +88,58 @@ class Manifest:
         #: The values of HookEventName that it may have hooks for. A file whose hook files may
         #: change by themselves may have any.
         self.events = events
-        #: ``StoreSpec.to_json`` of where memories go, and the settings of memory for people; None
-        #: where the file says nothing of memory.
-        self.store = store
-        self.memory = memory
-        #: Why the file cannot be used.
-        self.problem = problem
         #: The hook files that it names, as it names them.
         self.hook_files = hook_files or []
-        #: Its route functions: name, kinds and channels (lists or null), priority.
-        self.routes = routes or []
-        #: What becomes of several dispatches of one event: see docs/broker.md.
-        self.merge = merge
-        #: The channels that it connects, by name.
-        self.channel_adapters = channel_adapters or []
-        #: ``PersonaSpec.to_json`` of each persona, by name.
-        self.personas = personas or {}
-        #: The settings ``llm`` and ``automations``, checked; None: nothing is said of them.
-        self.llm = llm
-        self.automations = automations
-        #: What agents may do, by globs of their names.
-        self.may = may or {}
-        #: Whether agents get relay's tools as an MCP server; None: nothing is said of it.
-        self.mcp = mcp
-        #: What agents may cost, in US dollars a day, by globs of their names.
-        self.caps = caps or {}
-        #: The setting ``notify``, checked; it counts in the person's own file alone.
-        self.notify = notify
-        #: Whether secrets are masked in what is stored; it counts in the person's own file alone.
-        self.redact = redact
+        #: Why the file cannot be used.
+        self.problem = problem
+        self.settings = settings or no_settings()
 
     @property
     def more(self) -> dict[str, list[str]]:
         """The names of its route functions and of the channels that it connects, what its personas
         run, whom its automations ask, and what it lets agents do."""
-        llm = self.llm
+        given = self.settings
+        llm, personas = given["llm"], given["personas"].items()
         return {
-            "routes": [one["name"] for one in self.routes],
-            "channels": self.channel_adapters,
-            "personas": [
-                f"{name} ({' '.join(one['command'])})" for name, one in self.personas.items()
-            ],
+            "routes": [one["name"] for one in given["routes"]],
+            "channels": given["channel_adapters"],
+            "personas": [f"{name} ({' '.join(one['command'])})" for name, one in personas],
             "llm": [] if llm is None else [" ".join(llm.get("command") or _server(llm))],
-            "may": [f"{name} ({' '.join(rights)})" for name, rights in self.may.items()],
-            "caps": [f"{name} (${most:g} a day)" for name, most in self.caps.items()],
+            "may": [f"{name} ({' '.join(rights)})" for name, rights in given["may"].items()],
+            "caps": [f"{name} (${most:g} a day)" for name, most in given["caps"].items()],
         }
 
     def fields(self) -> dict[str, Any]:
         """As it is kept."""
-        return {name: getattr(self, name) for name in Manifest.__slots__}
+        registered = {name: getattr(self, name) for name in Manifest.__slots__}
+        del registered["settings"]
+        return {**registered, **self.settings}
+
+
+def of_fields(fields: dict[str, Any]) -> Manifest:
+    """What ``fields`` has kept. Raises TypeError."""
+    settings: Any = no_settings()
+    settings |= {name: fields.pop(name) for name in settings if name in fields}
+    return Manifest(**fields, settings=settings)
+
+
+def no_settings() -> FileSettings:
+    """Those of a file that sets nothing."""
+    return {
+        "store": None,
+        "memory": None,
+        "routes": [],
+        "merge": "",
+        "channel_adapters": [],
+        "personas": {},
+        "llm": None,
+        "automations": None,
+        "may": {},
+        "mcp": None,
+        "caps": {},
+        "notify": None,
+        "redact": True,
+    }
 
 
 def _server(llm: dict[str, Any]) -> tuple[str, ...]:
@@ -174,10 +188,10 @@ def known(home: Home, cwd: str, explicit: str | None = None) -> Known:
         if one.state == TRUSTED:
             patterns += found.patterns if found is not None else []
             events += found.events if found is not None else every_event()
-            if found is not None and (found.routes or found.personas):
+            if found is not None and (found.settings["routes"] or found.settings["personas"]):
                 events.append(_GUARD)  # a turn of the agent's may have limits
             if found is not None and mcp is None:
-                mcp = found.mcp
+                mcp = found.settings["mcp"]
             if found is not None and _routes_tool_calls(found):
                 events.append(_TOLD)
         elif found is None or _GUARD in found.events:
@@ -197,8 +211,6 @@ def notices(home: Home, cwd: str, explicit: str | None = None) -> list[str]:
             lines.append(one.notice)
         elif found is not None and found.problem:
             lines.append(f"{found.problem}; until it is mended, no tool that it may guard runs")
-        elif one.notice:
-            lines.append(one.notice)
         if one.state == TRUSTED and found is not None:
             folder = os.path.dirname(one.path)
             for name in found.hook_files:
@@ -214,7 +226,8 @@ def notices(home: Home, cwd: str, explicit: str | None = None) -> list[str]:
 
 def _routes_tool_calls(found: Manifest) -> bool:
     """Whether a route function is asked of tool calls, which the agent's own hooks tell of."""
-    return any(one.get("kinds") is None or "tool_call" in one["kinds"] for one in found.routes)
+    routes = found.settings["routes"]
+    return any(one.get("kinds") is None or "tool_call" in one["kinds"] for one in routes)
 
 
 def may_guard(home: Home, sha256: str) -> bool:
@@ -249,31 +262,24 @@ def read_manifest(home: Home, sha256: str) -> Manifest | None:
     """The manifest of the content with this hash; None without one, or with a damaged one."""
     try:
         with open(_path(home, sha256), encoding="utf-8") as kept:
-            found = json_text.loads(kept.read())
-        manifest = Manifest(**found)
-    except (OSError, ValueError, TypeError, RecursionError):
+            manifest = of_fields(json_text.loads(kept.read()))
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
     lists = (manifest.patterns, manifest.hooks, manifest.events, manifest.hook_files)
     good = all(isinstance(one, list) and all(isinstance(t, str) for t in one) for one in lists)
-    good = good and all(type(one) is dict for one in manifest.routes)
+    given = manifest.settings
+    good = good and all(type(one) is dict for one in given["routes"])
     tables = (
-        manifest.store,
-        manifest.memory,
-        manifest.personas,
-        manifest.llm,
-        manifest.automations,
-        manifest.may,
-        manifest.caps,
-        manifest.notify,
+        *(given["store"], given["memory"], given["personas"], given["llm"], given["automations"]),
+        *(given["may"], given["caps"], given["notify"]),
     )
     good = good and all(one is None or type(one) is dict for one in tables)
-    good = good and manifest.mcp in (None, True, False) and type(manifest.redact) is bool
+    good = good and given["mcp"] in (None, True, False) and type(given["redact"]) is bool
     return manifest if good and isinstance(manifest.problem, str) else None
 
 
 def write_manifest(home: Home, sha256: str, manifest: Manifest) -> None:
     """Keep ``manifest`` for the file with this hash. Raises OSError."""
-    manifest.patterns = manifest.patterns[:PATTERNS_MAX]
     path = _path(home, sha256)
     make_private_folder(os.path.dirname(path))
     write_atomically(path, json_text.dumps(manifest.fields()), durable=False)

@@ -25,8 +25,6 @@ CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
 }
 _QDRANT_WORDS = ("url", "host", "port", "path", "api_key", "api_key_env", "collection", "https")
 _NOT_USED = ("history_db_path", "reranker", "graph_store", "custom_instructions", "telemetry")
-#: Characters of a spec's JSON.
-SIZE_MAX = 64 * 1024
 _MASK = "…"
 _EMBEDDED = "within RELAY_HOME"
 _SECRET = re.compile(
@@ -133,8 +131,6 @@ def parse_store(backend: object, config: object = None) -> StoreSpec:
     if backend == "custom":
         return _custom(given)
     found = providers.plain(given, "memory.config")
-    if len(json.dumps(found)) > SIZE_MAX:
-        raise ConfigError(f"memory.config is larger than {SIZE_MAX} characters")
     found.pop("llm", None)
     if found.get("version") in ("v1.0", "v1.1"):
         found.pop("version")

@@ -14,9 +14,6 @@ from contextlib import contextmanager
 
 from relay.core.errors import ConfigError
 
-#: Mistakes of one file that are told.
-MISTAKES_MAX = 50
-
 _running = threading.local()
 
 
@@ -60,7 +57,7 @@ class Mistakes:
         first, *more = errors
         if not more:
             raise ConfigError(first.message, hint=first.hint, details={"mistakes": [first.line]})
-        lines = [one.line for one in errors[:MISTAKES_MAX]]
+        lines = [one.line for one in errors]
         raise ConfigError(
             f"{first.line}; and {len(more)} more",
             hint="to see all: relay config check",

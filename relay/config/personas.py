@@ -11,11 +11,12 @@ from typing import Any
 from relay.agents.headless import HeadlessForm
 from relay.core.agent_names import valid_name
 from relay.core.errors import ConfigError, UsageError
+from relay.hooks.registration import TIMEOUT_MAX
 
 INTERACTIVE, HEADLESS = "interactive", "headless"
 MODES = (INTERACTIVE, HEADLESS)
-#: Seconds that a turn may take, by default and at most.
-DEADLINE, DEADLINE_MAX = 600.0, 24 * 3600.0
+#: Seconds that a turn may take.
+DEADLINE = 600.0
 #: The keys of one persona, and what each holds, for the documentation and its tests.
 PERSONA_KEYS = {
     "command": "the program, with its arguments: a text or a list",
@@ -147,9 +148,9 @@ def _text(where: str, key: str, value: object) -> str:
 
 def _deadline(where: str, value: object) -> float:
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or not 0 < float(value) <= DEADLINE_MAX:  # type: ignore[arg-type]
+    if not good or not 0 < float(value) <= TIMEOUT_MAX:  # type: ignore[arg-type]
         raise ConfigError(
-            f"{where}: deadline must be seconds, more than 0 and at most {DEADLINE_MAX:g},"
+            f"{where}: deadline must be seconds, more than 0 and at most {TIMEOUT_MAX:g},"
             f" not {value!r}"
         )
     return float(value)  # type: ignore[arg-type]

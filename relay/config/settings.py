@@ -25,7 +25,6 @@ from relay.hooks.registration import (
 from relay.hooks.registry import Registry
 
 IDLE_SECONDS = 30.0
-_IDLE_MAX = 86400.0
 END_SECONDS = 10.0
 _END_MAX = 60.0
 
@@ -72,9 +71,8 @@ DO_ALONE = frozenset(
         "redact",
     }
 )
-#: The keys of ``automations``, with what counts where nothing is said, and workers at most.
+#: The keys of ``automations``, with what counts where nothing is said.
 AUTOMATION_KEYS = {"agents": True, "workers": 4}
-WORKERS_MAX = 16
 #: In ``caps`` it stands for all agents together.
 CAP_OF_ALL = "all"
 #: What ``may`` can give an agent: to see another's screen or its turns, to start agents, and to
@@ -120,9 +118,9 @@ def with_setting(settings: Settings, key: str, value: object) -> Settings:
     """``settings`` with one of KEYS that is no table set. Raises ConfigError."""
     given = settings.given | {key}
     if key == "idle_seconds":
-        return replace(settings, idle_seconds=_seconds(key, value, _IDLE_MAX), given=given)
+        return replace(settings, idle_seconds=_seconds(key, value), given=given)
     if key == "timeout":
-        return replace(settings, handler_timeout=_seconds(key, value, TIMEOUT_MAX), given=given)
+        return replace(settings, handler_timeout=_seconds(key, value), given=given)
     if key == "end_seconds":
         return replace(settings, end_seconds=_seconds(key, value, _END_MAX), given=given)
     if key == "hook_files":
@@ -175,10 +173,8 @@ def _automations(value: object) -> dict[str, Any]:
     found = {**AUTOMATION_KEYS, **known_keys(value, AUTOMATION_KEYS, "automations")}
     if not isinstance(found["agents"], bool):
         raise ConfigError(f"automations: agents must be True or False, not {found['agents']!r}")
-    if type(found["workers"]) is not int or not 1 <= found["workers"] <= WORKERS_MAX:
-        raise ConfigError(
-            f"automations: workers must be 1 to {WORKERS_MAX}, not {found['workers']!r}"
-        )
+    if type(found["workers"]) is not int or found["workers"] < 1:
+        raise ConfigError(f"automations: workers must be 1 or more, not {found['workers']!r}")
     return found
 
 
@@ -384,7 +380,7 @@ def _pairs(value: object, where: str) -> tuple[tuple[str, str], ...]:
     return tuple((str(key), str(item)) for key, item in value.items())
 
 
-def _seconds(key: str, value: object, most: float) -> float:
+def _seconds(key: str, value: object, most: float = TIMEOUT_MAX) -> float:
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)

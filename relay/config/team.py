@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from relay.config import pinned_programs
+from relay.config import programs
 from relay.config.trust import ConfigFile, read_config
 from relay.config.yaml_tree import Mistake, YamlError, YamlForm, YamlNode, read_tree
 from relay.core.agent_names import valid_name
@@ -130,7 +130,7 @@ def examine_team(file: ConfigFile) -> tuple[list[str], dict[str, str]]:
     agents = team_of(file).agents
     runs = [clean(line).replace("\n", " ⏎ ") for one in agents for line in _shown(one)]
     commands = [Command(argv=one.command) for one in agents]
-    return runs, pinned_programs.named(commands, file.path)
+    return runs, programs.hashes(commands, file.path)
 
 
 def _shown(agent: TeamAgent) -> Iterator[str]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 
-from relay.config.trust_store import ENTRIES_MAX, TrustEntry, locked, read_store, write_store
+from relay.config.trust_store import TrustEntry, locked, read_store, write_store
 from relay.core.errors import ConfigError
-from relay.core.files import read_file
+from relay.core.files import changed_files, read_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 CONFIG_NAME = "relay.config.py"
 #: A larger file is refused. In bytes.
 CONFIG_MAX = 1024 * 1024
-#: A program is compared up to this, which is as much as is pinned. In bytes.
-PROGRAM_MAX = 16 * CONFIG_MAX
 #: What can be with a file: it may run; it is not as it was trusted; it was trusted and is not
 #: there; it was never trusted. Or the store itself cannot be read.
 TRUSTED, CHANGED, GONE, NEW = "trusted", "changed", "gone", "new"
@@ -46,7 +44,7 @@ class ConfigFile:
 class FoundConfig:
     """A configuration file that applies in a folder, or would if it were as it was trusted."""
 
-    __slots__ = ("path", "state", "file", "entry", "problem")
+    __slots__ = ("path", "state", "file", "entry", "problem", "program")
 
     def __init__(
         self,
@@ -62,6 +60,8 @@ class FoundConfig:
         self.entry = entry
         #: Why it cannot be read, or is not at its place.
         self.problem = problem
+        #: The program of the file that is not as it was trusted; "" when all are.
+        self.program = ""
 
     @property
     def notice(self) -> str:
@@ -85,28 +85,13 @@ class FoundConfig:
                 f" shut. Put it back, or give it up with: relay trust --revoke {_quoted(path)}"
             )
         if self.state == CHANGED:
+            what = f"{path} has changed since you trusted it, so it"
+            if self.program:
+                what = f"{self.program} has changed since you trusted {path}, so that file"
             return (
-                f"{path} has changed since you trusted it, so it does not run, and what it guarded"
+                f"{what} does not run, and what it guarded"
                 f" stays shut. Read it, then: relay trust {_quoted(path)}"
             )
-        if changed := self._changed_program():
-            return (
-                f"{changed} has changed since you trusted {path}, so what runs it does not run, and"
-                f" what that guards stays shut. Read it, then: relay trust {_quoted(path)}"
-            )
-        return ""
-
-    def _changed_program(self) -> str:
-        """The first of its programs that is not as it was trusted; "" when all are."""
-        import hashlib
-
-        for path, sha256 in ((self.entry and self.entry.programs) or {}).items():
-            try:
-                same = hashlib.sha256(read_file(path, PROGRAM_MAX)).hexdigest() == sha256
-            except OSError:
-                same = False
-            if not same:
-                return path
         return ""
 
 
@@ -176,8 +161,13 @@ def _candidate(path: str, entry: TrustEntry | None) -> FoundConfig | None:
 
 
 def _stated(file: ConfigFile, entry: TrustEntry | None) -> FoundConfig:
-    state = NEW if entry is None else TRUSTED if entry.sha256 == file.sha256 else CHANGED
-    return FoundConfig(file.path, state, file, entry)
+    if entry is None:
+        return FoundConfig(file.path, NEW, file, entry)
+    stated = FoundConfig(file.path, CHANGED, file, entry)
+    if entry.sha256 == file.sha256:
+        stated.program = next(iter(changed_files(entry.programs or {})), "")
+        stated.state = CHANGED if stated.program else TRUSTED
+    return stated
 
 
 def find_config(cwd: str, explicit: str | None = None) -> str | None:
@@ -249,9 +239,12 @@ def trusted_entry(home: Home, path: str) -> TrustEntry | None:
 
 
 def is_trusted(home: Home, path: str, sha256: str) -> bool:
-    """Whether exactly this content of ``path`` has been trusted. Never raises."""
+    """Whether exactly this content of ``path`` has been trusted, and its programs are as they were
+    then. Never raises."""
     entry = trusted_entry(home, path)
-    return entry is not None and entry.sha256 == sha256
+    if entry is None or entry.sha256 != sha256:
+        return False
+    return not changed_files(entry.programs or {})
 
 
 def trusted_before(home: Home, path: str) -> bool:
@@ -281,8 +274,6 @@ def trust(
         store.entries.pop(place, None)
         store.revoked.pop(place, None)
         store.entries[place] = TrustEntry(sha256, dict(programs or {}), search, via)
-        while len(store.entries) > ENTRIES_MAX:
-            del store.entries[next(iter(store.entries))]
         write_store(home, store)
     return sha256
 
@@ -302,8 +293,6 @@ def untrust(home: Home, path: str, via: str = "") -> bool:
         for place in had:
             store.revoked.pop(place, None)
             store.revoked[place] = via
-        while len(store.revoked) > ENTRIES_MAX:
-            del store.revoked[next(iter(store.revoked))]
         if had:
             write_store(home, store)
     return bool(had)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from relay.core.paths import Home
 
-#: The store keeps at most this many files, and as many that were given up; the oldest make room.
-ENTRIES_MAX = 1000
 #: The store is not read beyond this. In bytes.
 _STORE_MAX = 16 * 1024 * 1024
 #: How long another process may hold the store, in seconds.

@@ -10,6 +10,12 @@ import os
 import stat
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: A larger file is no program that can be trusted. In bytes.
+PROGRAM_MAX = 16 * 1024 * 1024
 #: Seconds between two looks at a lock that is held: no system call waits for one with a deadline.
 _LOCK_POLL = 0.02
 #: Of a mode: the group or everybody may write.
@@ -123,6 +129,29 @@ def read_file(path: str, limit: int) -> bytes:
             return file.read(limit + 1)
     finally:
         os.close(fd)
+
+
+def file_hash(path: str) -> str:
+    """The SHA-256 of a program. Raises OSError, also for what is no file or too large."""
+    import hashlib  # verbs import this module at their start
+
+    data = read_file(path, PROGRAM_MAX)
+    if len(data) > PROGRAM_MAX:
+        raise OSError(errno.EFBIG, f"it is larger than {PROGRAM_MAX} bytes", path)
+    return hashlib.sha256(data).hexdigest()
+
+
+def changed_files(hashes: Mapping[str, str]) -> list[str]:
+    """The paths whose file does not have its hash."""
+    changed = []
+    for path, sha256 in hashes.items():
+        try:
+            same = file_hash(path) == sha256
+        except OSError:
+            same = False
+        if not same:
+            changed.append(path)
+    return changed
 
 
 def write_atomically(

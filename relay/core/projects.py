@@ -33,6 +33,15 @@ def repository_of(cwd: str) -> str:
         folder = parent
 
 
+def config_base(place: str) -> str:
+    """Where the names in the configuration at ``place`` are looked up: its folder, or the project's
+    of ``.claude/settings.json``."""
+    folder = os.path.dirname(place)
+    if os.path.basename(folder) in (".claude", ".gemini"):
+        return os.path.dirname(folder)
+    return folder
+
+
 def _main_worktree(git: str) -> str | None:
     """Where the repository of a linked worktree has its main one; None for what is none."""
     kind, _, where = _line(git).partition(":")

@@ -15,6 +15,14 @@ from relay.hooks.hook_types import Dialect
 
 _BY_CLAUDE = {spec.claude: event for event, spec in EVENTS.items() if spec.claude}
 
+#: What each engine calls the project's folder in its hooks' environment. Gemini CLI sets Claude
+#: Code's variable, too, for hooks that have moved.
+PROJECT_VARIABLES: dict[Dialect, tuple[str, ...]] = {
+    Dialect.RELAY: (),
+    Dialect.CLAUDE: ("CLAUDE_PROJECT_DIR",),
+    Dialect.GEMINI: ("GEMINI_PROJECT_DIR", "CLAUDE_PROJECT_DIR"),
+}
+
 
 def spelled(event: HookEventName, dialect: Dialect) -> str:
     """What ``dialect`` calls ``event``; relay's own name where it has none."""

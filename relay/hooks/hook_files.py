@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.core.errors import RelayError
+from relay.core.projects import config_base
 from relay.directive.escape import clean
 from relay.hooks.dialects import event_in
 from relay.hooks.events import EVENTS, HookEventName
@@ -98,7 +99,7 @@ def read_hook_file(
         elif not isinstance(groups, list):
             problems.say(where, f"must be a list, not {_shown(groups)}")
         else:
-            reader = _Reader(event, dialect, problems, env or {})
+            reader = _Reader(event, dialect, problems, env or {}, config_base(path))
             found = (spec for spec in reader.groups(where, groups) if not _is_named(spec, disabled))
             for spec in found:
                 if len(specs) == HOOKS_MAX:
@@ -188,6 +189,8 @@ class _Reader:
     dialect: Dialect
     problems: _Problems
     env: Mapping[str, str]
+    #: What stands for ${CLAUDE_PROJECT_DIR} in lists.
+    project: str
 
     def groups(self, where: str, groups: list[Any]) -> Iterator[HookSpec]:
         """The hooks in ``groups``, which stand in the file at ``where``; others are said."""
@@ -264,7 +267,8 @@ class _Reader:
                 isinstance(word, str) and "\0" not in word for word in words
             ):
                 raise _Malformed(f"args must be a list of strings, not {_shown(words)}")
-            return _program([command, *words])
+            argv = tuple(word.replace(_PROJECT, self.project) for word in [command, *words])
+            return Command(argv=argv)
         shell = hook.get("shell")
         if shell == "bash":
             return Command(argv=("bash", "-c", command))
@@ -305,16 +309,6 @@ class _Reader:
         if not value >= 0.001 * unit:
             raise _Malformed(f"timeout must be a millisecond or more, not {_shown(value)}")
         return value / unit
-
-
-def _program(argv: list[str]) -> Command:
-    """A program with its arguments, in which Claude Code fills in the project's folder."""
-    if not any(_PROJECT in word for word in argv):
-        return Command(argv=tuple(argv))
-    # A shell fills it in: what is quoted here stays as it is, the folder is one word.
-    folder = f'"{_PROJECT}"'
-    words = [folder.join(part and shlex.quote(part) for part in w.split(_PROJECT)) for w in argv]
-    return Command(shell="exec " + " ".join(word or "''" for word in words))
 
 
 def _pairs(what: str, value: object) -> tuple[tuple[str, str], ...]:

@@ -66,15 +66,6 @@ class Callee:
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
-    """A program as it was trusted: where it is, its hash, and the copy that runs."""
-
-    path: str
-    sha256: str
-    copy: str
-
-
-@dataclass(frozen=True, slots=True)
 class Command:
     """An external program: either ``argv`` or ``shell``."""
 
@@ -86,10 +77,10 @@ class Command:
     cwd: str = ""
     #: Added to its environment.
     env: tuple[tuple[str, str], ...] = ()
-    #: Further files that it reads, which are pinned with its programs.
+    #: Further files that it reads or runs, which are trusted with it.
     files: tuple[str, ...] = ()
-    #: The programs in it, each of which must still be as it was trusted.
-    pins: tuple[Pin, ...] = ()
+    #: The path and hash of each file that must still be as it was trusted.
+    programs: tuple[tuple[str, str], ...] = ()
     #: Why it may not run at all; "" when it may.
     refusal: str = ""
     #: The file whose trust it runs by, "" for one of a program's own.

@@ -15,9 +15,10 @@ from relay.hooks.hook_types import Callee, Command, OnFailure, Url
 
 #: The namespaces for which relay brings a handler; ``"builtin"`` in a configuration names one.
 BUILTIN_NAMESPACES = frozenset({"relay", "broadcast", "memory"})
-#: The time that a handler has when nothing else is configured, and the longest, in seconds.
+#: The time that a handler has when nothing else is configured, in seconds, and the longest of any
+#: that is set: a number beyond what the system can wait for would end the session.
 TIMEOUT_DEFAULT = 30.0
-TIMEOUT_MAX = 3600.0
+TIMEOUT_MAX = 86_400.0
 
 _NAMESPACE = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 #: Names of route functions and channel adapters, of event kinds and of channels.

@@ -324,6 +324,14 @@ class Registry:
         """Every hook handler, in registration order."""
         return list(self._hooks)
 
+    def commands(self, source: str | None = None) -> list[Command]:
+        """What its hooks run as programs: all of them, or those of the file ``source``."""
+        return [
+            hook.action
+            for hook in self._hooks
+            if isinstance(hook.action, Command) and source in (None, hook.source)
+        ]
+
 
 def _matches(glob: str, target: str) -> bool:
     return glob == target or fnmatch.fnmatchcase(target, glob)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import hashlib
 import os
 import shlex
 import signal
@@ -23,7 +22,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from relay.core.files import read_file
+from relay.core.files import changed_files
 from relay.hooks.hook_types import Command
 
 #: Seconds from SIGTERM to SIGKILL.
@@ -39,8 +38,6 @@ _KILL_WAIT = 2.0
 #: Seconds between two looks at something that the kernel does not report.
 _POLL_FIRST, _POLL_LAST = 0.001, 0.02
 _SHELL = "/bin/sh"
-#: A larger program is not pinned. In bytes.
-PINNED_MAX = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,30 +98,16 @@ def working_directory(command: Command, cwd: str) -> str:
 
 
 def refused(command: Command) -> str:
-    """Why ``command`` may not run as things are now, "" when it may. Reads its pinned files."""
+    """Why ``command`` may not run as things are now, "" when it may. Reads its programs."""
     if command.refusal:
         return command.refusal
-    by = command.trusted_by
-    for pin in command.pins:
-        for path in (pin.path, pin.copy):
-            try:
-                same = hashlib.sha256(read_pinned(path)).hexdigest() == pin.sha256
-            except OSError:
-                same = False
-            if not same:
-                return (
-                    f"{path} is not as it was when {by} was trusted. Read it, then:"
-                    f" relay trust {shlex.quote(by)}, and start this agent again"
-                )
+    if changed := changed_files(dict(command.programs)):
+        by = command.trusted_by
+        return (
+            f"{changed[0]} is not as it was when {by} was trusted. Read it, then:"
+            f" relay trust {shlex.quote(by)}, and start this agent again"
+        )
     return ""
-
-
-def read_pinned(path: str) -> bytes:
-    """The content of a file that may be pinned. Raises OSError, also for what is no file."""
-    data = read_file(path, PINNED_MAX)
-    if len(data) > PINNED_MAX:
-        raise OSError(errno.EFBIG, f"it is larger than {PINNED_MAX} bytes")
-    return data
 
 
 def _start(command: Command, cwd: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from relay.core.http import RequestFailed, request
 from relay.hooks import aggregator, outputs, run_programs
-from relay.hooks.dialects import spelled_input
+from relay.hooks.dialects import PROJECT_VARIABLES, spelled_input
 from relay.hooks.events import HookEventName, arguments
 from relay.hooks.hook_types import (
     Call,
@@ -52,12 +52,6 @@ INHERITED = frozenset(
         *("RELAY_HOPS_MAX", "RELAY_RATE_MAX", "RELAY_STORED_MAX"),
     }
 )
-#: Gemini CLI sets Claude Code's variable, too, for hooks that have moved.
-_PROJECT = {
-    Dialect.RELAY: (),
-    Dialect.CLAUDE: ("CLAUDE_PROJECT_DIR",),
-    Dialect.GEMINI: ("GEMINI_PROJECT_DIR", "CLAUDE_PROJECT_DIR"),
-}
 _LEAVES = (str, int, float)  # a tuple: a union is looked at anew each time
 
 
@@ -78,7 +72,6 @@ class HookRunner:
         timeout: float = TIMEOUT_DEFAULT,
         pool: int = POOL,
         grace: float = run_programs.GRACE,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._functions = functions
         self._cwd = cwd
@@ -87,7 +80,6 @@ class HookRunner:
         self._places = asyncio.Semaphore(pool)
         self._waiting = 0
         self._grace = grace
-        self._clock = clock
 
     async def run(self, plan: Plan, payload: Mapping[str, Any], ctx: object) -> list[HookRun]:
         """Run the hooks of ``plan`` and return their results in its order.
@@ -129,7 +121,7 @@ class HookRunner:
         return results
 
     async def _one(self, hook: HookDefinition, given: _Input, ctx: object) -> HookRun:
-        began = self._clock()
+        began = time.monotonic()
         try:
             if isinstance(hook.action, Callee):
                 return (await self._call([hook], given, ctx))[0]
@@ -140,7 +132,7 @@ class HookRunner:
                 await self._places.acquire()
             finally:
                 self._waiting -= 1
-            began = self._clock()
+            began = time.monotonic()
             try:
                 if isinstance(hook.action, Command):
                     return await self._start(hook, hook.action, given, began)
@@ -168,7 +160,7 @@ class HookRunner:
             assert isinstance(callee, Callee)
             limit = self._limit(hook, callee.timeout or self._timeout)
             calls.append(Call(callee, offered, read, limit))
-        began = self._clock()
+        began = time.monotonic()
         try:
             outcomes = await self._functions.call_all(calls)
         except Exception as error:  # of the engine's own
@@ -245,7 +237,7 @@ class HookRunner:
             not error,
             output,
             error=error,
-            duration=self._clock() - began,
+            duration=time.monotonic() - began,
             stdout=_shown(stdout),
             stderr=_shown(stderr),
         )
@@ -254,7 +246,7 @@ class HookRunner:
         self, hook: HookDefinition, event: HookEventName, error: str, began: float
     ) -> HookRun:
         output = outputs.on_failure(hook, event, error)
-        return HookRun(hook, False, output, error=error, duration=self._clock() - began)
+        return HookRun(hook, False, output, error=error, duration=time.monotonic() - began)
 
     def _limit(self, hook: HookDefinition, otherwise: float) -> float:
         return otherwise if hook.timeout is None else hook.timeout
@@ -296,7 +288,7 @@ def hook_environment(
     env["PWD"] = cwd
     env["RELAY_HOOK_EVENT"] = event.value
     env["RELAY_CALLED"] = "1"
-    for name in _PROJECT[dialect]:
+    for name in PROJECT_VARIABLES[dialect]:
         env[name] = project
     env.update(command.env)
     return env

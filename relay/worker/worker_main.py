@@ -89,13 +89,13 @@ class Worker:
         self._free = CALLS_MAX
         self._freed = asyncio.Event()
         self._by_kind: dict[tuple[str, str], list[RouteFunction]] = {}
-        found = manifest_of(loaded)
+        found = manifest_of(loaded).settings
         self._say(
             {
                 "ready": {
-                    "routes": found.routes,
-                    "adapters": found.channel_adapters if channels else [],
-                    "merge": found.merge,
+                    "routes": found["routes"],
+                    "adapters": found["channel_adapters"] if channels else [],
+                    "merge": found["merge"],
                 }
             }
         )

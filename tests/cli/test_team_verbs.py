@@ -49,7 +49,7 @@ def git(*words: str) -> None:
     subprocess.run(["git", *who, *words], check=True, capture_output=True)
 
 
-def test_a_program_of_another_branch_takes_no_pinned_ones_place(relay: Run, project: Path) -> None:
+def test_a_program_of_another_branch_takes_no_trusted_ones_place(relay: Run, project: Path) -> None:
     script = project / "run.sh"
     agent = "{command: sh ./run.sh --all, worktree: theirs, cwd: .}"
     (project / "relay.yaml").write_text(f"agents: {{Bob: {agent}}}")

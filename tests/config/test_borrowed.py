@@ -3,8 +3,10 @@ configuration's place, another program in a guard's, another folder to start in.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -104,74 +106,65 @@ def test_a_program_is_the_one_beside_the_configuration_wherever_the_agent_works(
     assert ask(vendored)["reason"] == "good"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(["./check.sh", "--strict"], id="program"),
-        pytest.param("./check.sh", id="line"),
-        pytest.param("sh ./check.sh", id="shell with a script"),
-        pytest.param(["sh", "check.sh"], id="shell with a bare script"),
-        pytest.param("sh -c './check.sh'", id="shell with a line"),
-        pytest.param(["sh", "-c", "true && ./check.sh"], id="second in a line"),
-        pytest.param(["timeout", "9", "./check.sh"], id="behind another program"),
-        pytest.param("if true; then ./check.sh; fi", id="in a condition"),
-        pytest.param(["bash", "--norc", "-e", "check.sh"], id="shell with options"),
-        pytest.param("bash -euo pipefail check.sh", id="option with a value"),
-        pytest.param("sh < check.sh", id="read from its input"),
-        pytest.param('X=1 exec "./check.sh" 2>&2', id="quoted"),
-        pytest.param("tools/../check.sh", id="by a detour"),
-        pytest.param(". ./check.sh", id="sourced"),
-        pytest.param("PROJECT/check.sh", id="absolute"),
-        pytest.param("cat /dev/null | PROJECT/check.sh", id="absolute in a line"),
-    ],
-)
-@pytest.mark.parametrize("how", ["written", "replaced", "removed"])
-def test_a_changed_program_is_not_run_and_its_gate_stays_shut(
-    home: Home, project: Path, ask: Ask, command: object, how: str
+#: What a list runs that is trusted with its file.
+LISTS = [
+    pytest.param({"command": ["./check.sh", "--strict"]}, id="program"),
+    pytest.param({"command": ["sh", "check.sh"]}, id="script"),
+    pytest.param({"command": ["timeout", "9", "./check.sh"]}, id="behind another program"),
+    pytest.param({"command": ["env", "sh", "-eu", "-o", "noglob", "check.sh"]}, id="options"),
+    pytest.param({"command": ["tools/../check.sh"]}, id="by a detour"),
+    pytest.param({"command": ["PROJECT/check.sh"]}, id="absolute"),
+    pytest.param({"command": ["../check.sh"], "cwd": "tools"}, id="seen from cwd"),
+    pytest.param({"command": "sh PROJECT/check.sh", "files": ["check.sh"]}, id="listed for a line"),
+]
+
+
+def configured(project: Path, hook: object) -> dict[str, Any]:
+    options: dict[str, Any] = json.loads(json.dumps(hook).replace("PROJECT", str(project)))
+    return options
+
+
+@pytest.mark.parametrize("hook", LISTS)
+@pytest.mark.parametrize("how", ["written", "removed"])
+def test_a_changed_program_keeps_the_gate_shut_at_the_next_start(
+    home: Home, project: Path, ask: Ask, hook: object, how: str
 ) -> None:
-    (project / "tools").mkdir()
-    text = json.dumps(command).replace("PROJECT", str(project))
-    guard(project, home, json.loads(text), on_failure="allow")
     deep = project / "tools"
     script(deep / "check.sh", EVIL)
+    config = guard(project, home, **configured(project, hook), on_failure="allow")
     assert ask(deep)["reason"] == "good"
-    if how == "removed":
-        (project / "check.sh").unlink()
-    elif how == "written":
-        (project / "check.sh").write_text(EVIL)
-    else:
-        script(project / "check.sh", EVIL)
-    said = ask(deep)
-    assert said["decision"] == "deny"
-    assert f"relay trust {project / CONFIG_NAME}, and start this agent again" in said["reason"]
+    change(project / "check.sh", how)
+    loaded = load_for_session(home, str(deep))
+    assert loaded.files == () and loaded.untrusted == str(config)
+    assert loaded.unguarded.startswith(f"{project / 'check.sh'} has changed since you trusted")
+    assert [*loaded.not_applied] == notices(home, str(deep)) == [loaded.unguarded]
 
 
-def test_every_start_says_that_a_program_has_changed(home: Home, project: Path) -> None:
-    config = guard(project, home)
-    assert notices(home, str(project)) == []
-    script(project / "check.sh", EVIL)
-    [line] = notices(home, str(project))
-    assert line.startswith(f"{project / 'check.sh'} has changed since you trusted {config}")
-    assert load_for_session(home, str(project)).not_applied == (line,)
-    (project / "check.sh").unlink()
-    assert notices(home, str(project)) == [line]
-
-
-def test_what_runs_is_what_was_looked_at_even_if_it_is_changed_at_that_moment(
-    home: Home, project: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("hook", LISTS)
+@pytest.mark.parametrize("how", ["written", "removed"])
+def test_a_program_that_is_changed_while_the_agent_runs_is_not_run(
+    home: Home, project: Path, hook: object, how: str
 ) -> None:
-    guard(project, home)
-    start = run_programs._start
+    deep = project / "tools"
+    script(deep / "check.sh", EVIL)
+    config = guard(project, home, **configured(project, hook), on_failure="allow")
+    loaded = load_for_session(home, str(deep))
+    change(project / "check.sh", how)
+    [command] = loaded.registry.commands()
+    assert run_programs.refused(command) == (
+        f"{project / 'check.sh'} is not as it was when {config} was trusted. Read it, then:"
+        f" relay trust {config}, and start this agent again"
+    )
 
-    def late(*arguments: Any) -> Any:
-        script(project / "check.sh", EVIL)
-        return start(*arguments)
 
-    monkeypatch.setattr(run_programs, "_start", late)
-    assert ask(project)["reason"] == "good"
+def change(path: Path, how: str) -> None:
+    if how == "written":
+        path.write_text(EVIL)
+    else:
+        path.unlink()
 
 
-@pytest.mark.parametrize("command", ["./none.sh", "sh none.sh", ["sh", "-c", "exec ./none.sh"]])
+@pytest.mark.parametrize("command", [["./none.sh"], ["sh", "none.sh"], ["sh", "-e", "./none.sh"]])
 @pytest.mark.parametrize("where", [".", "vendored"])
 def test_a_program_that_appears_later_is_not_run(
     home: Home, project: Path, ask: Ask, command: object, where: str
@@ -187,24 +180,64 @@ def test_what_a_command_works_on_is_no_program(home: Home, project: Path, ask: A
     for folder in (project, deep):
         folder.mkdir(exist_ok=True)
         (folder / "notes.md").write_text(f"of {folder.name}")
-        (folder / "test_x.py").write_text("")
-    command = "cat notes.md ./notes.md test_x.py >&2; echo > out.sh; exit 2"
-    guard(project, home, command)
+    script(project / "check.sh", '#!/bin/sh\ncat "$1" >&2; exit 2\n')
+    guard(project, home, ["./check.sh", "notes.md"])
     (project / "notes.md").write_text("changed")
-    assert ask(deep)["reason"] == "of deepof deep"
-    assert (deep / "out.sh").exists()
+    assert ask(deep)["reason"] == "of deep"
 
 
-def test_further_files_are_pinned_and_stand_beside_the_program(
-    home: Home, project: Path, ask: Ask
+@pytest.mark.parametrize("hook", [{"command": "./check.sh"}, {"command": ["sh", "-c", "./a b"]}])
+def test_a_line_for_a_shell_is_not_read_and_relay_trust_says_so(
+    home: Home, project: Path, hook: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script(project / "check.sh", '#!/bin/sh\n. "$(dirname "$0")/lib/rules"\n')
-    script(project / "lib" / "rules", "echo by the rules >&2; exit 2\n")
-    guard(project, home, files=["lib/rules"])
-    assert ask(project)["reason"] == "by the rules"
-    (project / "lib" / "rules").write_text("exit 0\n")
+    config = project / CONFIG_NAME
+    config.write_text(f"hooks = {{'before_tool': {hook!r}}}\n")
+    assert verbs_of(config_verbs)("trust", "--json") == 0
+    record = printed_json(capsys)
+    assert record["programs"] == {}
+    assert "does not notice when the files that it runs change" in record["problems"][-1]
+
+
+def test_trust_of_the_last_version_counts_and_what_it_alone_compared_is_asked_for(
+    home: Home, project: Path, ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The store as the last version wrote it, which also read lines for a shell."""
+
+    def store(command: object) -> Path:
+        config = guard(project, home, command)
+        content = json.loads(Path(home.trust).read_text())
+        sha256 = hashlib.sha256(GOOD.encode()).hexdigest()
+        content["trusted"][str(config)]["programs"] = {str(project / "check.sh"): sha256}
+        Path(home.trust).write_text(json.dumps(content))
+        return config
+
+    store(["./check.sh"])
+    assert ask(project)["reason"] == "good"
+    config = store("./check.sh")
     said = ask(project)
-    assert said["decision"] == "deny" and "lib/rules is not as it was" in said["reason"]
+    assert said["decision"] == "deny"
+    assert f"an earlier relay made sure that {project / 'check.sh'} is as it was" in said["reason"]
+    assert verbs_of(config_verbs)("trust", str(config)) == 0
+    assert "does not notice when" in capsys.readouterr().err
+    assert ask(project)["reason"] == "good"
+
+
+def test_relay_trust_says_what_has_changed(
+    home: Home, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = guard(project, home)
+    script(project / "check.sh", EVIL)
+    relay = verbs_of(config_verbs)
+    for words, trusted_now in (("--show",), False), ((), True), ((), True):
+        assert relay("trust", *words, "--json") == 0
+        record = printed_json(capsys)
+        assert record["trusted"] is trusted_now
+    assert record["changed"] == []
+    config.write_text(config.read_text() + "\n")
+    script(project / "check.sh")
+    assert relay("trust") == 0
+    changed = re.findall("^changed +(.*)$", capsys.readouterr().out, re.M)
+    assert changed == [str(config), str(project / "check.sh")]
 
 
 def test_programs_are_found_by_the_persons_path_and_never_where_agents_work(
@@ -303,15 +336,17 @@ def test_a_trusted_hook_file_that_is_changed_keeps_its_gate_shut(
 ) -> None:
     settings = project / ".claude" / "settings.json"
     settings.parent.mkdir()
-    hook = {"type": "command", "command": "$CLAUDE_PROJECT_DIR/check.sh"}
+    hook = {"type": "command", "command": "${CLAUDE_PROJECT_DIR}/check.sh", "args": []}
     settings.write_text(json.dumps({"hooks": {"PreToolUse": [{"hooks": [hook]}]}}))
     (project / CONFIG_NAME).write_text("config = {'hook_files': ['.claude/settings.json']}\n")
     trusted(home, project / CONFIG_NAME)
     trust = verbs_of(config_verbs)
     assert trust("trust", str(settings), "--json") == 0
     assert list(printed_json(capsys)["programs"]) == [str(project / "check.sh")]
-    [found] = load_for_session(home, str(project)).registry.all_hooks()
-    assert "/trusted/" in found.action.shell  # type: ignore[union-attr]
+    (project / "check.sh").write_text(EVIL)
+    assert str(settings) in load_for_session(home, str(project)).unguarded
+    script(project / "check.sh")
+    assert not load_for_session(home, str(project)).unguarded
     settings.write_text("{}")
     assert str(settings) in load_for_session(home, str(project)).unguarded
     settings.unlink()
@@ -346,9 +381,18 @@ def test_turning_the_folder_of_a_trusted_file_into_a_link_opens_no_gate(
     assert not load_for_session(home, os.path.realpath(project)).unguarded
 
 
-def test_the_name_of_a_task_is_no_missing_program(home: Home, project: Path, ask: Ask) -> None:
-    guard(project, home, "uv run lint; bun run lint; bash -o pipefail -c 'echo ran >&2; exit 2'")
-    assert ask(project)["reason"].endswith("ran")
+def test_the_project_of_a_hook_file_is_its_own_wherever_the_agent_works(
+    home: Home, project: Path, ask: Ask
+) -> None:
+    settings = project / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    hook = {"type": "command", "command": "$CLAUDE_PROJECT_DIR/check.sh"}
+    settings.write_text(json.dumps({"hooks": {"PreToolUse": [{"hooks": [hook]}]}}))
+    (project / CONFIG_NAME).write_text("config = {'hook_files': ['.claude/settings.json']}\n")
+    trusted(home, project / CONFIG_NAME)
+    assert verbs_of(config_verbs)("trust", str(settings)) == 0
+    script(project / "vendored" / "check.sh", EVIL)
+    assert ask(project / "vendored")["reason"] == "good"
 
 
 @pytest.mark.parametrize("path", [".", "/nowhere:", "PROJECT", "PROJECT/src"])

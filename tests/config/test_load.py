@@ -463,9 +463,9 @@ def test_route_functions_are_registered_in_both_ways(loads: Load, text: str) -> 
         False,
         False,
     ]
-    found = module.manifest_of(loaded)
-    assert found.merge == "same_session"
-    assert found.routes == [
+    found = module.manifest_of(loaded).settings
+    assert found["merge"] == "same_session"
+    assert found["routes"] == [
         {"name": "named", "kinds": ["timer_tick"], "channels": ["mail"], "priority": 5},
         {"name": "plain", "kinds": None, "channels": None, "priority": 0},
     ]

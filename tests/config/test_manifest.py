@@ -207,6 +207,6 @@ def test_a_projects_channels_and_stage_hooks_are_named_as_what_is_not_used(
         config.parent.mkdir()
         config.write_text(text)
         seen = examined(read_config(str(config)))
-        assert seen.manifest.channel_adapters == ["chat"]
+        assert seen.manifest.settings["channel_adapters"] == ["chat"]
         assert len(seen.warnings) == said
         assert all("only your own configuration" in one for one in seen.warnings)

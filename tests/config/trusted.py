@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from relay.config import pinned_programs
+from relay.config import programs
 from relay.config.examine import examine
 from relay.config.manifest import write_manifest
 from relay.config.trust import place_of, read_config, trust
@@ -16,7 +16,6 @@ def trusted(home: Home, path: Path | str) -> None:
     place = place_of(str(path))
     file = read_config(place)
     seen = examine(file)
-    pinned_programs.keep(home, place, seen.programs)
-    search = pinned_programs.search_path(place, str(Path(place).parent))
+    search = programs.search_path(place, str(Path(place).parent))
     trust(home, place, file.sha256, seen.programs, search)
     write_manifest(home, file.sha256, seen.manifest)

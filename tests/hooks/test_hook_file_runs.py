@@ -62,7 +62,7 @@ def test_a_trusted_file_runs_from_any_folder_of_the_project(home: Home, project:
     loaded = load_for_session(home, str(deep))
     [hook] = loaded.registry.all_hooks()
     assert (hook.action, hook.source, hook.dialect, hook.trusted) == (
-        Command(shell="check"),
+        Command(shell="check", env=(("CLAUDE_PROJECT_DIR", str(project)),), trusted_by=str(path)),
         str(path),
         Dialect.CLAUDE,
         True,

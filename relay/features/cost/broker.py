@@ -102,7 +102,7 @@ class CostFeature(BrokerFeature):
 
     def _caps(self) -> dict[str, float]:
         own = self._configs.by_key(USER)
-        return own.manifest.caps if own is not None and own.manifest is not None else {}
+        return own.manifest.settings["caps"] if own is not None and own.manifest is not None else {}
 
     def _spent_on(self, day: str) -> dict[str, float]:
         prices = user_prices(self._prices)

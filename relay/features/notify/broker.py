@@ -106,7 +106,10 @@ class NotifyFeature(BrokerFeature):
     def _settings(self) -> Json | None:
         """The setting as it is now: only the person's own file says where words may go."""
         own = self._configs.by_key(USER)
-        return own.manifest.notify if own is not None and own.manifest is not None else None
+        if own is None or own.manifest is None:
+            return None
+        settings: Json | None = own.manifest.settings["notify"]
+        return settings
 
     # -- ways
 
