@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote
 from relay.core.errors import ConfigError, RelayError
 from relay.core.files import make_private_folder, write_atomically
 from relay.directive.redact import redact
+from relay.memory.local import place_files
 from relay.memory.records import Memory, Place, Scope
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Index(Protocol):
     """A store of vectors. Whatever it raises means that it cannot do it now."""
 
     batch: int  # memories in one ``add``
+    shared: bool  # others may write to it
 
     def former(self) -> Iterator[tuple[str, Memory]]:
         """The memories that a relay before this one kept here alone, with their keys."""
@@ -96,26 +98,45 @@ class IndexMeaning:
         """It failed lately, or was not opened yet."""
         return not self._started or self._clock() < self._not_before
 
-    def open(self, store: LocalStore) -> None:
+    def open(self, store: LocalStore, places: Sequence[Place] = ()) -> None:
         """Open it, take over what an earlier relay kept there alone, and have it ready; where
-        that fails now, a later call tries again."""
-        if self._started or self._clock() < self._not_before:
+        that fails now, a later call tries again.
+
+        Of a server only ``places`` are taken over: whoever writes to it must not reach others.
+        """
+        untaken = {} if self._index is None else self._untaken(self._index, store, places)
+        if self._clock() < self._not_before or self._started and not untaken:
             return
         with self._trying():
             if self._index is None:
                 self._index = self._open_index()
-            marker = os.path.join(store.folder, "taken", self._key)
-            if self._filled and not os.path.exists(marker):
-                self._take_over(store, self._index)
-                make_private_folder(os.path.dirname(marker))
-                write_atomically(marker, self.title + "\n")
-            if self._index.start():
+            self._take_over(store, self._index, places)
+            if not self._started and self._index.start():
                 for database in store.databases():
                     database.unset_indexed(self._key)
             self._started = True
 
-    def _take_over(self, store: LocalStore, index: Index) -> None:
-        former = index.former()
+    def _untaken(
+        self, index: Index, store: LocalStore, places: Sequence[Place]
+    ) -> dict[Place | None, str]:
+        """The files that will say that a place, or all of them, was taken over."""
+        if not self._filled:
+            return {}
+        path = os.path.join(store.folder, "taken", self._key)
+        paths: dict[Place | None, str] = {None: path}
+        if index.shared:
+            paths = {place: f"{path}-{place_files.file_name(place)[:-3]}" for place in places}
+        return {place: path for place, path in paths.items() if not os.path.exists(path)}
+
+    def _take_over(self, store: LocalStore, index: Index, places: Sequence[Place]) -> None:
+        untaken = self._untaken(index, store, places)
+        if not untaken:
+            return
+        former = (
+            (key, memory)
+            for key, memory in index.former()
+            if None in untaken or memory.place in untaken
+        )
         while page := list(islice(former, _TAKEN)):
             store.restore(memory for _, memory in page)
             for place in {memory.place for _, memory in page}:
@@ -124,6 +145,9 @@ class IndexMeaning:
                 database.enrol(self._key)
                 ids = {key: memory.id for key, memory in own.items()}
                 database.set_indexed(self._key, ids, [memory.text for memory in own.values()])
+        for path in untaken.values():
+            make_private_folder(os.path.dirname(path))
+            write_atomically(path, self.title + "\n")
 
     # -- as a Meaning
 

@@ -61,7 +61,7 @@ class MemoryOps:
     def _save(self, ask: MemoryRequest) -> Json:
         text, place, policy = ask.text("text"), ask.place(), ask.secrets()
         supersedes = ask.optional("supersedes")
-        store = self._access.opened(found=supersedes is not None)
+        store = self._access.opened(None if supersedes is None else ask.places())
         if supersedes is not None:
             old = _got(store, ask, supersedes)
             ask.check_change(old)
@@ -89,9 +89,10 @@ class MemoryOps:
         return fields | ({"former": saved.former} if saved.outcome is Outcome.UPDATED else {})
 
     def _search(self, ask: MemoryRequest) -> Json:
-        store, query, limit = self._access.opened(), ask.text("query"), ask.limit()
+        query, limit, places = ask.text("query"), ask.limit(), ask.places()
+        store = self._access.opened(places)
         found, problem = _in_each(
-            ask.places(), lambda places: store.search(query, places, limit, now_ms=ask.now_ms)
+            places, lambda some: store.search(query, some, limit, now_ms=ask.now_ms)
         )
         rows = [
             {**to_json(hit.memory), "score": round(hit.score, 4), "tier": hit.tier.value}
@@ -100,12 +101,13 @@ class MemoryOps:
         return {"memories": _fitting(rows), **problem}
 
     def _get(self, ask: MemoryRequest) -> Json:
-        memory = _got(self._access.opened(), ask, ask.text("id"))
+        memory = _got(self._access.opened(ask.places()), ask, ask.text("id"))
         return {"memory": to_json(memory)}
 
     def _list(self, ask: MemoryRequest) -> Json:
         before_ms, before_id = ask.number("before_ms"), ask.optional("before_id") or ""
-        store, places, limit = self._access.opened(), ask.places(), ask.limit()
+        places, limit = ask.places(), ask.limit()
+        store = self._access.opened(places)
         found, problem = _in_each(
             places,
             lambda some: store.list(some, limit, before_ms=before_ms, before_id=before_id),
@@ -122,13 +124,13 @@ class MemoryOps:
         return {"memories": rows, "more": more, **problem}
 
     def _forget(self, ask: MemoryRequest) -> Json:
-        store = self._access.opened()
+        store = self._access.opened(ask.places())
         memory = _got(store, ask, ask.text("id"))
         ask.check_change(memory)
         return {"memory": to_json(store.forget(memory.id))}
 
     def _stats(self, ask: MemoryRequest) -> Json:
-        store = self._access.opened()
+        store = self._access.opened(ask.places())
         stats = store.stats()
         index = self._access.index
         counts = {place: count for place, count in stats.counts.items() if ask.may_read(place)}
@@ -152,9 +154,10 @@ class MemoryOps:
     def _exported(self, ask: MemoryRequest) -> Json:
         """One page: nothing is kept for the next, so that others may save and forget meanwhile."""
         ask.only_person("export memories", "export")
+        store = self._access.opened(ask.places())
         rows: list[Json] = []
         size = 0
-        for memory in islice(self._access.opened().export(after=ask.after()), LIMIT_MAX):
+        for memory in islice(store.export(after=ask.after()), LIMIT_MAX):
             rows.append(to_json(memory))
             size += len(memory.text)
             if size > PAGE_MAX // 8:  # as JSON it may be longer, six times at most

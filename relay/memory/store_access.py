@@ -6,7 +6,7 @@ The store is always the one in RELAY_HOME. Whatever is needed beyond SQLite is i
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relay.config.memory_providers import own_embedder
@@ -20,6 +20,7 @@ from relay.memory.embedding.setup import installed
 from relay.memory.index import Index, IndexMeaning
 from relay.memory.local.local_store import LocalStore
 from relay.memory.local.search import Meaning
+from relay.memory.records import Place
 
 _OLLAMA, _OPENAI = "http://127.0.0.1:11434", "https://api.openai.com"
 _OLLAMA_MODEL = "nomic-embed-text"
@@ -107,10 +108,10 @@ class StoreAccess:
         self._problem = ""  # why there is no embedder, although one is set up
         self._pending = 0  # memories that wait for their vectors, as far as is known
 
-    def opened(self, *, found: bool = True) -> LocalStore:
+    def opened(self, places: Sequence[Place] | None = None) -> LocalStore:
         """The store; anew when an embedder was set up since it was opened.
 
-        ``found``: what is in it is wanted, for which the index is opened, if it can be now.
+        ``places``: what is in these is wanted, for which the index is opened, if it can be now.
         """
         if self._store is None or self._index is None and self._can_embed_now():
             self.close()
@@ -118,8 +119,8 @@ class StoreAccess:
             self._store = LocalStore(self._home.memory, meaning)
             former_saves.take_over(self._home.memory, self._store)
             self._pending = 1
-        if found and self._index is not None:
-            self._index.open(self._store)
+        if places is not None and self._index is not None:
+            self._index.open(self._store, places)
         return self._store
 
     def added(self, count: int) -> None:

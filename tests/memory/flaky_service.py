@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from relay.config.memory_spec import StoreSpec
 from relay.core.paths import Home
 from relay.memory import service
 from relay.memory.local.local_store import LocalStore
+from relay.memory.records import Place
 from relay.memory.store_access import StoreAccess
 from tests.memory.flaky import Flaky
 
@@ -41,9 +43,9 @@ class FlakyAccess(StoreAccess):
         self._where = store and folder(home, str(urlsplit(str(store["url"])).hostname))
         self._flaky: Flaky | None = None
 
-    def opened(self, *, found: bool = True) -> LocalStore:
+    def opened(self, places: Sequence[Place] | None = None) -> LocalStore:
         if not self._where:
-            return super().opened(found=found)
+            return super().opened(places)
         if self._flaky is None:
             self._where.mkdir(parents=True, exist_ok=True)
             self._flaky = Flaky(self._where)

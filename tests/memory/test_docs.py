@@ -90,7 +90,7 @@ def test_variables_that_are_missing_are_told(tmp_path: Path) -> None:
 def test_the_searcher_of_ones_own_finds(tmp_path: Path) -> None:
     spec = configured(tmp_path, block("def search(query"))
     access = StoreAccess(spec, Home(str(tmp_path / "home")))
-    store = access.opened()
+    store = access.opened([])
     user = Place(Scope.USER)
     text = "the tests need Redis on port 6379"
     store.save(text, user, agent=None, session=None, now_ms=0)

@@ -27,6 +27,7 @@ class Mem0Index:
         self._embedder = embedder
         path = os.path.join(folder, "qdrant")
         self._collection = Collection(config.get("vector_store") or {}, path)
+        self.shared = not self._collection.path
         self._memory: Any = None
 
     def former(self) -> Iterator[tuple[str, Memory]]:

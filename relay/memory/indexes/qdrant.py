@@ -117,6 +117,7 @@ class QdrantIndex:
     def __init__(self, store: Mapping[str, Any], path: str, embedder: Embedder | None) -> None:
         self._collection = Collection(store, path)
         self._client, self._models = self._collection.client, self._collection.models
+        self.shared = not self._collection.path
         self._embedder = embedder
 
     def former(self) -> Iterator[tuple[str, Memory]]:

@@ -50,6 +50,7 @@ class SearcherIndex:
     """See relay.memory.index. What it searches is the user's own affair: relay fills nothing."""
 
     batch = 0
+    shared = True
 
     def __init__(self, search: Search) -> None:
         self._search = search

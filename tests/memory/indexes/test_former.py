@@ -7,18 +7,22 @@ numbers, and saves for a store that was away in files of their own.
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from relay.config.memory_spec import StoreSpec
 from relay.core.paths import Home
 from relay.memory import former_saves
+from relay.memory.indexes.qdrant import QdrantIndex
 from relay.memory.local.local_store import LocalStore
 from relay.memory.records import Memory, Place, Scope
 from relay.memory.store_access import StoreAccess
 from tests.memory.indexes.cheap import Cheap
-from tests.memory.indexes.opening import opened
+from tests.memory.indexes.opening import index_of, opened
 
 FORMER = Path(__file__).parent.parent / "former"
 SHOP, USER, ADA = Place(Scope.PROJECT, "/src/shop"), Place(Scope.USER), Place(Scope.AGENT, "ada")
@@ -76,10 +80,36 @@ def test_what_was_in_an_index_alone_is_in_the_store(kind: str, folder: Path) -> 
     again.close()
 
 
+def test_of_a_server_only_the_places_that_are_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes to a server that one project uses must not reach the others."""
+    init = QdrantIndex.__init__
+
+    def on_server(self: QdrantIndex, *given: Any) -> None:
+        init(self, *given)
+        self.shared = True
+
+    monkeypatch.setattr(QdrantIndex, "__init__", on_server)
+    store = opened("qdrant", folder, Cheap(16))
+    assert by_id(store) == saved("loca")
+    index_of(store).open(store, [USER, Place(Scope.PROJECT, "/src/blog")])
+    assert by_id(store) == [*saved("loca"), saved("qdra")[2]]
+    index_of(store).open(store, [USER, SHOP])
+    assert by_id(store) == saved("loca") + saved("qdra")[:3]
+    store.forget("qdra0003")
+    index_of(store).open(store, [USER, SHOP])
+    store.close()
+    again = opened("qdrant", folder, Cheap(16))
+    index_of(again).open(again, [USER, SHOP])
+    assert by_id(again) == saved("loca") + saved("qdra")[:2]
+    again.close()
+
+
 def test_it_is_taken_over_without_an_embedder_too(tmp_path: Path, folder: Path) -> None:
     home = Home(str(tmp_path))
     access = StoreAccess(StoreSpec("qdrant", {"vector_store": {"provider": "qdrant"}}), home)
-    store = access.opened()
+    store = access.opened([])
     assert {memory.id for memory in store.export()} >= {f"qdra000{n}" for n in range(1, 5)}
     assert "needs an embedder" in store.stats().problem
     access.close()
@@ -103,9 +133,6 @@ def test_kept_saves_of_a_process_that_still_runs_are_left_to_it(folder: Path) ->
     code = (
         "import fcntl,sys;f=open(sys.argv[1],'a+b');fcntl.lockf(f,fcntl.LOCK_EX);print(1,flush=1)"
     )
-    import subprocess
-    import sys
-
     with subprocess.Popen(
         [sys.executable, "-c", f"{code};sys.stdin.read()", f"{path}.lock"],
         stdin=subprocess.PIPE,

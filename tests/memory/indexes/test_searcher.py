@@ -53,7 +53,7 @@ def test_what_it_gives_is_looked_up_in_the_store(
     name: str, spec: Callable[[str], StoreSpec], home: Home
 ) -> None:
     access = StoreAccess(spec(name), home)
-    store = access.opened()
+    store = access.opened([])
     assert store.stats().pending == 0
     save(store, FACTS[0])
     save(store, FACTS[0], USER)
@@ -74,7 +74,7 @@ def test_one_that_fails_costs_the_meaning_only(
     query: str, why: str, spec: Callable[[str], StoreSpec], home: Home
 ) -> None:
     access = StoreAccess(spec("search"), home)
-    store = access.opened()
+    store = access.opened([])
     save(store, FACTS[1])
     assert texts(store, f"{query} deploy") == [FACTS[1]]
     assert why in store.stats().problem
@@ -85,7 +85,7 @@ def test_a_file_that_has_changed_is_not_run(spec: Callable[[str], StoreSpec], ho
     named = spec("search")
     Path(named.file).write_text("raise SystemExit('run')")
     access = StoreAccess(named, home)
-    assert "has changed since" in access.opened().stats().problem
+    assert "has changed since" in access.opened([]).stats().problem
     access.close()
 
 
