@@ -141,9 +141,14 @@ def local(embedder: Embedder | None) -> Make:
 
     @contextmanager
     def make(corpus: Corpus) -> Iterator[Search]:
+        meaning = None
+        if embedder is not None:
+            from relay.memory.local.vectors import VectorMeaning  # it imports numpy
+
+            meaning = VectorMeaning(_Shared(embedder))
         with (
             tempfile.TemporaryDirectory(prefix="relay-bench-") as folder,
-            closing(LocalStore(folder, _Shared(embedder) if embedder else None)) as store,
+            closing(LocalStore(folder, meaning)) as store,
         ):
             store.restore(corpus.memories)
             store.catch_up(len(corpus.memories))

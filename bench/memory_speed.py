@@ -21,6 +21,7 @@ import numpy as np
 
 from relay.memory.local.local_store import LocalStore
 from relay.memory.local.query import expression, words
+from relay.memory.local.vectors import VectorMeaning
 from relay.memory.records import Memory, Place, Scope
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Local:
     """Relay's store; with vectors or without."""
 
     def __init__(self, folder: str, vectors: bool) -> None:
-        self._store = LocalStore(folder, RandomVectors() if vectors else None)
+        self._store = LocalStore(folder, VectorMeaning(RandomVectors()) if vectors else None)
 
     def fill(self, texts: Sequence[str]) -> None:
         """All vectors are made."""

@@ -32,7 +32,7 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "pump session broker memory worker",
         "app",
         "ui",
-        "cli demo integrations testing __main__ bootstrap",
+        "cli demo integrations __main__ bootstrap",
     )
 )
 #: The five kinds of process, which meet in ``protocol`` only.
@@ -210,7 +210,7 @@ def test_what_is_pure_stays_pure() -> None:
 
 def test_tests_stand_where_the_code_does() -> None:
     folders = {module.folder for module in MODULES.values() if len(module.parts) > 2}
-    folders -= {"testing", "features"}  # what is in testing is itself run by tests/memory
+    folders.discard("features")
     assert [name for name in sorted(folders) if not (ROOT / "tests" / name).is_dir()] == []
 
 

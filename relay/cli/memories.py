@@ -11,7 +11,6 @@ from typing import Any
 from relay.broker.client import BrokerClient
 from relay.cli import output, table
 from relay.cli.memory_client import ask, connected, shown
-from relay.config.memory_spec import StoreSpec
 from relay.core.errors import UsageError
 from relay.core.json_text import named
 from relay.memory.records import ORIGIN
@@ -21,7 +20,7 @@ Json = dict[str, Any]
 #: More than a memory may have, so that what is too long is refused and not cut. Bytes.
 _READ_MAX = 1024 * 1024
 #: What a save answers beside the memory.
-EXTRA = ("outcome", "former", "redacted", "problem")
+EXTRA = ("outcome", "former", "redacted")
 
 
 def run(options: Any) -> int:
@@ -89,12 +88,9 @@ def _said(answer: Json) -> str:
         "new": f"saved ({place})",
         "same": f"it was there already ({place}); its time is new",
         "updated": f"a memory that said nearly the same was updated ({place})",
-        "kept": f"kept ({place}) until the store can be reached",
     }[answer["outcome"]]
     if answer.get("former") and answer["former"] != answer["memory"]["text"]:
         words += f"; it was: {output.summary(answer['former'])}"
-    if answer.get("problem"):
-        words += f": {' '.join(answer['problem'].split())}"
     if answer["redacted"]:
         words += f"; left out as a secret: {', '.join(answer['redacted'])}"
     return words
@@ -182,37 +178,30 @@ def _one(client: BrokerClient, options: Any) -> int:
 
 def _stats(client: BrokerClient, options: Any) -> int:
     answer = ask(client, "memory_stats")
-    names = ("backend", "tier", "embedder", "problem", "pending", "kept", "refused", "size")
+    names = ("backend", "tier", "embedder", "problem", "pending", "index", "size")
     fields = {name: answer.get(name) for name in (*names, "folder", "store", "count")}
     if options.json:
         extractions = answer.get("extractions")
         output.as_json({**fields, "places": answer["places"], "extractions": extractions})
         return 0
-    tier = "words and meaning" if answer["tier"] == "hybrid" else "words"
-    title = StoreSpec.from_json(answer["store"]).title if answer.get("store") else ""
-    own = answer["backend"] == "local" and title in ("", "local")
-    none = "none (relay memory setup gets one)" if own else "none"
-    # A server that is away cannot be asked: none that are known is not none.
-    unknown = not own and answer["problem"] and not answer["count"]
-
-    def counted(name: str, what: str) -> tuple[str, str | None]:
-        return name, f"{answer[name]} {what}" if answer.get(name) else None
-
+    index = answer.get("index") or {}
+    filled = "" if index.get("total") is None else f": {index['filled']} of {index['total']}"
+    none = None if index else "none (relay memory setup gets one)"
+    pending = answer.get("pending")
     table.fields(
         [
-            ("backend", title or answer["backend"]),
-            ("search by", tier),
+            ("backend", answer["backend"]),
+            ("search by", "words and meaning" if answer["tier"] == "hybrid" else "words"),
             ("embedder", answer["embedder"] or none),
+            ("index", f"{index['title']}{filled}" if index else None),
             ("problem", answer["problem"] or None),
-            counted("pending", "without a vector yet"),
-            counted("kept", "until the store can be reached"),
-            counted("refused", "kept ones that the store would not take"),
+            ("pending", f"{pending} not found by meaning yet" if pending else None),
             *_auto_save(answer.get("extractions") or {}),
             (
                 "size",
                 f"{answer['size']} bytes in {folder}" if (folder := answer["folder"]) else None,
             ),
-            ("memories", "unknown" if unknown else answer["count"]),
+            ("memories", answer["count"]),
         ]
     )
     for place in answer["places"]:

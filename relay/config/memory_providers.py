@@ -95,7 +95,7 @@ def vector_store(value: object, where: str) -> Section:
     if found.setdefault("provider", "qdrant") != "qdrant":
         raise ConfigError(
             f"{where}: relay keeps no memories in {str(found['provider'])[:80]!r}",
-            hint="write the provider 'qdrant', or a store of your own: the backend 'custom'",
+            hint="write the provider 'qdrant'; any other is searched by a searcher of your own",
         )
     _only(found, _QDRANT_KEYS, where)
     _number(found, "port", 1, 65535, where)

@@ -10,7 +10,10 @@ from relay.config.memory_spec import StoreSpec, parse_llm, parse_store
 from relay.core.errors import ConfigError
 
 #: The keys of ``memory = {…}``.
-MEMORY_KEYS = ("backend", "prompt_on_end", "inject_on_start", "secrets", "auto_save", "config")
+MEMORY_KEYS = (
+    *("backend", "prompt_on_end", "inject_on_start", "secrets", "auto_save", "config"),
+    "searcher",
+)
 SECRETS = ("redact", "refuse", "keep")
 _SWITCHES = ("prompt_on_end", "inject_on_start", "auto_save")
 
@@ -20,7 +23,7 @@ class MemorySettings:
     """``memory: {…}``, with the defaults of what it does not name.
 
     ``llm``: what ``auto_save`` asks (see memory_spec.parse_llm), its key still a variable's
-    name. ``custom``: the object of a custom backend, or what makes one.
+    name. ``searcher``: the user's own function (see relay.memory.indexes.searcher).
     """
 
     store: StoreSpec = field(default_factory=StoreSpec)
@@ -29,16 +32,16 @@ class MemorySettings:
     secrets: str = "redact"
     auto_save: bool = False
     llm: Mapping[str, Any] | None = None
-    custom: Any = field(default=None, compare=False, repr=False)
+    searcher: Any = field(default=None, compare=False, repr=False)
 
     @property
     def backend(self) -> str:
-        """``local``, ``mem0``, ``qdrant`` or ``custom``."""
+        """``local``, ``mem0``, ``qdrant`` or ``searcher``."""
         return self.store.backend
 
     def of_file(self, path: str, sha256: str) -> MemorySettings:
-        """These, as the file says them: a custom store is made by running it again."""
-        if self.backend != "custom":
+        """These, as the file says them: a searcher is made by running it again."""
+        if self.backend != "searcher":
             return self
         return replace(self, store=replace(self.store, file=path, sha256=sha256))
 
@@ -76,6 +79,9 @@ def parsed(found: Mapping[str, Any]) -> MemorySettings:
             hint='write "config": {"llm": {"provider": "ollama", "model": "…"}},'
             " or leave auto_save out: agents save with @memory:save",
         )
+    searcher = found.get("searcher")
+    if searcher is not None:
+        store = _searched(searcher, store)
     return MemorySettings(
         store,
         found.get("prompt_on_end", False),
@@ -83,9 +89,20 @@ def parsed(found: Mapping[str, Any]) -> MemorySettings:
         secrets,
         auto_save,
         llm,
-        _object(config) if store.backend == "custom" else None,
+        searcher,
     )
 
 
-def _object(config: Any) -> Any:
-    return next(value for key, value in config.items() if str(key).lower() == "object")
+def _searched(searcher: Any, store: StoreSpec) -> StoreSpec:
+    """The spec of a searcher; ``file`` is missing still, which only the loader knows."""
+    if not callable(searcher) and not callable(getattr(searcher, "search", None)):
+        raise ConfigError(
+            f"memory: the searcher {searcher!r} cannot be called",
+            hint="give a function search(query, limit, scope) that returns ids or texts",
+        )
+    if store != StoreSpec():
+        raise ConfigError(
+            "memory: a searcher takes the place of a backend and of an embedder",
+            hint="leave out the searcher, or backend, vector_store and embedder",
+        )
+    return StoreSpec("searcher")

@@ -1,4 +1,4 @@
-"""Which store memories are kept in: what ``memory: {backend, config}`` says, checked. Pure.
+"""What finds memories by meaning: what ``memory: {backend, config}`` says, checked. Pure.
 
 Of the whole package a session imports nothing else than this, so it imports nothing that is large.
 """
@@ -15,13 +15,12 @@ from relay.config import memory_providers as providers
 from relay.core.errors import ConfigError, UsageError
 from relay.core.suggest import did_you_mean
 
-BACKENDS = ("local", "mem0", "qdrant", "custom")
+BACKENDS = ("local", "mem0", "qdrant")
 #: Keys of ``config``, by backend. mem0's ``version`` has one value only, and is dropped.
 CONFIG_KEYS: Mapping[str, tuple[str, ...]] = {
     "local": ("embedder", "llm"),
     "mem0": ("vector_store", "embedder", "llm"),
     "qdrant": ("vector_store", "embedder", "llm"),
-    "custom": ("object", "llm"),
 }
 _QDRANT_WORDS = ("url", "host", "port", "path", "api_key", "api_key_env", "collection", "https")
 _NOT_USED = ("history_db_path", "reranker", "graph_store", "custom_instructions", "telemetry")
@@ -37,15 +36,16 @@ _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 @dataclass(frozen=True)
 class StoreSpec:
-    """A store. ``config`` is plain JSON in snake case and without what parse_store understood:
+    """What finds by meaning in the store. ``config`` is plain JSON in snake case and without what
+    parse_store understood:
 
     mem0 and qdrant: ``vector_store`` (of the provider qdrant), maybe ``embedder``; local: maybe
-    ``embedder``; custom: nothing. A section is flat: its ``provider`` and, beside it, what mem0
-    nests in ``config``. In ``vector_store`` the names are mem0's (``collection_name``,
-    ``embedding_model_dims``), a server is its ``url``; in ``embedder`` an address is ``url`` and
-    the vectors' length ``dims``. No ``embedder``: the default one.
+    ``embedder``; searcher, which nobody writes as a backend: nothing. A section is flat: its
+    ``provider`` and, beside it, what mem0 nests in ``config``. In ``vector_store`` the names are
+    mem0's (``collection_name``, ``embedding_model_dims``), a server is its ``url``; in ``embedder``
+    an address is ``url`` and the vectors' length ``dims``. No ``embedder``: the default one.
 
-    ``file`` and ``sha256``: of a custom one, the configuration that makes the object.
+    ``file`` and ``sha256``: of a searcher, the configuration that registers it.
     """
 
     backend: str = "local"
@@ -54,9 +54,9 @@ class StoreSpec:
     sha256: str = ""
 
     def key(self) -> str:
-        """16 hexadecimal digits: the same store has the same, whatever embeds and with which key.
+        """16 hexadecimal digits: the same index has the same, whatever embeds and with which key.
 
-        Kept saves are filed under it. The default store has one, too.
+        Under it the files say what the index holds.
         """
         named = {key: item for key, item in self.config.items() if key != "embedder"}
         return _digest([self.backend, _without_secrets(named), self.file])
@@ -88,9 +88,9 @@ class StoreSpec:
         backend, config = value.get("backend", "local"), value.get("config", {})
         if not isinstance(file, str) or not isinstance(sha256, str):
             raise UsageError("the store is not what relay sends: its file is no text")
-        if backend == "custom":
+        if backend == "searcher":
             if config or not file or not sha256:
-                raise UsageError("a custom store is named by its file and the hash of that")
+                raise UsageError("a searcher is named by its file and the hash of that")
             return cls(backend, {}, file, sha256)
         try:
             return parse_store(backend, config)
@@ -100,8 +100,8 @@ class StoreSpec:
     @property
     def title(self) -> str:
         """What it is and where, for people: no secret is in it."""
-        if self.backend == "custom":
-            return f"custom, made by {self.file}"
+        if self.backend == "searcher":
+            return f"the searcher of {self.file}"
         store = self.config.get("vector_store")
         if not isinstance(store, Mapping):
             return self.backend
@@ -119,17 +119,19 @@ class StoreSpec:
 def parse_store(backend: object, config: object = None) -> StoreSpec:
     """``memory: {backend, config}`` as written, in either spelling. Raises ConfigError.
 
-    The ``llm`` in it belongs to no store: see parse_llm. Of a custom one the ``file`` is missing
-    still, which only the loader knows.
+    The ``llm`` in it belongs to no store: see parse_llm.
     """
+    if backend == "custom":
+        raise ConfigError(
+            "memory: the backend 'custom' is gone: memories are in relay's own store",
+            hint='register a searcher, which finds more of them: "memory": {"searcher": my_search}',
+        )
     if backend not in BACKENDS or not isinstance(backend, str):
         raise ConfigError(
             f"memory: there is no backend {backend!r}",
             hint=did_you_mean(str(backend)[:80], BACKENDS),
         )
     given = _config(config)
-    if backend == "custom":
-        return _custom(given)
     found = providers.plain(given, "memory.config")
     found.pop("llm", None)
     if found.get("version") in ("v1.0", "v1.1"):
@@ -213,16 +215,6 @@ def _config(config: object) -> dict[str, object]:
             raise ConfigError(f"memory.config has {name!r} twice", hint=f"leave out {key!r}")
         found[name] = value
     return found
-
-
-def _custom(given: dict[str, object]) -> StoreSpec:
-    _only(given, "custom")
-    if given.get("object") is None:
-        raise ConfigError(
-            "memory: the backend 'custom' needs its object",
-            hint='write "config": {"object": MyStore}, something that makes one when it is called',
-        )
-    return StoreSpec("custom")
 
 
 def _qdrant(found: dict[str, Any]) -> dict[str, Any]:

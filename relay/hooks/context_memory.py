@@ -14,7 +14,7 @@ from relay.hooks.promises import Later, LaterList
 #: How many memories are found or listed by default.
 FOUND_MAX, LISTED_MAX = 10, 20
 #: What a save answers beside the memory.
-EXTRA = ("outcome", "former", "redacted", "problem")
+EXTRA = ("outcome", "former", "redacted")
 
 
 class MemoryActions(Protocol):
@@ -32,8 +32,7 @@ class MemoryActions(Protocol):
 
 class Remembered(dict[str, Any]):
     """One memory: ``id, text, scope, owner, agent, session, created_ms, updated_ms, supersedes,
-    meta``; from a search ``score`` too; from an ``add`` ``outcome`` and ``redacted``, and when it
-    is ``kept`` until the store can be reached, the ``problem``.
+    meta``; from a search ``score`` too; from an ``add`` ``outcome`` and ``redacted``.
 
     All of it as attributes as well, and ``content`` for ``text``. As a string it is its text.
     """

@@ -1,1 +1,1 @@
-"""Process 4: the memory service, and what its stores are made of."""
+"""Process 4: the memory service, its store and the indexes behind that."""

@@ -1,7 +1,7 @@
 """Keeps the conversations that wait for a model, each in a file until its facts are saved.
 
 A file is on the disk before anybody is told so; mode 0600. It holds no key: a conversation that
-needs one names its server and its store, and waits until a request brings the key again.
+needs one names its server, and waits until a request brings the key again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ TEXT_MAX = 64 * 1024
 #: Runs that are remembered as done: a request that is repeated is then not done again.
 DONE_MAX = 256
 _DONE = "done.list"
-_NOT_KEPT = ("key", "secret_store", "tries", "not_before", "problem")
+_NOT_KEPT = ("key", "tries", "not_before", "problem")
+#: What a file of an earlier relay says beside that.
+_FORMER = ("store", "store_key", "deaths")
 
 
 @dataclass
@@ -38,14 +40,10 @@ class Extraction:
     llm: dict[str, str]  # as relay.config.llm_settings has it, without the key
     needs_key: bool
     fields: Json = field(default_factory=dict)  # of each save: where it belongs, what is secret
-    store: Json | None = None  # as the request named it, when no secret is in it; None: the default
-    store_key: str | None = None  # stands for a store with secrets in it
     facts: list[str] | None = None  # what the model found, once it has
     failed: str | None = None  # why nothing more is tried
-    deaths: int = 0  # of services, while a store of the user's was to save the facts
     # What follows is in no file.
     key: str = field(default="", repr=False)
-    secret_store: Json | None = field(default=None, repr=False)
     tries: int = 0
     not_before: float = 0.0  # monotonic seconds
     problem: RelayError | None = None  # of the last try
@@ -55,8 +53,6 @@ class Extraction:
         """What must be given again, after another broker had it; "" when all is there."""
         if self.facts is None and self.needs_key and not self.key:
             return "the key of the model's server"
-        if self.store_key is not None and self.secret_store is None:
-            return "the store's password or key"
         return ""
 
 
@@ -144,7 +140,8 @@ def folder_of(home: Home) -> str:
 
 def _read(path: str) -> Extraction:
     with open(path, encoding="utf-8") as file:
-        return Extraction(**json.load(file))
+        record = json.load(file)
+    return Extraction(**{key: value for key, value in record.items() if key not in _FORMER})
 
 
 def _failed(error: OSError) -> StorageError:

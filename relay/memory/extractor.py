@@ -17,7 +17,6 @@ from dataclasses import replace
 
 from relay.config import llm_client
 from relay.config.llm_settings import from_config
-from relay.config.memory_spec import StoreSpec
 from relay.core.bounded import RecentSet
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.paths import Home
@@ -34,15 +33,7 @@ from relay.memory.memory_requests import Json, MemoryRequest
 
 #: Seconds between one try and the next; there is one more try than pauses.
 PAUSES = (5.0, 30.0)
-#: Services that may end while a store of the user's is to save one session's facts.
-DEATHS_MAX = 3
 _FIELDS = ("secrets",)
-
-
-class _Deadly(StorageError):
-    """Facts whose store ends the process: to try again would end it again."""
-
-    passing = False
 
 
 #: (request, agent, run) -> the answer's fields of another request to the memory. Raises RelayError.
@@ -73,8 +64,6 @@ class Extractor:
                     self._folder.remove(one.run)
                 continue
             self._all[one.run] = one
-            if one.deaths:  # others first: it may end this service, too
-                one.not_before = time.monotonic() + self._pauses[-1]
             self._error = one.failed or self._error
         threading.Thread(target=self._work, name="memory-model", daemon=True).start()
 
@@ -146,8 +135,6 @@ class Extractor:
         for one in self._all.values():
             if one.llm == giver.llm:
                 one.key = giver.key or one.key
-            if one.store_key is not None and one.store_key == giver.store_key:
-                one.secret_store = giver.secret_store
 
     # -- what follows
 
@@ -213,26 +200,11 @@ class Extractor:
             raise RelayError("the service ends")
 
     def _save(self, one: Extraction) -> None:
-        store = one.secret_store or one.store
-        if store and one.facts:
-            if one.deaths >= DEATHS_MAX:
-                raise _Deadly("the memory's process ended each time its store was to save them")
-            # Counted before: the process may die of it.
-            self._folder.write(replace(one, deaths=one.deaths + 1))
-        try:
-            self._save_facts(one, store)
-        except RelayError:
-            if store and not self._closed:
-                self._folder.write(one)
-            raise
-
-    def _save_facts(self, one: Extraction, store: Json | None) -> None:
         common = {"op": "memory_save", "scope": "project", "meta": {"auto": True}, **one.fields}
         for fact in one.facts or ():
             self._check_open()
-            request = {**common, "text": fact} | ({"store": store} if store else {})
             try:
-                self._ask(request, one.agent, one.run)
+                self._ask({**common, "text": fact}, one.agent, one.run)
             except RelayError as error:
                 if error.code != "secret":  # which is about this text alone
                     raise
@@ -249,7 +221,6 @@ class Extractor:
             for other in self._all.values():
                 if other.failed and other.llm == one.llm and not other.lacks:
                     other.failed, other.tries, other.not_before = None, 0, 0.0
-                    other.deaths = min(other.deaths, DEATHS_MAX - 1)
             if not any(other.failed for other in self._all.values()):
                 self._error = None
 
@@ -266,10 +237,6 @@ def _extraction(ask: MemoryRequest) -> Extraction:
     if not isinstance(config, dict):
         raise UsageError("the request has no llm")
     model = from_config(config)
-    store = ask.fields.get("store")
-    spec = StoreSpec.from_json(store)
-    # A file holds no secret: a store that has one is named by its key, and given again.
-    secret = store is not None and spec.masked() != spec.to_json()
     return Extraction(
         run=ask.run,
         agent=ask.agent,
@@ -281,10 +248,7 @@ def _extraction(ask: MemoryRequest) -> Extraction:
             "cwd": ask.own_project,
             **{key: ask.fields[key] for key in _FIELDS if ask.fields.get(key) is not None},
         },
-        store=None if secret else store,
-        store_key=spec.key() if secret else None,
         key=model.key,
-        secret_store=store if secret else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""The ops of memory: from a request to the store's backend, and back to an answer's fields."""
+"""The ops of memory: from a request to the store, and back to an answer's fields."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeVar
 from relay.core.errors import NotFound, StorageError, UsageError
 from relay.directive import redact
 from relay.memory import backend_rules
-from relay.memory.backend import Backend, StoreUnavailable
 from relay.memory.backend_rules import LIMIT_MAX
+from relay.memory.local.local_store import LocalStore
 from relay.memory.memory_requests import Json, MemoryRequest
 from relay.memory.policy import Secrets, clean_meta, clean_text
 from relay.memory.records import Memory, Outcome, Place, from_json, to_json
@@ -26,14 +26,13 @@ IMPORT_MAX = 500
 
 
 class MemoryOps:
-    """Answers for one store. ``store`` is what the store is called, without its secrets, and
-    ``folder`` where it is, if it is on this disk."""
+    """Answers for the store in ``folder``, as ``spec`` (a StoreSpec without its secrets) says."""
 
-    def __init__(self, access: StoreAccess, store: Json, folder: str | None) -> None:
+    def __init__(self, access: StoreAccess, spec: Json, folder: str) -> None:
         self._access = access
-        self._store = store
+        self._spec = spec
         # For people to read; a folder's name may be no Unicode.
-        self._folder = folder and folder.encode(errors="replace").decode()
+        self._folder = folder.encode(errors="replace").decode()
         self._ops: dict[str, Callable[[MemoryRequest], Json]] = {
             "memory_save": self._save,
             "memory_search": self._search,
@@ -60,17 +59,13 @@ class MemoryOps:
     # -- the ops
 
     def _save(self, ask: MemoryRequest) -> Json:
-        store = self._access.opened()
         text, place, policy = ask.text("text"), ask.place(), ask.secrets()
         supersedes = ask.optional("supersedes")
+        store = self._access.opened(None if supersedes is None else ask.places())
         if supersedes is not None:
-            try:
-                old = _got(store, ask, supersedes)
-            except StoreUnavailable:
-                pass  # the save is kept, and then its id and whose that is are looked at
-            else:
-                ask.check_change(old)
-                supersedes = old.id
+            old = _got(store, ask, supersedes)
+            ask.check_change(old)
+            supersedes = old.id
         new_id = ask.new_id()
         saved = store.save(
             clean_text(text, policy),
@@ -91,14 +86,13 @@ class MemoryOps:
             "outcome": Outcome.NEW.value if again else saved.outcome.value,
             "redacted": sorted(kinds),
         }
-        if saved.outcome is Outcome.KEPT:
-            fields["problem"] = saved.problem
         return fields | ({"former": saved.former} if saved.outcome is Outcome.UPDATED else {})
 
     def _search(self, ask: MemoryRequest) -> Json:
-        store, query, limit = self._access.opened(), ask.text("query"), ask.limit()
+        query, limit, places = ask.text("query"), ask.limit(), ask.places()
+        store = self._access.opened(places)
         found, problem = _in_each(
-            ask.places(), lambda places: store.search(query, places, limit, now_ms=ask.now_ms)
+            places, lambda some: store.search(query, some, limit, now_ms=ask.now_ms)
         )
         rows = [
             {**to_json(hit.memory), "score": round(hit.score, 4), "tier": hit.tier.value}
@@ -107,12 +101,13 @@ class MemoryOps:
         return {"memories": _fitting(rows), **problem}
 
     def _get(self, ask: MemoryRequest) -> Json:
-        memory = _got(self._access.opened(), ask, ask.text("id"))
+        memory = _got(self._access.opened(ask.places()), ask, ask.text("id"))
         return {"memory": to_json(memory)}
 
     def _list(self, ask: MemoryRequest) -> Json:
         before_ms, before_id = ask.number("before_ms"), ask.optional("before_id") or ""
-        store, places, limit = self._access.opened(), ask.places(), ask.limit()
+        places, limit = ask.places(), ask.limit()
+        store = self._access.opened(places)
         found, problem = _in_each(
             places,
             lambda some: store.list(some, limit, before_ms=before_ms, before_id=before_id),
@@ -129,24 +124,25 @@ class MemoryOps:
         return {"memories": rows, "more": more, **problem}
 
     def _forget(self, ask: MemoryRequest) -> Json:
-        store = self._access.opened()
+        store = self._access.opened(ask.places())
         memory = _got(store, ask, ask.text("id"))
         ask.check_change(memory)
         return {"memory": to_json(store.forget(memory.id))}
 
     def _stats(self, ask: MemoryRequest) -> Json:
-        stats = self._access.opened().stats()
+        store = self._access.opened(ask.places())
+        stats = store.stats()
+        index = self._access.index
         counts = {place: count for place, count in stats.counts.items() if ask.may_read(place)}
         return {
-            "backend": stats.backend,
+            "backend": self._spec["backend"],
             "tier": stats.tier.value,
             "embedder": stats.embedder,
             "problem": self._access.problem or stats.problem or None,
             "pending": stats.pending,
-            "kept": stats.kept,
-            "refused": stats.refused,
+            "index": None if index is None else {"title": index.title, **index.filled_of(store)},
             "size": stats.size,
-            "store": self._store,
+            "store": self._spec,
             "folder": self._folder,
             "count": sum(counts.values()),
             "places": [
@@ -158,9 +154,10 @@ class MemoryOps:
     def _exported(self, ask: MemoryRequest) -> Json:
         """One page: nothing is kept for the next, so that others may save and forget meanwhile."""
         ask.only_person("export memories", "export")
+        store = self._access.opened(ask.places())
         rows: list[Json] = []
         size = 0
-        for memory in islice(self._access.opened().export(after=ask.after()), LIMIT_MAX):
+        for memory in islice(store.export(after=ask.after()), LIMIT_MAX):
             rows.append(to_json(memory))
             size += len(memory.text)
             if size > PAGE_MAX // 8:  # as JSON it may be longer, six times at most
@@ -179,7 +176,7 @@ class MemoryOps:
         return {"new": counts.new, "same": counts.same, "conflicting": counts.conflicting}
 
 
-def _got(store: Backend, ask: MemoryRequest, id_: str) -> Memory:
+def _got(store: LocalStore, ask: MemoryRequest, id_: str) -> Memory:
     """The memory that is meant by the beginning of an id: an agent's words mean none of others', of
     which it learns nothing."""
     memory: Memory | None

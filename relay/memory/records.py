@@ -21,7 +21,7 @@ OWNER_MAX = 4096
 TIME_MAX = 253_402_214_399_999
 #: An id may be shortened to this many characters while it stays unique.
 PREFIX_MIN = 3
-#: What a backend may use as an id. Those of the local one are 8 of Crockford's base 32.
+#: What may be an id. New ones are 8 of Crockford's base 32.
 ID_PATTERN = re.compile(r"[0-9a-z][0-9a-z_-]{2,63}")
 #: In the meta of what an agent saved: the end of its project's path, written by relay alone.
 ORIGIN, _ORIGIN_MAX = "relay_origin", 200
@@ -83,24 +83,20 @@ class Memory:
 
 class Outcome(StrEnum):
     """What a save did: ``new``; ``same``, it was there and only its time is new; ``updated``, it
-    was nearly there, and its text (or its meta) is the new one; ``kept``, the store cannot be
-    reached and gets it later."""
+    was nearly there, and its text (or its meta) is the new one."""
 
     NEW = "new"
     SAME = "same"
     UPDATED = "updated"
-    KEPT = "kept"
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The answer to a save. ``former``: the text that an update replaced. ``problem``: why it is
-    kept, or ""."""
+    """The answer to a save. ``former``: the text that an update replaced."""
 
     memory: Memory
     outcome: Outcome
     former: str | None = None
-    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,21 +120,15 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a backend holds. ``size``: bytes on disk. ``pending``: memories without a vector.
+    """What the store holds. ``size``: bytes on disk. ``pending``: memories that are not found by
+    meaning yet. ``problem``: why ``tier`` is not what it could be, or ""."""
 
-    ``problem``: why ``tier`` is not what it could be, or "". ``kept``: saves that wait until the
-    store can be reached. ``refused``: those that it then would not take.
-    """
-
-    backend: str
     tier: Tier
     counts: Mapping[Place, int]
     size: int
     embedder: str | None
     pending: int
     problem: str = ""
-    kept: int = 0
-    refused: int = 0
 
 
 def origin(project: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The memory service: one process beside the broker that started it, one thread for each store.
+"""The memory service: one process beside the broker that started it, one thread for each index.
 
 It reads requests as lines of JSON on the socket that is its standard input::
 
@@ -34,19 +34,12 @@ from relay.core.paths import Home
 from relay.memory.extractor import Extractor
 from relay.memory.memory_ops import MemoryOps
 from relay.memory.memory_requests import Json, MemoryRequest
-from relay.memory.store_access import (
-    LocalAccess,
-    Opener,
-    QueuedAccess,
-    StoreAccess,
-    folder_of,
-    make,
-)
+from relay.memory.store_access import StoreAccess
 from relay.protocol.broker import encode, refusal
 
 #: Stores that may be open; another one is refused.
 STORES_MAX = 16
-#: Seconds between two tries of saves that wait for their store, while nobody asks.
+#: Seconds between two looks for what is new for an index, while nobody asks.
 APPLY_EVERY = 15.0
 #: Seconds for which one request may hold up its store. Then the process ends, to be started anew.
 HANG_MAX = 120.0
@@ -72,7 +65,6 @@ class StoreThread:
     def __init__(
         self,
         home: Home,
-        opener: Opener,
         extractions: Callable[[], Json],
     ) -> None:
         """``extractions`` tells what memory_stats says of them."""
@@ -80,7 +72,6 @@ class StoreThread:
         #: When what is in hand was begun (monotonic): a request, or work for later ones. Or None.
         self.begun: float | None = None
         self._home = home
-        self._opener = opener
         self._extractions = extractions
         self._ops: MemoryOps | None = None
         self._fingerprint = ""
@@ -104,7 +95,7 @@ class StoreThread:
         self._close()
 
     def _next(self) -> StoreJob | None:
-        """The next request; while there is none, vectors are made and kept saves are tried."""
+        """The next request; while there is none, what is new is made findable by meaning."""
         while True:
             try:
                 return self.jobs.get_nowait()
@@ -141,11 +132,8 @@ class StoreThread:
         """The ops on the store; anew when it is asked for with another embedder, or other keys."""
         if self._ops is None or self._fingerprint != spec.fingerprint():
             self._close()
-            if spec.backend == "local":
-                access: StoreAccess = LocalAccess(spec, self._home)
-            else:
-                access = QueuedAccess(spec, self._home, self._opener)
-            self._ops = MemoryOps(access, spec.masked(), folder_of(spec, self._home))
+            access = StoreAccess(spec, self._home)
+            self._ops = MemoryOps(access, spec.masked(), self._home.memory)
             self._fingerprint = spec.fingerprint()
         return self._ops
 
@@ -161,10 +149,9 @@ class StoreThread:
 class MemoryServer:
     """Gives each request to its store's thread, and the broker its answer."""
 
-    def __init__(self, home: Home, channel: socket.socket, opener: Opener) -> None:
+    def __init__(self, home: Home, channel: socket.socket) -> None:
         self._home = home
         self._channel = channel
-        self._opener = opener
         self._sending = threading.Lock()
         self._choosing = threading.Lock()
         self._stores: dict[str, StoreThread] = {}
@@ -226,7 +213,7 @@ class MemoryServer:
                         hint="relay broker stop closes them",
                         code="busy",
                     )
-                store = StoreThread(self._home, self._opener, self._extractor.stats)
+                store = StoreThread(self._home, self._extractor.stats)
                 self._stores[key] = store
             store.jobs.put(job)
 
@@ -280,16 +267,12 @@ def fault(error: BaseException) -> StorageError:
 
 
 def main() -> None:
-    """Serve the broker at the other end of standard input. Does not return."""
-    run(make)
-
-
-def run(opener: Opener) -> None:
-    """Serve with the stores that ``opener`` opens, then end with all that was started here."""
+    """Serve the broker at the other end of standard input, then end with all that was started
+    here. Does not return."""
     try:
         _keep_local(os.environ)
         channel = take_input()
-        MemoryServer(Home(sys.argv[1]), channel, opener).run()
+        MemoryServer(Home(sys.argv[1]), channel).run()
     except BaseException:
         traceback.print_exc()
     # Threads and children of a store may live on; nothing of them is needed any more.

@@ -1,7 +1,4 @@
-"""Which store this session's memories are in, with the secrets that its environment holds.
-
-A file of its own because it is tested by itself.
-"""
+"""What finds this session's memories, with the secrets that its environment holds."""
 
 from __future__ import annotations
 
@@ -51,11 +48,11 @@ def chosen(
         return Chosen({}, unusable)
     if store == StoreSpec():
         return Chosen({})
-    if store.backend == "custom" and not store.file:
+    if store.backend == "searcher" and not store.file:
         return Chosen(
             {},
             ConfigError(
-                "memory: a custom store is made in a process of its own, by a relay.config.py",
+                "memory: a searcher is called in a process of its own, by a relay.config.py",
                 hint="write it there: a program's own object is not known to that process",
             ),
         )

@@ -17,7 +17,7 @@ from relay.memory.records import ORIGIN, Scope, origin
 #: Lines of one answer, and characters of each text.
 LINES_MAX = 10
 TEXT_MAX = 160
-#: Characters of why something is kept.
+#: Characters of why not all could be read.
 REASON_MAX = 300
 #: Characters of where something was saved.
 _WHERE_MAX = 60
@@ -64,8 +64,7 @@ def matters(text: str, reply: Json) -> bool:
     if "outcome" not in reply:
         return False
     replaced = reply.get("former") not in (None, reply["memory"]["text"])
-    kept = reply["outcome"] == "kept"
-    return bool(kept or reply["redacted"] or replaced or _OPTION.match(text))
+    return bool(reply["redacted"] or replaced or _OPTION.match(text))
 
 
 def at_start(memories: Iterable[Json], project: str, limit: int = START_MAX) -> str:
@@ -144,10 +143,6 @@ def _saved(reply: Json) -> str:
         head = f"memory: {memory['id']} ({memory['scope']}) said nearly the same and is updated"
         if reply.get("former") and reply["former"] != memory["text"]:
             head += f"; it was {quoted(reply['former'], TEXT_MAX)}"
-    elif reply["outcome"] == "kept":
-        head = f"memory: kept as {memory['id']} ({memory['scope']}) until the store can be reached"
-        if reply.get("problem"):
-            head += f": {_clause(reply['problem'])}"
     if reply["redacted"]:
         head += f"; left out of it as secret: {', '.join(reply['redacted'])}"
     return head

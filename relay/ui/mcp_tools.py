@@ -292,7 +292,7 @@ class ToolCaller:
         fields = {"text": given["text"], "scope": given.get("scope", "project"), "cwd": self._cwd}
         saved = await self._request("memory_save", deadline=60, **{**self._memory, **fields})
         memory = _fields(saved["memory"], _MEMORY)
-        return {**memory, **_fields(saved, ("outcome", "redacted", "problem"))}
+        return {**memory, **_fields(saved, ("outcome", "redacted"))}
 
     async def _memory_search(self, given: Mapping[str, Any], _: Progress) -> Json:
         fields = {"query": given["query"], "limit": given.get("limit", ROWS), "cwd": self._cwd}

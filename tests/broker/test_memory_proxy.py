@@ -9,7 +9,6 @@ import random
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -24,9 +23,7 @@ from relay.broker.memory_proxy import DEATHS_MAX, STARTS_MAX, STORE_DEATHS_MAX, 
 from relay.core.errors import ConfigError, RelayError, Timeout
 from relay.core.paths import Home
 from relay.core.processes import ancestry
-from relay.memory.kept_saves import waiting_in
 from relay.memory.service import STORES_MAX
-from relay.memory.write_queue import TRIES_MAX
 from relay.protocol.broker import error_from
 from tests.broker.support import Json
 from tests.memory.flaky import saying
@@ -242,14 +239,11 @@ def test_what_hangs_while_nobody_asks_costs_a_new_service(
 ) -> None:
     monkeypatch.setenv("HANG_MAX", "0.4")
     monkeypatch.setenv("APPLY_EVERY", "0.05")
-    rig.says(away="nobody listens")
-    kept = rig.save("one")
-    assert kept["outcome"] == "kept"
-    rig.says(hang="", away=None)
+    rig.save("one")
+    rig.says(hang_idle="")
     rig.hangs()
-    rig.says(hang=None)
-    assert rig.texts() == ["one"]
-    assert rig.ask("get", id=kept["memory"]["id"])["memory"]["text"] == "one"
+    rig.says(hang_idle=None)
+    assert rig.texts() == ["one"] and len(rig.pids()) == 2
 
 
 def test_a_forget_is_not_done_twice(rig: Rig) -> None:
@@ -407,75 +401,24 @@ def test_it_ends_by_itself_when_the_broker_is_gone(
     assert rig.texts() == ["one"]
 
 
-def test_what_is_kept_is_stored_while_nobody_asks(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("APPLY_EVERY", "0.05")
-    rig.says(away="nobody listens")
-    for number in range(30):
-        assert rig.save(f"fact number {number}")["outcome"] == "kept"
-    rig.says(away=None)
-    wait_until(lambda: not waiting_in(rig.home.memory), what="the kept saves to be stored")
-    assert len((folder(rig.home) / "calls").read_text().splitlines()) == 30
-
-
-@pytest.mark.parametrize("when", ["die", "die-after"])
-def test_what_is_kept_outlives_a_kill_while_it_is_stored(rig: Rig, when: str) -> None:
-    """Killed before the store has the first, and between that and its leaving the queue."""
-    rig.save("zero")
-    rig.says(away="nobody listens")
-    told = [rig.save(f"fact {number}") for number in range(4)]
-    assert {(one["outcome"], one["problem"]) for one in told} == {("kept", "nobody listens")}
-    rig.says(away=None, **{when: "once"})
-    rows = rig.ask("list", limit=1000)["memories"][::-1]
-    assert [row["text"] for row in rows] == ["zero", "fact 0", "fact 1", "fact 2", "fact 3"]
-    assert [row["id"] for row in rows[1:]] == [one["memory"]["id"] for one in told]
-    stats = rig.ask("stats")
-    assert (stats["kept"], stats["refused"], stats["problem"]) == (0, 0, None)
-
-
-def test_what_the_store_dies_of_does_not_block_the_others_for_ever(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(memory_proxy, "START_SPAN", 0.0)
-    rig.says(away="nobody listens")
-    told = [rig.save(text)["memory"]["id"] for text in ("before", "the poison", "behind")]
-    rig.says(away=None, poison="the poison")
-    for _ in range(TRIES_MAX // DEATHS_MAX):
-        with pytest.raises(RelayError, match="SIGKILL"):
-            rig.texts()
-    assert rig.texts() == ["before", "behind"]
-    stats = rig.ask("stats")
-    assert (stats["kept"], stats["refused"]) == (0, 1)
-    assert "process ended each time" in stats["problem"] and told[1] in stats["problem"]
-    assert rig.ask("get", id=told[1])["memory"]["text"] == "the poison"
-    assert rig.ask("forget", id=told[1])["memory"]["id"] == told[1]
-    assert rig.ask("stats")["refused"] == 0
-
-
 def test_no_kill_loses_doubles_or_reorders_what_was_confirmed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The service is killed at random times, while the store goes away and comes back."""
+    """The service is killed at random times."""
     monkeypatch.setattr(memory_proxy, "START_SPAN", 0.0)
     chance = random.Random(20261122)
     confirmed: list[str] = []
     for number in range(50):
-        if chance.random() < 0.2:
-            rig.says(away="gone" if chance.random() < 0.5 else None)
         process = rig.proxy._service
         killer = None
         if process is not None and chance.random() < 0.3:
             killer = threading.Timer(chance.random() * 0.02, process.kill)
             killer.start()
         text = f"fact number {number:03}"
-        assert rig.save(text)["outcome"] in ("new", "kept")
+        assert rig.save(text)["outcome"] == "new"
         confirmed.append(text)
         if killer is not None:
             killer.join()
-    rig.says(away=None)
-    while rig.ask("stats")["kept"]:
-        time.sleep(0.01)
     assert rig.texts() == confirmed and len(rig.logged) > 2
 
 
@@ -498,11 +441,7 @@ def test_one_store_with_another_key_is_opened_when_the_first_is_closed(rig: Rig)
 def test_stats_say_which_store_it_is_without_its_keys(rig: Rig) -> None:
     stats = rig.ask("stats", store=store(api_key="hunter2"))
     assert stats["store"]["config"]["vector_store"]["api_key"] == "…"
-    assert "hunter2" not in repr(stats) and stats["folder"] is None
-    rig.says(away="nobody listens")
-    rig.save("one", store=store(api_key="hunter2"))
-    stats = rig.ask("stats", store=store(api_key="hunter2"))
-    assert (stats["backend"], stats["kept"], stats["problem"]) == ("qdrant", 1, "nobody listens")
+    assert "hunter2" not in repr(stats) and stats["backend"] == "qdrant"
 
 
 def test_more_requests_than_may_wait_are_refused(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

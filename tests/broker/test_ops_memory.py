@@ -197,7 +197,7 @@ def test_a_run_stays_where_it_was_registered_first(home: Home, client: BrokerCli
 def test_an_agent_chooses_neither_its_store_nor_what_is_done_with_secrets(
     home: Home, client: BrokerClient, tmp_path: Path
 ) -> None:
-    store = {"backend": "custom", "file": str(tmp_path / "evil.py"), "sha256": "0" * 64}
+    store = {"backend": "searcher", "file": str(tmp_path / "evil.py"), "sha256": "0" * 64}
     token = "ghp_" + "0123456789" * 3 + "abcdef"
     with register(home, "Ada") as ada:
         save(ada, f"push with {token}", store=store, secrets="keep")

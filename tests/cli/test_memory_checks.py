@@ -13,12 +13,9 @@ from relay.cli import memory_checks
 from relay.cli.memory_checks import config_warnings, memory_lines
 from relay.config import trust
 from relay.config.memory_settings import MemorySettings
-from relay.config.memory_spec import StoreSpec
 from relay.config.settings import memory_settings
 from relay.core.paths import Home
 from relay.memory.extraction_files import Extraction, ExtractionFolder, folder_of
-from relay.memory.kept_saves import KeptSave, KeptSaves, path_of
-from relay.memory.records import Place, Scope
 from tests.config.trusted import trusted
 
 
@@ -80,7 +77,7 @@ def test_a_server_that_answers_is_fine(home: Home, server: str) -> None:
     assert first[0] == "warn" and "variable Q is not set" in first[1]
 
 
-def test_a_server_that_is_away_says_what_becomes_of_saves(home: Home, nobody: int) -> None:
+def test_a_server_that_is_away_is_said(home: Home, nobody: int) -> None:
     url = f"http://127.0.0.1:{nobody}"
     away = "Connection refused"
     store = {"provider": "qdrant", "url": url}
@@ -90,7 +87,7 @@ def test_a_server_that_is_away_says_what_becomes_of_saves(home: Home, nobody: in
     assert first == (
         "warn",
         f"mem0 on qdrant at {url}: {away}",
-        "saves are kept until it answers; how to start a server: docs/memory-stores.md",
+        "memories are found by their words until it answers; how to start one: docs/memory.md",
     )
     assert second[:2] == ("warn", f"embedder ollama at {url}: {away}")
 
@@ -114,22 +111,6 @@ def test_what_has_no_manifest_is_not_run(home: Home, tmp_path: Path) -> None:
     assert not os.path.exists(tmp_path / "ran") and not os.path.exists("ran")
 
 
-def test_kept_saves_of_any_store_are_counted(home: Home, tmp_path: Path) -> None:
-    for key in (StoreSpec().key(), "0123456789abcdef"):
-        outbox = KeptSaves(path_of(home.memory, key), title="qdrant at http://q")
-        for number in range(2):
-            save = KeptSave(f"id{number}", "x", Place(Scope.USER), None, None, None, None, number)
-            outbox.add(save)
-        outbox.close()
-    _, *found = memory_lines(home, str(tmp_path), {})
-    words = sorted(text.split(" (")[0] for _, text, _ in found)
-    assert words == [
-        "2 saves wait for another store, qdrant at http://q",
-        "2 saves wait for this store",
-    ]
-    assert {level for level, _, _ in found} == {"warn"}
-
-
 def test_mistakes_in_the_settings_that_are_allowed() -> None:
     assert config_warnings(MemorySettings(), {}) == []
     config = {
@@ -142,19 +123,6 @@ def test_mistakes_in_the_settings_that_are_allowed() -> None:
         "memory: the environment variable G is not set here",
         "memory: the llm is not used, because auto_save is not on",
     ]
-
-
-class Half:
-    def save(self) -> None: ...
-
-
-@pytest.mark.parametrize("found", [Half, Half()])
-def test_an_object_that_is_no_backend_is_told_before_it_is_used(found: object) -> None:
-    settings = memory_settings({"backend": "custom", "config": {"object": found}})
-    [warning] = config_warnings(settings, {})
-    assert warning.startswith("memory: the object of the custom backend has no search, get")
-    settings = memory_settings({"backend": "custom", "config": {"object": lambda: found}})
-    assert config_warnings(settings, {}) == []
 
 
 def test_doctor_tells_of_last_words_that_wait_or_came_to_nothing(home: Home) -> None:

@@ -19,72 +19,54 @@ from tests.cli.conftest import Run
 from tests.config.trusted import trusted
 
 CONFIG = """\
-from relay.memory.local.local_store import LocalStore
+def search(query, limit, scope):
+    open({file!r}, "a").write(query)
+    return []
 
-config = {{
-    "memory": {{
-        "backend": "custom",
-        "config": {{"object": lambda: LocalStore({folder!r})}},
-        "secrets": "refuse",
-    }}
-}}
+memory = {{"searcher": search, "secrets": "refuse"}}
 """
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository whose configuration has a store of its own, in ``tmp_path``/own."""
+    """A repository whose configuration has a searcher, which writes down what it is asked."""
     folder = tmp_path / "shop"
     (folder / ".git").mkdir(parents=True)
-    (folder / "relay.config.py").write_text(CONFIG.format(folder=str(tmp_path / "own")))
+    (folder / "relay.config.py").write_text(CONFIG.format(file=str(tmp_path / "asked")))
     monkeypatch.chdir(folder)
     return folder
 
 
-def test_a_store_is_asked_only_when_its_file_is_trusted(
+def test_a_searcher_is_asked_only_when_its_file_is_trusted(
     relay: Run, project: Path, tmp_path: Path
 ) -> None:
-    done = relay("memory", "save", "in the local store")
+    done = relay("memory", "save", "a fact")
     assert done.returncode == 0 and "is not trusted, so it does not choose" in done.stderr
-    assert "relay trust" in done.stderr and not (tmp_path / "own").exists()
+    relay("memory", "search", "fact")
+    assert "relay trust" in done.stderr and not (tmp_path / "asked").exists()
     assert relay("trust").returncode == 0
-    done = relay("memory", "save", "in the store of its own")
+    done = relay("memory", "search", "a fact", "--json")
     assert done.returncode == 0 and "not trusted" not in done.stderr
-    assert (tmp_path / "own").exists()
-    rows = json.loads(relay("memory", "list", "--json").stdout)
-    assert [row["text"] for row in rows] == ["in the store of its own"]
+    assert (tmp_path / "asked").read_text() == "a fact"
+    assert [row["text"] for row in json.loads(done.stdout)] == ["a fact"]
     (project / "src").mkdir()
     os.chdir(project / "src")
     assert len(json.loads(relay("memory", "list", "--json").stdout)) == 1
 
 
-def test_stats_say_nothing_that_they_cannot_know(relay: Run, project: Path) -> None:
+def test_stats_say_how_far_an_index_is(relay: Run, project: Path) -> None:
     relay("trust")
-    assert "embedder:   none\n" in relay("memory", "stats").stdout  # its own matter
+    relay("memory", "save", "a fact")
+    assert f"index:      the searcher of {project}" in relay("memory", "stats").stdout
     config = {"url": "http://127.0.0.1:9", "embedder": {"provider": "ollama", "dims": 3}}
     file = project / "relay.config.py"
     file.write_text(f"memory = {{'backend': 'qdrant', 'config': {config!r}}}\n")
     relay("trust")
+    assert relay("memory", "search", "fact").returncode == 0
+    relay("memory", "save", "another")
     out = relay("memory", "stats").stdout
-    assert "memories:   unknown\n" in out and "problem:    " in out
-
-
-def test_memories_move_between_two_stores(relay: Run, project: Path, tmp_path: Path) -> None:
-    relay("trust")
-    plain = tmp_path / "plain.py"
-    plain.write_text("config = {'memory': {}}\n")
-    relay("trust", str(plain))
-    relay("memory", "save", "one")
-    relay("memory", "save", "two", "--scope", "user")
-    done = relay("memory", "export", "all.jsonl")
-    assert "2 memories are in all.jsonl" in done.stderr
-    done = relay("memory", "import", "all.jsonl", "--config", str(plain))
-    assert "2 new, 0 that were there" in done.stderr
-    own, other = (
-        [json.loads(line) for line in relay("memory", "export", *words).stdout.splitlines()]
-        for words in ((), ("--config", str(plain)))
-    )
-    assert sorted(own, key=str) == sorted(other, key=str) and len(own) == 2
+    assert "index:      qdrant at http://127.0.0.1:9: 0 of 2\n" in out
+    assert "problem:    qdrant at http://127.0.0.1:9: " in out and "memories:   2\n" in out
 
 
 def test_what_the_configuration_says_of_secrets_goes_here_too(relay: Run, project: Path) -> None:

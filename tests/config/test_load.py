@@ -290,8 +290,8 @@ def test_modules_beside_the_file_cannot_be_imported(loads: Load, tmp_path: Path)
 def test_memory_alone_is_something(loads: Load) -> None:
     loaded = loads("memory = {'backend': 'mem0'}\n")
     assert loaded.warnings == () and loaded.settings.memory.backend == "mem0"
-    custom = loads("memory = {'backend': 'custom', 'config': {'object': dict}}\n")
-    assert custom.settings.memory.store.sha256 == custom.sha256
+    searched = loads("memory = {'searcher': dict}\n")
+    assert searched.settings.memory.store.sha256 == searched.sha256
 
 
 def test_a_file_that_registers_nothing_says_so(loads: Load) -> None:
@@ -409,8 +409,7 @@ def _blocks(page: str) -> list[str]:
         block
         for page in ("config", "hooks", "tools", "trail", "memory")
         for block in _blocks(f"{page}.md")
-        # The library's, and a test that users write: tests/memory/test_docs.py runs these.
-        if "= LocalStore(" not in block and "BackendContract" not in block
+        if "= LocalStore(" not in block  # the library's: tests/memory/test_docs.py runs it
     ],
 )
 def test_every_example_of_the_documentation_loads(loads: Load, block: str, tmp_path: Path) -> None:

@@ -122,8 +122,7 @@ def test_a_host_and_a_port_are_a_url() -> None:
         ("mem0", {"vectorStore": {"provider": "chroma"}}, "no memories in 'chroma'"),
         ("qdrant", {"url": "http://q", "vectorStore": {"port": 1}}, "'url' beside vector_store"),
         ("qdrant", {"embedder": {"provider": "gemini"}}, "an embedder of mem0's"),
-        ("custom", {}, "needs its object"),
-        ("custom", {"object": object, "url": "u"}, "takes no 'url'"),
+        ("custom", {"object": object}, "register a searcher"),
     ],
 )
 def test_a_mistake_is_told_with_what_to_do(backend: object, config: object, words: str) -> None:
@@ -195,9 +194,9 @@ def test_the_same_store_has_the_same_key() -> None:
         "qdrant", {"url": "http://q", "embedder": {"provider": "ollama", "model": "m"}}
     )
     assert embedded.key() == spec.key() and embedded.fingerprint() != spec.fingerprint()
-    custom = StoreSpec("custom", {}, "/c.py", "1")
-    assert custom.key() == StoreSpec("custom", {}, "/c.py", "2").key()
-    assert custom.fingerprint() != StoreSpec("custom", {}, "/c.py", "2").fingerprint()
+    searcher = StoreSpec("searcher", {}, "/c.py", "1")
+    assert searcher.key() == StoreSpec("searcher", {}, "/c.py", "2").key()
+    assert searcher.fingerprint() != StoreSpec("searcher", {}, "/c.py", "2").fingerprint()
 
 
 def test_a_title_says_where_and_nothing_secret() -> None:
@@ -218,7 +217,7 @@ def test_a_title_says_where_and_nothing_secret() -> None:
         "mem0 on qdrant within RELAY_HOME",
         "local",
     }
-    assert StoreSpec("custom", {}, "/c.py", "s").title == "custom, made by /c.py"
+    assert StoreSpec("searcher", {}, "/c.py", "s").title == "the searcher of /c.py"
 
 
 def test_other_stores_have_other_keys() -> None:
@@ -228,8 +227,8 @@ def test_other_stores_have_other_keys() -> None:
         parse_store("qdrant"),
         parse_store("qdrant", {"url": "http://q"}),
         parse_store("qdrant", {"url": "http://q", "collection": "team"}),
-        StoreSpec("custom", {}, "/a.py", "1"),
-        StoreSpec("custom", {}, "/b.py", "1"),
+        StoreSpec("searcher", {}, "/a.py", "1"),
+        StoreSpec("searcher", {}, "/b.py", "1"),
     ]
     keys = {spec.key() for spec in specs}
     assert len(keys) == len(specs) and all(len(key) == 16 for key in keys)
@@ -243,7 +242,7 @@ def test_other_stores_have_other_keys() -> None:
         parse_store("qdrant", {"url": "http://q", "apiKeyEnv": "K"}).resolved({"K": "v"}),
         parse_store("local", {"embedder": {"provider": "openai", "model": "m"}}),
         parse_store("mem0", {"embedder": {"provider": "gemini", "dims": 768}}),
-        StoreSpec("custom", {}, "/c.py", "abc"),
+        StoreSpec("searcher", {}, "/c.py", "abc"),
     ],
 )
 def test_a_spec_survives_json(spec: StoreSpec) -> None:
@@ -260,8 +259,9 @@ def test_a_spec_survives_json(spec: StoreSpec) -> None:
         {"file": 1},
         {"other": 1},
         {"backend": ["mem0"]},
-        {"backend": "custom"},
-        {"backend": "custom", "file": "/c.py", "sha256": "s", "config": {"object": 1}},
+        {"backend": "searcher"},
+        {"backend": "custom", "file": "/c.py", "sha256": "s"},
+        {"backend": "searcher", "file": "/c.py", "sha256": "s", "config": {"object": 1}},
     ],
 )
 def test_a_request_that_names_no_store_is_refused(value: object) -> None:

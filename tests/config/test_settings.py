@@ -80,7 +80,6 @@ def test_what_else_is_called_memory_is_left_alone() -> None:
         ({"config": {"memory": {"promptOnEnd": True, "prompt_on_end": False}}}, "prompt_on_end"),
         ({"config": {"idleSeconds": 1, "idle_seconds": 2}}, "idle_seconds"),
         ({"hooks": {"idle": {"command": "x", "onFailure": "a", "on_failure": "b"}}}, "on_failure"),
-        ({"memory": {"backend": "custom", "config": {"object": int, "Object": str}}}, "object"),
     ],
 )
 def test_a_key_in_two_spellings_is_a_mistake(names: dict[str, object], key: str) -> None:
@@ -120,10 +119,10 @@ def test_what_is_shown_of_it_holds_no_secret() -> None:
     assert "hidden" not in str(shown) and shown["llm"]
 
 
-def test_a_custom_store_is_made_by_its_file() -> None:
-    settings = memory_settings({"backend": "custom", "config": {"object": dict}})
-    assert settings.custom is dict
-    assert settings.of_file("/c.py", "s").store == StoreSpec("custom", {}, "/c.py", "s")
+def test_a_searcher_is_made_by_its_file() -> None:
+    settings = memory_settings({"searcher": dict})
+    assert settings.searcher is dict
+    assert settings.of_file("/c.py", "s").store == StoreSpec("searcher", {}, "/c.py", "s")
     assert MemorySettings().of_file("/c.py", "s").store == StoreSpec()
 
 

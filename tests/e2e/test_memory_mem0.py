@@ -1,4 +1,4 @@
-"""Programs share a memory that mem0 keeps in its embedded store."""
+"""Programs share a memory, with an index in mem0's embedded store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOON = 60.0  # seconds; mem0 alone takes two to begin
 
 @pytest.fixture
 def shop(tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A project that keeps its memories with mem0; the command line works in it."""
+    """A project with an index in mem0; the command line works in it."""
     folder = project(tmp_path, CONFIG)
     monkeypatch.chdir(folder)
     yield folder

@@ -1,20 +1,25 @@
 """A memory service whose stores are tests.memory.flaky's, each in ``flaky/HOST`` of its home.
 
-The host is that of the store's url. In the environment, in seconds: ``LAST_MOMENTS``, how long the
-service goes on without a broker; ``APPLY_EVERY``, how often it tries what is kept; ``HANG_MAX``.
+The host is that of the index's url. In the environment, in seconds: ``LAST_MOMENTS``, how long the
+service goes on without a broker; ``APPLY_EVERY``, how often it looks for something to do;
+``HANG_MAX``.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from relay.config.memory_spec import StoreSpec
 from relay.core.paths import Home
 from relay.memory import service
-from relay.memory.backend import Backend
+from relay.memory.local.local_store import LocalStore
+from relay.memory.records import Place
+from relay.memory.store_access import StoreAccess
 from tests.memory.flaky import Flaky
 
 ROOT = str(Path(__file__).resolve().parent.parent.parent)
@@ -29,16 +34,37 @@ def folder(home: Home, host: str = "main") -> Path:
     return Path(home.memory) / "flaky" / host
 
 
-def opened(spec: StoreSpec, home: Home) -> Backend:
-    store = spec.config["vector_store"]
-    assert isinstance(store, dict)
-    where = folder(home, str(urlsplit(str(store.get("url"))).hostname))
-    where.mkdir(parents=True, exist_ok=True)
-    return Flaky(where)
+class FlakyAccess(StoreAccess):
+    """Opens a flaky store where an index is named."""
+
+    def __init__(self, spec: StoreSpec, home: Home) -> None:
+        super().__init__(spec if spec.backend == "local" else StoreSpec(), home)
+        store: Any = spec.config.get("vector_store")
+        self._where = store and folder(home, str(urlsplit(str(store["url"])).hostname))
+        self._flaky: Flaky | None = None
+
+    def opened(self, places: Sequence[Place] | None = None) -> LocalStore:
+        if not self._where:
+            return super().opened(places)
+        if self._flaky is None:
+            self._where.mkdir(parents=True, exist_ok=True)
+            self._flaky = Flaky(self._where)
+        return self._flaky
+
+    def caught_up(self) -> bool:
+        if self._flaky is not None and self._flaky.hangs_idle():
+            self._flaky.reach()
+        return super().caught_up()
+
+    def close(self) -> None:
+        if self._flaky is not None:
+            self._flaky.close()
+        super().close()
 
 
 def main() -> None:
     for name in ("LAST_MOMENTS", "APPLY_EVERY", "HANG_MAX"):
         if name in os.environ:
             setattr(service, name, float(os.environ[name]))
-    service.run(opened)
+    setattr(service, "StoreAccess", FlakyAccess)  # noqa: B010
+    service.main()

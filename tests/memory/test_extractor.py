@@ -14,7 +14,6 @@ from relay.broker.client import connect
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.paths import Home
 from relay.memory.extraction_files import DONE_MAX, FILES_MAX, TEXT_MAX, ExtractionFolder
-from relay.memory.extractor import DEATHS_MAX
 from tests.broker.support import Json, broker_process, register, wait_for_broker
 from tests.memory.embedding.server import Answer, Asked, EmbeddingServer
 from tests.memory.extracting import (
@@ -38,11 +37,9 @@ def home(isolated_home: Path) -> Home:
 
 
 def test_what_the_model_finds_is_saved_as_the_runs(home: Home) -> None:
-    store = {"backend": "mem0", "config": {"vector_store": {"path": "/data"}}}
-
     def story(rig: Rig) -> None:
         with EmbeddingServer(always(FACTS)) as server:
-            answer = rig.extract(server.url, secrets="keep", store=store)
+            answer = rig.extract(server.url, secrets="keep")
             assert (answer["duplicate"], answer["waiting"]) == (False, 1)
             assert rig.settled() == {"waiting": 0, "failed": 0, "last_error": None}
             assert rig.files() == []
@@ -53,15 +50,12 @@ def test_what_the_model_finds_is_saved_as_the_runs(home: Home) -> None:
     assert rig.memory.texts() == FACTS
     (request, agent, run_id), _ = rig.memory.saved
     assert (agent, run_id, request["op"]) == ("Ada", "run-1", "memory_save")
-    wanted = {"scope": "project", "cwd": CWD, "secrets": "keep", "store": store}
+    wanted = {"scope": "project", "cwd": CWD, "secrets": "keep"}
     assert request.items() >= wanted.items() and request["meta"] == {"auto": True}
 
 
 def test_it_is_on_the_disk_for_the_owner_alone_and_without_a_secret(home: Home) -> None:
-    store = {
-        "backend": "mem0",
-        "config": {"vector_store": {"url": "http://q", "api_key": "hunter2hunter2"}},
-    }
+    store = {"backend": "mem0", "config": {"url": "http://q", "api_key": "hunter2hunter2"}}
 
     def story(rig: Rig) -> None:
         with EmbeddingServer(lambda _: HANGS) as server:
@@ -200,7 +194,6 @@ def test_there_is_room_for_so_many_and_what_failed_gives_way(home: Home) -> None
         ({"text": " \n"}, "no last words"),
         ({"text": None}, "no last words"),
         ({"llm": {"url": "ftp://h"}}, "must be http"),
-        ({"store": {"backend": "nonesuch"}}, "no backend 'nonesuch'"),
     ],
 )
 def test_what_cannot_be_done_is_refused(home: Home, fields: Json, why: str) -> None:
@@ -246,13 +239,32 @@ def test_another_service_goes_on_without_being_asked(
     assert "0.json is not a conversation" in capfd.readouterr().out
 
 
+def test_a_file_of_an_earlier_relay_is_gone_on_with(home: Home) -> None:
+    with EmbeddingServer(always(FACTS)) as server:
+
+        def goes_on(rig: Rig) -> None:
+            assert rig.settled() == {"waiting": 0, "failed": 0, "last_error": None}
+
+        folder = Path(home.memory) / "extract"
+        folder.mkdir(parents=True)
+        llm = {"provider": "openai", "model": "m", "url": server.url}
+        record = {
+            **{"run": "run-1", "agent": "Ada", "text": "we ship with make release"},
+            **{"asked_ms": 5, "llm": llm, "needs_key": False, "fields": {"cwd": CWD}},
+            **{"store": None, "store_key": "01e5033eefed9486", "facts": None, "failed": None},
+            "deaths": 1,
+        }
+        (folder / "1.json").write_text(json.dumps(record))
+        rig = run(home, goes_on)
+    assert rig.memory.texts() == FACTS
+
+
 def test_what_needs_a_key_waits_for_the_next_that_brings_it(home: Home) -> None:
     thinks = threading.Event()
-    store = {"backend": "qdrant", "config": {"url": "http://127.0.0.1:1", "api_key": KEY}}
     with EmbeddingServer(lambda _: saying(FACTS) if thinks.is_set() else HANGS) as server:
 
         def cut_off(rig: Rig) -> None:
-            rig.extract(server.url, llm={"api_key": "one"}, store=store)
+            rig.extract(server.url, llm={"api_key": "one"})
 
         run(home, cut_off)
         thinks.set()
@@ -261,14 +273,10 @@ def test_what_needs_a_key_waits_for_the_next_that_brings_it(home: Home) -> None:
             left = rig.settled()
             assert left["waiting"] == 1 and "the key of the model's server" in left["last_error"]
             rig.extract(server.url, "run-2", llm={"api_key": "two"})
-            left = rig.settled()
-            assert left["waiting"] == 1 and "the store's password" in left["last_error"]
-            rig.extract(server.url, "run-3", llm={"api_key": "two"}, store=store)
             assert rig.settled() == {"waiting": 0, "failed": 0, "last_error": None}
 
         saved = run(home, waits).memory.saved
-    assert {run_id for _, _, run_id in saved} == {"run-1", "run-2", "run-3"}
-    assert [request["store"] for request, _, run_id in saved if run_id == "run-1"] == [store] * 2
+    assert {run_id for _, _, run_id in saved} == {"run-1", "run-2"}
 
 
 def test_the_key_is_handed_over_even_when_there_is_no_room_for_who_brings_it(home: Home) -> None:
@@ -289,32 +297,6 @@ def test_the_key_is_handed_over_even_when_there_is_no_room_for_who_brings_it(hom
             assert (rig.settled())["waiting"] == 0
 
         run(home, brings)
-
-
-def test_a_store_that_ends_the_service_is_not_asked_for_ever(home: Home) -> None:
-    store = {"backend": "qdrant", "config": {"url": "http://127.0.0.1:1"}}
-
-    def killed(rig: Rig) -> None:
-        rig.memory.hangs = True
-        assert rig.memory.asked.wait(20)
-
-    def found(rig: Rig) -> None:
-        rig.memory.hangs = True
-        with EmbeddingServer(always(FACTS)) as server:
-            rig.extract(server.url, store=store)
-            assert rig.memory.asked.wait(20)
-
-    run(home, found)
-    for _ in range(DEATHS_MAX - 1):
-        run(home, killed)
-
-    def gives_up(rig: Rig) -> None:
-        left = rig.settled()
-        assert (left["waiting"], left["failed"]) == (0, 1)
-        assert "process ended each time" in left["last_error"]
-
-    assert run(home, gives_up).memory.texts() == []
-    assert json.loads(next((Path(home.memory) / "extract").glob("*.json")).read_text())["failed"]
 
 
 def test_what_the_model_found_is_not_asked_for_again(home: Home) -> None:

@@ -15,11 +15,9 @@ from relay.core.errors import StorageError, UsageError
 from relay.core.paths import Home
 from relay.memory import memory_ops, store_access
 from relay.memory.embedding import EmbedderUnavailable, minilm
-from relay.memory.kept_saves import KeptSave, KeptSaves, path_of, waiting_in
 from relay.memory.memory_ops import MemoryOps
 from relay.memory.memory_requests import MemoryRequest
-from relay.memory.records import Place, Scope
-from relay.memory.store_access import LocalAccess
+from relay.memory.store_access import StoreAccess
 from tests.memory.local.test_vectors import Words
 
 NOW = 1_700_000_000_000
@@ -33,7 +31,7 @@ def home(isolated_home: Path) -> Home:
 @pytest.fixture
 def ask(home: Home) -> Any:
     spec = StoreSpec()
-    ops = MemoryOps(LocalAccess(spec, home), spec.masked(), home.memory)
+    ops = MemoryOps(StoreAccess(spec, home), spec.masked(), home.memory)
 
     def asking(op: str, **fields: Any) -> dict[str, Any]:
         request = {"op": f"memory_{op}", "cwd": "/src/shop", **fields}
@@ -138,7 +136,7 @@ def test_a_home_whose_name_is_no_unicode_is_as_good_as_any(tmp_path: Path) -> No
     home = Home(os.fsdecode(os.fsencode(tmp_path) + b"/h \xff#?"))
     spec = StoreSpec()
     for _ in range(2):  # the second one reads what is there
-        ops = MemoryOps(LocalAccess(spec, home), spec.masked(), home.memory)
+        ops = MemoryOps(StoreAccess(spec, home), spec.masked(), home.memory)
 
         def ask(op: str, **fields: Any) -> dict[str, Any]:
             request = {"op": f"memory_{op}", "cwd": "/x", **fields}
@@ -149,10 +147,6 @@ def test_a_home_whose_name_is_no_unicode_is_as_good_as_any(tmp_path: Path) -> No
         assert stats["count"] == 1 and stats["folder"].encode().endswith(b"/h ?#?/memory")
         assert ask("list")["memories"]
         ops.close()
-    box = KeptSaves(path_of(home.memory, "key"))
-    box.add(KeptSave("kept0001", "a", Place(Scope.USER), None, None, None, None, 5))
-    assert waiting_in(home.memory) == {"key": (1, 0)}
-    box.close()
 
 
 def test_a_save_that_is_repeated_under_its_id_is_told_as_new(ask: Any) -> None:

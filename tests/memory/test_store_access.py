@@ -12,7 +12,7 @@ from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.memory.embedding import EmbedderUnavailable
 from relay.memory.records import Place, Scope, Tier
-from relay.memory.store_access import make, make_embedder
+from relay.memory.store_access import StoreAccess, make_embedder
 from tests.memory.embedding.server import Answer, Asked, EmbeddingServer
 
 USER = Place(Scope.USER)
@@ -28,7 +28,7 @@ def embedder(home: Home, section: dict[str, Any], backend: str = "local") -> Any
 
 
 def test_without_a_model_the_default_store_goes_by_words(home: Home) -> None:
-    store = make(StoreSpec(), home)
+    store = StoreAccess(StoreSpec(), home).opened()
     assert store.stats().tier is Tier.WORDS
     store.close()
     assert make_embedder({}, home) is None
@@ -78,7 +78,7 @@ def test_the_local_store_searches_with_it(home: Home) -> None:
 
     with EmbeddingServer(reply) as server:
         section = {"provider": "ollama", "model": "m", "url": server.url}
-        store = make(parse_store("local", {"embedder": section}), home)
+        store = StoreAccess(parse_store("local", {"embedder": section}), home).opened()
         store.save("it listens on 6379", USER, agent=None, session=None, now_ms=0)
         [hit] = store.search("which port?", [USER], 1, now_ms=1)
         assert hit.tier is Tier.HYBRID and store.stats().embedder == "ollama:m"

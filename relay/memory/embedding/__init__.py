@@ -40,3 +40,25 @@ class Embedder(Protocol):
 
     def close(self) -> None:
         """Give back what it holds; calling it again does nothing."""
+
+
+def embed_texts(embedder: Embedder, texts: list[str]) -> NDArray[np.float32]:
+    """The vectors of ``texts``; whatever goes wrong is EmbedderUnavailable: it costs the vectors
+    and nothing else, also where the embedder is somebody else's."""
+    try:
+        made = embedder.embed(texts)
+        shape, kind = made.shape, made.dtype
+    except EmbedderUnavailable:
+        raise
+    except Exception as error:
+        raise EmbedderUnavailable(
+            f"the embedder {embedder.name} failed: {type(error).__name__}: {error}",
+            hint="what has no vector yet gets one when it works again",
+        ) from error
+    if shape != (len(texts), embedder.dims) or kind != "float32":
+        raise EmbedderUnavailable(
+            f"the embedder {embedder.name} gave {kind} of the shape {shape}, not float32 of"
+            f" {(len(texts), embedder.dims)}",
+            hint="mend the embedder, or choose another",
+        )
+    return made

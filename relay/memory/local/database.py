@@ -8,7 +8,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -143,15 +143,6 @@ class PlaceDatabase:
             ).fetchall()
         return {row[0] for row in found}
 
-    def rows_of(self, ids: Iterable[str]) -> set[int]:
-        """The rows of those of ``ids`` that are here."""
-        with SCHEMA.errors(self.path):
-            found = self.db.execute(
-                "SELECT row FROM memories WHERE id IN (SELECT value FROM json_each(?))",
-                (json.dumps(list(ids)),),
-            ).fetchall()
-        return {row[0] for row in found}
-
     def match(self, expression: str, limit: int) -> dict[int, float]:
         """Row -> BM25 (higher is better) of the best for an FTS5 expression."""
         with SCHEMA.errors(self.path):
@@ -187,6 +178,91 @@ class PlaceDatabase:
                     (embedder, dims),
                 ).fetchone()[0]
             )
+
+    # -- indexes behind the file: see relay.memory.index
+
+    def enrolled(self, name: str) -> bool:
+        """Whether this place is filled into the index."""
+        with SCHEMA.errors(self.path):
+            return bool(self.db.execute("SELECT 1 FROM indexes WHERE name=?", (name,)).fetchone())
+
+    def enrol(self, name: str) -> None:
+        """Fill this place into the index from now on."""
+        if not self.enrolled(name):
+            with self.writing():
+                self.db.execute("INSERT OR IGNORE INTO indexes VALUES (?)", (name,))
+
+    def not_indexed(self, name: str, limit: int) -> list[Memory]:
+        """Some of those that the index does not hold yet, the newest first."""
+        with SCHEMA.errors(self.path):
+            rows = self.db.execute(
+                f"SELECT {_COLUMNS} FROM memories m WHERE NOT EXISTS"
+                " (SELECT 1 FROM indexed i WHERE i.id=m.id AND i.name=?)"
+                " ORDER BY row DESC LIMIT ?",
+                (name, limit),
+            ).fetchall()
+        return [self._memory(row) for row in rows]
+
+    def outdated(self, name: str, limit: int) -> list[str]:
+        """Some of the keys under which the index holds what is gone, or was another text."""
+        with SCHEMA.errors(self.path):
+            rows = self.db.execute(
+                "SELECT key FROM indexed WHERE name=? AND id='' LIMIT ?", (name, limit)
+            ).fetchall()
+        return [row[0] for row in rows]
+
+    def index_lag(self, name: str) -> tuple[int, int]:
+        """How many memories the index lacks, and how many it holds that are outdated."""
+        with SCHEMA.errors(self.path):
+            lacking, outdated = self.db.execute(
+                "SELECT (SELECT count(*) FROM memories m WHERE NOT EXISTS"
+                " (SELECT 1 FROM indexed i WHERE i.id=m.id AND i.name=?1)),"
+                " (SELECT count(*) FROM indexed WHERE name=?1 AND id='')",
+                (name,),
+            ).fetchone()
+        return lacking, outdated
+
+    def set_indexed(self, name: str, ids_by_key: Mapping[str, str], texts: Iterable[str]) -> None:
+        """The index holds these now, with ``texts`` in the same order; one that was changed or
+        forgotten meanwhile is outdated."""
+        with self.writing():
+            self.db.executemany(
+                "INSERT OR REPLACE INTO indexed (name, key, id) VALUES (?1, ?2,"
+                " ifnull((SELECT id FROM memories WHERE id=?3 AND text=?4), ''))",
+                [
+                    (name, key, id_, text)
+                    for (key, id_), text in zip(ids_by_key.items(), texts, strict=True)
+                ],
+            )
+
+    def unset_indexed(self, name: str, keys: Iterable[str] | None = None) -> None:
+        """The index does not hold these keys any more; None: nothing at all."""
+        with self.writing():
+            if keys is None:
+                self.db.execute("DELETE FROM indexed WHERE name=?", (name,))
+            else:
+                self.db.executemany(
+                    "DELETE FROM indexed WHERE name=? AND key=?", [(name, key) for key in keys]
+                )
+
+    def rows_by_id(self, ids: Iterable[str]) -> dict[str, int]:
+        """Id -> row of those of ``ids`` that are here."""
+        with SCHEMA.errors(self.path):
+            rows = self.db.execute(
+                "SELECT id, row FROM memories WHERE id IN (SELECT value FROM json_each(?))",
+                (json.dumps(list(ids)),),
+            ).fetchall()
+        return dict(rows)
+
+    def rows_of_texts(self, texts: Iterable[str]) -> dict[str, int]:
+        """Text -> row of those that say nearly the same, of several the newest."""
+        near = {_near(text): text for text in texts}
+        marks = ",".join("?" * len(near))
+        with SCHEMA.errors(self.path):
+            rows = self.db.execute(
+                f"SELECT near, row FROM memories WHERE near IN ({marks}) ORDER BY row", list(near)
+            ).fetchall()
+        return {near[key]: row for key, row in rows}
 
     # -- writing: inside ``writing``
 
@@ -280,6 +356,9 @@ class PlaceDatabase:
         self.db.execute("DELETE FROM pending WHERE row=?", (row,))
         if self.db.execute("DELETE FROM vectors WHERE row=?", (row,)).rowcount:
             self.db.execute("UPDATE state SET removed=removed+1")
+        self.db.execute(
+            "UPDATE indexed SET id='' WHERE id=(SELECT id FROM memories WHERE row=?)", (row,)
+        )
 
     def purge(self) -> None:
         """After ``remove``: nothing of it is left in the log. Raises StorageError when another

@@ -1,4 +1,7 @@
-"""The local backend: one file for each place, in one folder."""
+"""The store of memories: one SQLite file for each place, in one folder.
+
+What is here is the truth. Vectors and indexes (see relay.memory.index) only help to find it.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,13 @@ from itertools import islice
 
 from relay.core.errors import NotFound, StorageError
 from relay.memory import backend_rules
-from relay.memory.backend import Hits, Memories
 from relay.memory.backend_rules import new_id as random_id
 from relay.memory.backend_rules import readings
-from relay.memory.embedding import Embedder
 from relay.memory.local import place_files
 from relay.memory.local.database import PlaceDatabase
-from relay.memory.local.search import Searcher
+from relay.memory.local.search import Meaning, Searcher
 from relay.memory.records import (
+    Hit,
     Memory,
     Outcome,
     Place,
@@ -34,19 +36,24 @@ OPEN_MAX = 16
 _BATCH = 500
 #: Named here, because the store has a method ``list``.
 Errors = list[StorageError]
+Hits = list[Hit]
+Memories = list[Memory]
 _SUGGESTED_FROM = 500
 
 
 class LocalStore:
-    """The backend (see relay.memory.backend) on SQLite files in ``folder``, which is made.
+    """Memories in SQLite files in ``folder``, which is made.
 
-    Any number of processes may use the same folder. ``embedder`` adds vectors; it is closed with
-    the store. A save does not wait for it: what has no vector yet is found by its words, and gets
-    one in ``catch_up`` or at the next search.
+    Any number of processes may use the same folder. ``meaning`` is closed with the store. A save
+    does not wait for it: what it does not know yet is found by its words, and is taken over in
+    ``catch_up`` or at the next search. All times are milliseconds since the epoch. Whatever is
+    wrong with a request is a UsageError, whatever is wrong with a file a StorageError; then
+    nothing was changed.
     """
 
-    def __init__(self, folder: str, embedder: Embedder | None = None) -> None:
+    def __init__(self, folder: str, meaning: Meaning | None = None) -> None:
         self.folder = folder
+        self.meaning = meaning
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError as error:
@@ -55,9 +62,7 @@ class LocalStore:
                 hint="make its parent writable, or set RELAY_HOME to another directory",
             ) from error
         self._databases: OrderedDict[str, PlaceDatabase] = OrderedDict()
-        self._search = Searcher(embedder)
-
-    # -- the protocol
+        self._search = Searcher(meaning)
 
     def save(
         self,
@@ -71,11 +76,19 @@ class LocalStore:
         now_ms: int,
         new_id: str | None = None,
     ) -> Saved:
-        """Durable when it returns. Near duplicates: see relay.memory.local.duplicates."""
+        """Remember ``text``; it is durable before this returns.
+
+        What is there already in ``place``, exactly or nearly (see relay.memory.local.duplicates),
+        is updated instead. ``supersedes`` (an id, or a unique prefix of one) is what this one
+        replaces: it stays, but is not found by a search any more. Raises NotFound when that is
+        unknown. ``new_id``: the id of a memory that is new.
+        """
         text = check_text(text)
         check_meta(meta)
         old = self.get(supersedes).id if supersedes is not None else None
         database = self._make(place)
+        if self.meaning is not None:
+            self.meaning.enrol(database)
         id_ = new_id or random_id()
         fresh = check_memory(
             Memory(id_, text, place, agent, session, now_ms, now_ms, old, dict(meta or {}))
@@ -95,13 +108,18 @@ class LocalStore:
             return saved
 
     def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
-        """See relay.memory.local.ranking for the scores, and relay.memory.local.search."""
+        """The best for ``query``, plain text, in ``places`` (the most specific first), the best
+        first. No superseded memories. For the scores see relay.memory.local.ranking."""
         limit = backend_rules.check_limit(limit)
         backend_rules.check_query(query)
         return self._search.search(query, list(dict.fromkeys(places)), self._open, limit)
 
     def get(self, id_: str) -> Memory:
-        """By id or a unique prefix of one, in whatever place."""
+        """The memory with this id, or whose id begins so, in whatever place.
+
+        Raises NotFound, with what is near in its hint; UsageError of the code ``ambiguous``, with
+        ``matches`` (memories as JSON) in its details, when several ids begin so.
+        """
         damage: StorageError | None = None
         for wanted in readings(id_):
             found: Memories = []
@@ -119,7 +137,10 @@ class LocalStore:
         raise damage or self._unknown(id_)
 
     def forget(self, id_: str) -> Memory:
-        """Nothing of the text is left: not in the table, the index, free pages or the log."""
+        """Remove it, and return it. Errors as for ``get``.
+
+        Nothing of the text is left: not in the table, the index, free pages or the log.
+        """
         memory = self.get(id_)
         database = self._make(memory.place)
         with database.writing():
@@ -143,7 +164,12 @@ class LocalStore:
         before_ms: int | None = None,
         before_id: str = "",
     ) -> Memories:
-        """The newest first; at most backend_rules.LIMIT_MAX."""
+        """The newest first, by ``updated_ms`` and then by id, superseded ones too.
+
+        At most backend_rules.LIMIT_MAX. Only those before ``before_ms`` when it is given, and of
+        that very time those whose id is less than ``before_id``: with both from the last of a page
+        the next page begins.
+        """
         limit = backend_rules.check_limit(limit)
         found = [
             memory
@@ -156,7 +182,11 @@ class LocalStore:
     def export(
         self, places: Sequence[Place] | None = None, *, after: tuple[Place, str] | None = None
     ) -> Iterator[Memory]:
-        """File after file by their names, in each by id."""
+        """Every memory (in ``places``), superseded ones too, for ``restore``.
+
+        File after file by their names, in each by id: saves and forgets do not change this order.
+        ``after``: only what stands behind this place and id there, be it forgotten meanwhile.
+        """
         paths = self._paths()
         if places is not None:
             paths = sorted({self._path(place) for place in places})
@@ -171,7 +201,10 @@ class LocalStore:
                 at = page[-1].id
 
     def restore(self, memories: Iterable[Memory]) -> Restored:
-        """In batches, each of which is durable before the next one is read."""
+        """Store memories as they are; ids that are there already stay as they are.
+
+        In batches, each of which is durable before the next one is read.
+        """
         counts: Counter[str] = Counter()
         remaining = iter(memories)
         while batch := [check_memory(memory) for memory in islice(remaining, _BATCH)]:
@@ -197,32 +230,42 @@ class LocalStore:
         for database in self._all(damaged):
             try:
                 counts[database.place] = database.count()
-                pending += self._search.pending(database)
+                pending += self.meaning.pending(database) if self.meaning is not None else 0
             except StorageError as error:
                 damaged.append(error)
         size = sum(_size(path + tail) for path in self._paths() for tail in ("", "-wal", "-shm"))
-        search = self._search
-        problem = damaged[0].message if damaged else search.problem
-        return Stats("local", search.tier, counts, size, search.name, pending, problem)
+        meaning = self.meaning
+        problem = damaged[0].message if damaged else meaning.problem if meaning is not None else ""
+        name = None if meaning is None else meaning.name
+        return Stats(self._search.tier, counts, size, name, pending, problem)
 
     def close(self) -> None:
-        """Close every file, and the embedder."""
+        """Close every file, and the meaning."""
         while self._databases:
             self._databases.popitem()[1].close()
-        self._search.close()
-
-    # -- beyond the protocol
+        if self.meaning is not None:
+            self.meaning.close()
 
     def catch_up(self, limit: int) -> int:
-        """Make at most ``limit`` vectors that are missing; how many still are.
+        """Let the meaning take over at most ``limit`` changes; how many it does not know then.
 
         Called when no request waits.
         """
         left = 0
-        for database in self._all():
-            limit -= self._search.catch_up(database, limit)
-            left += self._search.pending(database)
+        if self.meaning is not None:
+            for database in self.databases():
+                if limit > 0:
+                    limit -= self.meaning.catch_up(database, limit)
+                left += self.meaning.pending(database)
         return left
+
+    def databases(self) -> Iterator[PlaceDatabase]:
+        """Every file that can be opened."""
+        return self._all()
+
+    def database(self, place: Place) -> PlaceDatabase:
+        """The file of ``place``, which is made."""
+        return self._make(place)
 
     # -- files
 
@@ -255,7 +298,8 @@ class LocalStore:
 
     def _close(self, path: str) -> None:
         database = self._databases.pop(path)
-        self._search.drop(database)
+        if self.meaning is not None:
+            self.meaning.drop(database)
         database.close()
 
     def _make(self, place: Place) -> PlaceDatabase:

@@ -24,6 +24,8 @@ _SLUG_MAX = 32
 #: ``state.removed`` with every one that goes, so that what others changed is read, and no more.
 #: ``pending`` are the rows without a vector.
 #: ``state.unclean``: something was forgotten, and the log may still hold its text.
+#: ``indexes`` are those that this place is filled into (see relay.memory.index), ``indexed`` what
+#: they hold of it: their key, and the memory's id; "" where its text has changed since.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE memories (
@@ -56,6 +58,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             removed INTEGER NOT NULL DEFAULT 0,
             unclean INTEGER NOT NULL DEFAULT 0
         )""",
+    ),
+    (
+        "CREATE TABLE indexes (name TEXT PRIMARY KEY)",
+        """CREATE TABLE indexed (
+            name TEXT NOT NULL,
+            key TEXT NOT NULL,
+            id TEXT NOT NULL,
+            PRIMARY KEY (name, key)
+        )""",
+        "CREATE INDEX indexed_id ON indexed (id, name)",
     ),
 )
 SCHEMA = sqlite.Schema(

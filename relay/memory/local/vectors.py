@@ -1,6 +1,6 @@
-"""The vectors of one place: float16 in the file, one float32 matrix in memory while it is open.
+"""Vectors in the files: float16 on disk, one float32 matrix for each open file.
 
-Only imported where there is an embedder: it needs numpy.
+Imported only where there is an embedder: it needs numpy.
 """
 
 from __future__ import annotations
@@ -8,17 +8,93 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from relay.memory.embedding import Embedder, EmbedderUnavailable, embed_texts
+from relay.memory.embedding.numeric import load_numpy
 from relay.memory.local.place_files import SCHEMA
+
+load_numpy()  # before anybody imports it with as many threads as there are cores
+import numpy as np  # noqa: E402
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from relay.memory.embedding import Embedder
     from relay.memory.local.database import PlaceDatabase
 
 _PAGE = 4096
+#: Matrices of vectors in memory, in bytes; beyond that the least recently searched goes.
+MATRICES_MAX = 512 * 1024 * 1024
+#: Texts for one call of the embedder.
+_BATCH = 32
+
+
+class VectorMeaning:
+    """The Meaning (see relay.memory.local.search) of ``embedder``, which is closed with it."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.name: str | None = embedder.name
+        self.problem = ""
+        self.away = False
+        self._embedder = embedder
+        self._vectors: dict[str, Vectors] = {}  # by path, the most recently used last
+        self._query: NDArray[np.float32] | None = None
+
+    def enrol(self, database: PlaceDatabase) -> None:
+        """Every database has vectors."""
+
+    def begin(self, query: str) -> bool:
+        """Embed the query."""
+        try:
+            self._query = embed_texts(self._embedder, [query])[0]
+        except EmbedderUnavailable as error:
+            self.away, self.problem = True, error.message
+            return False
+        self.away, self.problem = False, ""
+        return True
+
+    def near(self, database: PlaceDatabase, count: int, rows: Sequence[int]) -> dict[int, float]:
+        """Cosines."""
+        assert self._query is not None
+        vectors = self._matrix(database)
+        vectors.adopt(self._embedder)
+        cosines = vectors.nearest(self._query, count)
+        return cosines | vectors.cosines(self._query, [row for row in rows if row not in cosines])
+
+    def catch_up(self, database: PlaceDatabase, limit: int) -> int:
+        """Make vectors that are missing."""
+        try:
+            if self._embedder.dims == 0:
+                embed_texts(self._embedder, ["a"])  # its first answer shows the dimensions
+            vectors = self._matrix(database)
+            vectors.adopt(self._embedder)
+            made = 0
+            while made < limit and (missing := vectors.missing(min(_BATCH, limit - made))):
+                texts = [text for _, text in missing]
+                vectors.write(self._embedder, missing, embed_texts(self._embedder, texts))
+                made += len(missing)
+            return made
+        except EmbedderUnavailable as error:
+            self.problem = error.message
+            return 0
+
+    def pending(self, database: PlaceDatabase) -> int:
+        """How many have no vector of this embedder."""
+        return database.without_vector(self._embedder.name, self._embedder.dims)
+
+    def drop(self, database: PlaceDatabase) -> None:
+        """Free its matrix."""
+        self._vectors.pop(database.path, None)
+
+    def close(self) -> None:
+        """Free the matrices, close the embedder."""
+        self._vectors.clear()
+        self._embedder.close()
+
+    def _matrix(self, database: PlaceDatabase) -> Vectors:
+        vectors = self._vectors.pop(database.path, None) or Vectors(database)
+        while self._vectors and sum(one.size for one in self._vectors.values()) > MATRICES_MAX:
+            self._vectors.pop(next(iter(self._vectors)))
+        self._vectors[database.path] = vectors
+        return vectors
 
 
 class Vectors:

@@ -1,14 +1,24 @@
-"""The local backend keeps the contract."""
+"""The store keeps its contract, by words alone, with vectors and with an index behind it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from relay.memory.backend import Backend
 from relay.memory.local.local_store import LocalStore
-from relay.testing.memory_contract import BackendContract
+from tests.memory.indexes.opening import opened
+from tests.memory.store_contract import StoreContract
 
 
-class TestLocal(BackendContract):
-    def make(self, folder: Path) -> Backend:
+class TestWords(StoreContract):
+    def make(self, folder: Path) -> LocalStore:
         return LocalStore(str(folder))
+
+
+class TestVectors(StoreContract):
+    def make(self, folder: Path) -> LocalStore:
+        return opened("sqlite", folder)
+
+
+class TestQdrant(StoreContract):
+    def make(self, folder: Path) -> LocalStore:
+        return opened("qdrant", folder)

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from relay.memory.backend import Backend
 from relay.memory.embedding import EmbedderUnavailable
-from relay.memory.local import search
+from relay.memory.local import search, vectors
 from relay.memory.local.local_store import LocalStore
+from relay.memory.local.vectors import VectorMeaning
 from relay.memory.records import Memory, Place, Restored, Scope, Tier
-from relay.testing.memory_contract import BackendContract
 
 USER = Place(Scope.USER)
 PROJECT = Place(Scope.PROJECT, "/src/shop")
@@ -49,13 +48,6 @@ class Words:
         self.closed += 1
 
 
-class TestHybrid(BackendContract):
-    """With an embedder it keeps the contract too."""
-
-    def make(self, folder: Path) -> Backend:
-        return LocalStore(str(folder), Words())
-
-
 @pytest.fixture
 def embedder() -> Words:
     return Words()
@@ -63,17 +55,17 @@ def embedder() -> Words:
 
 @pytest.fixture
 def store(tmp_path: Path, embedder: Words) -> Iterator[LocalStore]:
-    store = LocalStore(str(tmp_path), embedder)
+    store = LocalStore(str(tmp_path), VectorMeaning(embedder))
     yield store
     store.close()
     assert embedder.closed >= 1
 
 
-def save(store: Backend, text: str, place: Place = PROJECT) -> Memory:
+def save(store: LocalStore, text: str, place: Place = PROJECT) -> Memory:
     return store.save(text, place, agent=None, session=None, now_ms=1_795_000_000_000).memory
 
 
-def find(store: Backend, query: str) -> list[Memory]:
+def find(store: LocalStore, query: str) -> list[Memory]:
     return [hit.memory for hit in store.search(query, [PROJECT, USER], 5, now_ms=1)]
 
 
@@ -137,11 +129,11 @@ def test_an_embedder_that_is_broken_costs_nothing_but_the_vectors(
 
 
 def test_another_embedder_makes_them_anew(tmp_path: Path) -> None:
-    old = LocalStore(str(tmp_path), Words())
+    old = LocalStore(str(tmp_path), VectorMeaning(Words()))
     memory = save(old, "Tests need Redis")
     assert find(old, "cache") == [memory]
     for other in (Words("others"), Words("words", 32)):
-        store = LocalStore(str(tmp_path), other)
+        store = LocalStore(str(tmp_path), VectorMeaning(other))
         assert store.stats().pending == 1
         assert find(store, "cache") == [memory]
         assert store.stats().pending == 0
@@ -152,7 +144,7 @@ def test_another_embedder_makes_them_anew(tmp_path: Path) -> None:
 def test_what_others_write_and_forget_is_seen(store: LocalStore, tmp_path: Path) -> None:
     first = save(store, "Tests need Redis")
     assert find(store, "cache") == [first]
-    other = LocalStore(str(tmp_path), Words())
+    other = LocalStore(str(tmp_path), VectorMeaning(Words()))
     second = save(other, "Release on Monday")
     assert other.catch_up(10) == 0
     assert find(store, "ship")[0] == second
@@ -193,13 +185,13 @@ def test_the_matrix_grows_and_keeps_its_rows(store: LocalStore) -> None:
 
 
 def test_memory_for_matrices_is_bounded(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "MATRICES_MAX", 1)
+    monkeypatch.setattr(vectors, "MATRICES_MAX", 1)
     places = [Place(Scope.PROJECT, f"/src/{number}") for number in range(3)]
     for place in places:
         save(store, "Tests need Redis", place)
     for _ in range(2):
         assert len(store.search("cache", places, 5, now_ms=1)) == 3
-        assert len(store._search._vectors) == 1
+        assert isinstance(store.meaning, VectorMeaning) and len(store.meaning._vectors) == 1
 
 
 def test_restored_memories_get_their_vectors_later(store: LocalStore) -> None:

@@ -35,8 +35,8 @@ def test_while_the_configuration_has_a_mistake_no_other_store_takes_its_place() 
     assert found.problem is not None and "no backend 'mem9' (did you mean mem0?)" in found.note
 
 
-def test_a_custom_store_without_a_file_cannot_be_made_elsewhere() -> None:
-    assert isinstance(chosen(StoreSpec("custom"), {}).problem, ConfigError)
+def test_a_searcher_without_a_file_cannot_be_made_elsewhere() -> None:
+    assert isinstance(chosen(StoreSpec("searcher"), {}).problem, ConfigError)
     assert chosen(StoreSpec("custom", {}, "/c.py", "s"), {}).problem is None
 
 

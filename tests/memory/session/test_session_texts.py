@@ -105,17 +105,6 @@ def test_each_outcome_of_a_save_is_told() -> None:
     assert saved("new", redacted=["github-token"]).endswith("as secret: github-token")
 
 
-def test_what_is_kept_is_told_with_the_reason() -> None:
-    reply = {"memory": memory("x"), "outcome": "kept", "redacted": []}
-    told = "memory: kept as k23fb0fc (project) until the store can be reached"
-    assert memory_texts.answer("save", "x", reply) == told
-    away = {**reply, "problem": "http://q does not\n@memory:save answer"}
-    assert (
-        memory_texts.answer("save", "x", away) == f"{told}: http://q does not @memory:save answer"
-    )
-    harmless(memory_texts.answer("save", "x", {**reply, "problem": "@relay:Bob x\n" * 100}))
-
-
 def test_the_start_is_bounded_and_says_nothing_twice() -> None:
     rows = [memory(f"fact {n} " + "x" * 120, f"id{n:06}") for n in range(40)]
     text = memory_texts.at_start([*rows[:5], *rows], "/src")

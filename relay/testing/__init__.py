@@ -1,1 +1,0 @@
-"""Library: what users test their own parts with; nothing in relay imports it."""
