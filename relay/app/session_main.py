@@ -17,7 +17,7 @@ import socket
 import sys
 import time
 from dataclasses import replace
-from typing import TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 from relay.agents.known_agents import in_conversation
 from relay.app.session_parts import SessionParts, Start
@@ -34,6 +34,9 @@ from relay.memory.session_addon import register_memory
 from relay.session.builtin import register
 from relay.session.pump_link import PumpLink
 from relay.session.session_events import EventQueue, PumpCheckpoint, PumpHello
+
+if TYPE_CHECKING:
+    from relay.session.recording import Recorder
 
 #: Files of runs' logs that are kept; each has at most 1 MiB.
 RUN_LOGS_MAX = 200
@@ -52,8 +55,7 @@ def main() -> int:
     args = json.loads(os.environ.pop("RELAY_SESSION_ARGS"))
     name_process(SESSION)
     os.environ["RELAY_CALLED"] = "1"
-    start = Start(fds["pump"], fds.get("unix"), fds.get("tcp"), fds.get("tty"), args)
-    status = run(start)
+    status = run(Start(fds.pop("pump"), fds, args))
     drop_empty_log(Home(args["home"]), args["run_id"])
     drop_old_logs(Home(args["home"]))
     return status
@@ -116,7 +118,8 @@ async def serve(start: Start) -> None:
     loop = asyncio.get_running_loop()
     pump = os.getppid()
     queue = EventQueue()
-    link = PumpLink(queue)
+    recorder = _recorder(start)
+    link = PumpLink(queue, recorder)
     await loop.create_connection(lambda: link, sock=socket.socket(fileno=start.pump))
     async with asyncio.timeout(HELLO_DEADLINE):
         hello = await queue.next()
@@ -147,6 +150,17 @@ async def serve(start: Start) -> None:
     finally:
         running.cancel()
         await parts.close(over=over)
+        if recorder is not None:
+            recorder.close()
+
+
+def _recorder(start: Start) -> Recorder | None:
+    file, reports = start.fds.get("record"), start.fds.get("recorded")
+    if file is None or reports is None:
+        return None
+    from relay.session.recording import Recorder  # most sessions are not recorded
+
+    return Recorder(file, reports, start.args["profile"])
 
 
 async def _gone(parent: int) -> bool:

@@ -79,12 +79,10 @@ _HELD_UP = 0.05
 
 @dataclass(slots=True)
 class Start:
-    """What the pump hands over: descriptors and facts."""
+    """What the pump hands over: its own descriptor, others by their names, and facts."""
 
     pump: int
-    unix: int | None
-    tcp: int | None
-    tty: int | None
+    fds: dict[str, int | None]
     args: dict[str, Any]
     config: LoadedConfig | None = None  # given by a program that uses Relay, else looked for
 
@@ -171,8 +169,8 @@ class SessionParts:
         )
         self._tasks.spawn(stalls.run())
         self._tasks.spawn(self._fit.run(self._sources, self._queue, self._clock))
-        for fd in (self._start.unix, self._start.tcp):
-            if fd is not None:
+        for name in ("unix", "tcp"):
+            if (fd := self._start.fds.get(name)) is not None:
                 await self._server.serve(socket.socket(fileno=fd))
 
     async def read_last_records(self) -> None:

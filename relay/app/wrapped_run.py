@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from relay.config.manifest import Known
     from relay.core.paths import Home
     from relay.pump.monitor import Program
-    from relay.pump.recorder_client import Recording
     from relay.pump.spawn import Listeners, SessionStarter
+    from relay.session.recording import Recording
 
 #: A longer argv is cut from what the session gets in its environment; HELLO has all of it.
 _ARGS_MAX = 64 * 1024
@@ -226,16 +226,24 @@ def _run_with(
     program = _program(home, about, plan, choices.config)
     _say_newer(about, plan)
     session = _session(home, choices, about, plan, facts, listeners)
-    recording = None
-    if choices.record is not None:
-        recording = _recording(choices, choices.record, facts, plan.profile)
+    recording = _recording(choices)
+    if recording is not None:
+        session.fds.update(recording.fds)
     title = " ".join((about.name, *choices.roles)) if choices.title else ""
     started_ms = time.time_ns() // 1_000_000
-    status = terminal.run(
-        program, mark(home.root), session, facts, choices.exclusive, recording, title
-    )
-    if not choices.exclusive:
+    keys = choices.record_input
+    try:
+        status = terminal.run(
+            program, mark(home.root), session, facts, choices.exclusive, keys, title
+        )
+    except BaseException:
+        if recording is not None:
+            recording.close()
+        raise
+    if recording is not None or not choices.exclusive:
         session.close()
+    if recording is not None and (missing := recording.finish()):
+        _say(missing)
     _say_unreached(home, about.name, started_ms)
     return status
 
@@ -258,12 +266,19 @@ def _say_unreached(home: Home, name: str, started_ms: int) -> None:
     """Say that the agent was on its own, now that the terminal is the person's again."""
     if os.path.exists(os.path.join(home.run, "broker.failed")):
         from relay.broker.start import failure_since
-        from relay.core.visible import visible
 
         reason = failure_since(home, started_ms / 1000)
         if reason is not None:
-            line = f"{name} could not be reached by others: {reason.line}"
-            print(f"relay: {visible(line)}", file=sys.stderr, flush=True)
+            _say(f"{name} could not be reached by others: {reason.line}")
+
+
+def _say(line: str) -> None:
+    from relay.core.visible import visible
+
+    try:
+        print(f"relay: {visible(line)}", file=sys.stderr, flush=True)
+    except OSError:
+        return  # stderr is gone, and with it whom to tell
 
 
 def _known(home: Home, choices: Choices, governed: str) -> tuple[Known, Known]:
@@ -282,27 +297,19 @@ def _known(home: Home, choices: Choices, governed: str) -> tuple[Known, Known]:
     return with_governance(own), own
 
 
-def _recording(choices: Choices, path: str, facts: dict[str, object], profile: str) -> Recording:
-    from relay import __version__
-    from relay.pump.recorder_client import Recording
+def _recording(choices: Choices) -> Recording | None:
+    """The recording that the person wants. Raises RelayError."""
+    if choices.record is None:
+        return None
+    from relay.pump.run import outer_descriptors
+    from relay.session.recording import Recording  # not imported by a run without
 
-    started_ms = facts["started_ms"]
-    assert isinstance(started_ms, int)
-    header = {
-        "version": 2,
-        "timestamp": started_ms // 1000,
-        "command": choices.command,
-        "title": facts["name"],
-        "env": {name: os.environ[name] for name in ("SHELL", "TERM") if name in os.environ},
-        "relay": {"version": __version__, "agent": facts["name"], "profile": profile},
-    }
-    return Recording(path, choices.overwrite, choices.record_input, header, _record)
-
-
-def _record(socket: int, file: int) -> None:
-    from relay.app.recorder import main  # imported in the recorder's process only
-
-    main(socket, file)
+    if outer_descriptors() is None:
+        raise UsageError(
+            "there is nothing to record: the agent's output goes to no terminal",
+            hint="run it in a terminal, or without --record",
+        )
+    return Recording(choices.record, overwrite=choices.overwrite)
 
 
 def _say_not_applied(home: Home, config: str | None) -> None:
@@ -310,9 +317,7 @@ def _say_not_applied(home: Home, config: str | None) -> None:
     from relay.config.manifest import notices
 
     for line in notices(home, _cwd(), config):
-        from relay.core.visible import visible
-
-        print(f"relay: {visible(line)}", file=sys.stderr, flush=True)
+        _say(line)
 
 
 def _program(home: Home, about: Run, plan: Launch, config: str | None) -> Program:
@@ -354,7 +359,7 @@ def _session(
         "takes": choices.takes,
         "config": None if config is None else os.path.abspath(config),
     }
-    fds: dict[str, int | None] = {"unix": listeners.unix, "tcp": listeners.tcp, "tty": None}
+    fds: dict[str, int | None] = {"unix": listeners.unix, "tcp": listeners.tcp}
     log = os.path.join(home.logs, f"{about.run_id}.log")
     entry = None if factory is None else _entry(factory)
     env = for_own_process(project_root(_cwd()))
@@ -368,9 +373,9 @@ def _entry(
         from relay.app import session_main
         from relay.app.session_parts import Start
 
-        pump = fds["pump"]
+        pump = fds.pop("pump")
         assert pump is not None
-        session_main.run(Start(pump, fds["unix"], fds["tcp"], fds["tty"], args, factory()))
+        session_main.run(Start(pump, fds, args, factory()))
 
     return enter
 
