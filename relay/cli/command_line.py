@@ -9,7 +9,7 @@ import sys
 
 from relay.cli import output
 from relay.cli.parser import Parser
-from relay.cli.verbs import HELP, MEANT, VERBS, group_of
+from relay.cli.verbs import GONE, HELP, MEANT, VERBS, group_of
 from relay.core import signals
 from relay.core.errors import EXIT_USAGE, RelayError, UsageError
 
@@ -79,6 +79,8 @@ def _run(argv: list[str]) -> int:
         return 0
     if verb not in VERBS:
         raise unknown_verb(verb)
+    if (instead := GONE.get(" ".join(argv[:2]))) is not None:
+        raise UsageError(f"there is no relay {' '.join(argv[:2])} any more", hint=instead)
     options = group_of(verb).verbs[verb].parse(argv[1:])
     run: Callable[[Any], int] = options.run
     return run(options)

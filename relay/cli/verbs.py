@@ -91,6 +91,12 @@ MEANT = {
     "version": "--version",
 }
 
+#: Verbs that relay once had, and what to use now.
+GONE = {
+    "agent learn": "relay agent check says what fails; docs/profiles.md shows how to write a"
+    " profile of 15 to 45 lines",
+}
+
 #: What the exit status of a verb says; ``wrap`` ends with that of its program.
 MEANINGS_OF_STATUS = {
     0: "done",

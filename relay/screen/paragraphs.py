@@ -20,7 +20,7 @@ Unsettled = tuple[View, bool, float]
 #: For people: a message may stand where none is heard.
 HIDDEN = (
     "a line that begins like a message stands in a frame or behind a bar, where relay takes it for"
-    " a dialog's or a quotation's: `relay agent learn` helps if it was the agent's (docs/screen.md)"
+    " a dialog's or a quotation's: a profile helps if it was the agent's (docs/profiles.md)"
 )
 #: For the agent, where it has said no message that could be heard.
 HIDDEN_AGENT = (

@@ -55,6 +55,7 @@ def test_help_begins_with_examples(relay: Run) -> None:
         (["xyzzy"], "relay help lists the verbs"),
         (["ls"], "did you mean relay agents?"),
         (["PS"], "did you mean relay agents?"),
+        (["agent", "learn", "--", "mine"], verbs.GONE["agent learn"]),
         (["list"], "did you mean relay agents?"),
         (["logs"], "did you mean relay history?"),
         (["recv"], "did you mean relay inbox?"),
