@@ -35,7 +35,7 @@ from relay.hooks.events import HookEventName
 from relay.hooks.run_functions import FunctionRunner
 from relay.memory.session_store import MemoryGate, chosen
 from relay.protocol.nested_wrap import NestedOutput
-from relay.screen.line_source import make_source
+from relay.screen.source import make_source
 from relay.session.acknowledgement import Checkpointed
 from relay.session.actions import SessionActions
 from relay.session.agent_tty import open_agent_tty

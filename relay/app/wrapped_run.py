@@ -89,12 +89,12 @@ def run(choices: Choices) -> int:
     Death by signal n is -n, as subprocess has it. Raises RelayError before anything starts. Where
     relay has no place for its files (a full disk, a folder that cannot be written) the command
     runs without relay, which is said: no trouble of relay's keeps an agent from starting, except in
-    a governed project.
+    a governed project. So it does where there is no terminal emulator, and nothing could be heard.
     """
     try:
         return _run(choices)
     except RelayError as error:
-        if error.code != "state_dir":
+        if error.code not in ("state_dir", "no_emulator"):
             raise
         if root := governed_root(_cwd()):
             why = f"{choices.command[0]} is not started, because {root} is governed, and relay"
@@ -127,6 +127,7 @@ def _run(choices: Choices) -> int:
     from relay.core import descriptors, signals
     from relay.core.ids import new_ulid
     from relay.core.paths import Home
+    from relay.screen import emulator_library
 
     descriptors.open_missing()
     command, config = choices.command, choices.config
@@ -138,6 +139,7 @@ def _run(choices: Choices) -> int:
     started_ms = time.time_ns() // 1_000_000
     run_id = new_ulid(started_ms)
     home = Home.from_env()
+    emulator_library.check(os.path.join(home.root, "cache"))
     if governed and choices.ungoverned:
         from relay.broker.client import check_person
 

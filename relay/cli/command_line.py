@@ -79,11 +79,20 @@ def _run(argv: list[str]) -> int:
         return 0
     if verb not in VERBS:
         raise unknown_verb(verb)
-    if (instead := GONE.get(" ".join(argv[:2]))) is not None:
-        raise UsageError(f"there is no relay {' '.join(argv[:2])} any more", hint=instead)
+    _check_gone(argv)
     options = group_of(verb).verbs[verb].parse(argv[1:])
     run: Callable[[Any], int] = options.run
     return run(options)
+
+
+def _check_gone(argv: list[str]) -> None:
+    """Say what to use instead of a verb or an option that relay once had."""
+    for at, word in enumerate(argv[1:]):
+        words = f"{argv[0]} {word.partition('=')[0]}"
+        if words in GONE and (at == 0 or word.startswith("--")):
+            raise UsageError(f"there is no relay {words} any more", hint=GONE[words])
+        if word == "--":
+            return
 
 
 def _without_verb() -> str:

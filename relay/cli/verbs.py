@@ -91,8 +91,9 @@ MEANT = {
     "version": "--version",
 }
 
-#: Verbs that relay once had, and what to use now.
+#: Verbs and options that relay once had, and what to use now.
 GONE = {
+    "replay --source": "a recording is always heard by the screen; leave the option out",
     "agent learn": "relay agent check says what fails; docs/profiles.md shows how to write a"
     " profile of 15 to 45 lines",
 }
