@@ -24,8 +24,7 @@ from relay.screen.concealed import ConcealedText, whole_sequences
 from relay.screen.emulator import SLICE_ROWS, Emulator, EmulatorError, slice_rows
 from relay.screen.inputbox import CURSOR_SHOWN
 from relay.screen.line_events import LineEmitter
-from relay.screen.redraw import KEPT_ROWS, FrameScheduler
-from relay.screen.redraw_reader import RedrawReader
+from relay.screen.redraw import KEPT_ROWS, FrameScheduler, RedrawReader
 from relay.screen.terminal_modes import BRACKETED_PASTE
 
 CHECKPOINT_MAX = 256 * 1024
