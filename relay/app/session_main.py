@@ -45,8 +45,6 @@ _RUN_LOG = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}\.log(?:\.1)?")
 HELLO_DEADLINE = 30.0
 #: A pump that hangs up is about to end; how long that may take. Seconds.
 PARENT_PATIENCE = 0.5
-#: Lines in which is noted what is wrong with hook files; ``relay config check`` says all.
-HOOK_PROBLEMS_MAX = 5
 
 
 def main() -> int:
@@ -132,8 +130,7 @@ async def serve(start: Start) -> None:
     config = await _configuration(start, home, guarded=bool(hello.facts.get("guarded", True)))
     if hello.facts.get("governed"):
         register_intents(config.registry)
-    problems = [*config.not_applied, *config.hook_problems[:HOOK_PROBLEMS_MAX]]
-    parts = SessionParts(start, hello, checkpoint, config, problems, link, queue, home)
+    parts = SessionParts(start, hello, checkpoint, config, link, queue)
     driver = parts.driver
     running = loop.create_task(driver.run())
     over = False  # until then the pump needs what this run has on the disk for a next session

@@ -67,11 +67,12 @@ class Recording:
     """A recording as the process knows it that wraps the agent.
 
     ``fds`` are for the session: the file, and where it reports how the recording ended.
-    Raises RelayError when the file cannot be made.
+    ``keys``: what the person types is recorded too. Raises RelayError when the file cannot be made.
     """
 
-    def __init__(self, path: str, *, overwrite: bool) -> None:
+    def __init__(self, path: str, *, overwrite: bool, keys: bool = False) -> None:
         self._path = path
+        self.keys = keys
         file = _create(path, overwrite)
         self._file = os.dup(file)
         self._reports, reports = os.pipe()

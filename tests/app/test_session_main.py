@@ -133,16 +133,15 @@ def test_what_was_said_before_a_kill_leaves_before_what_comes_after_it(
     checkpoint = PumpCheckpoint({"hearing": hearing, "pending": pending})
 
     async def scenario() -> None:
-        queue, home = EventQueue(), Home(str(isolated_home))
+        queue = EventQueue()
         queue.post(AgentWrote(b"@relay:Bob after\r\n\r\n"))  # while the session was starting
         config = LoadedConfig(None, Registry(), Settings(), None)
         register(config.registry)
         args = {"run_id": "run", "name": "Ben", "token": "t", "cwd": str(tmp_path), "argv": ["x"]}
+        args["home"] = str(isolated_home)
         hooks = socket.create_server(("127.0.0.1", 0))
         start = Start(-1, {"tcp": hooks.detach()}, args, config)
-        parts = SessionParts(
-            start, PumpHello(hello), checkpoint, config, [], PumpLink(queue), queue, home
-        )
+        parts = SessionParts(start, PumpHello(hello), checkpoint, config, PumpLink(queue), queue)
         running = asyncio.ensure_future(parts.driver.run())
         await parts.begin()
         async with asyncio.timeout(10):
