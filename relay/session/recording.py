@@ -19,6 +19,7 @@ import os
 import queue
 import select
 import shlex
+import signal
 import stat
 import threading
 import time
@@ -48,7 +49,7 @@ _CHUNK = 256 * 1024
 COMPLETE = "complete"
 ENDED = "relay's session, which writes it, has ended"
 STARTED_AGAIN = "relay's session, which wrote it, was started again"
-STUCK = "the rest of it was not written in time"
+STUCK = "relay's session still writes the rest, or its disk takes nothing"
 TOO_MUCH = "the agent wrote faster than it could be recorded"
 LOST = "recording ends here: relay was killed, or its session stopped"
 
@@ -85,24 +86,34 @@ class Recording:
     def finish(self) -> str:
         """What is missing in the file, "" if nothing is; called when ``fds`` are closed here.
 
-        Waits for the session as long as the file grows, and then for PATIENCE seconds.
+        Waits for the session as long as the file grows, and then for PATIENCE seconds; Ctrl-C ends
+        the wait.
         """
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            missing = self._report()
+        except KeyboardInterrupt:
+            missing = STUCK
+        finally:
+            signal.signal(signal.SIGINT, before)
+        descriptors.close([self._file, self._reports])
+        if missing == COMPLETE:
+            return ""
+        return f"the recording {self._path} is not complete: {missing}"
+
+    def _report(self) -> str:
         poll = select.poll()
         poll.register(self._reports, select.POLLIN)
-        report, missing, size, grew = b"", STUCK, -1, time.monotonic()
+        report, size, grew = b"", -1, time.monotonic()
         while (left := grew + PATIENCE - time.monotonic()) > 0:
             if poll.poll(min(left, _LOOK) * 1000):
                 data = os.read(self._reports, 4096)
                 report += data
                 if not data:
-                    missing = report.decode("utf-8", "replace") or ENDED
-                    break
+                    return report.decode("utf-8", "replace") or ENDED
             elif os.fstat(self._file).st_size != size:
                 size, grew = os.fstat(self._file).st_size, time.monotonic()
-        descriptors.close([self._file, self._reports])
-        if missing == COMPLETE:
-            return ""
-        return f"the recording {self._path} is not complete: {missing}"
+        return STUCK
 
 
 def _create(path: str, overwrite: bool) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import stat
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from relay.directive.redact import redact
 from relay.protocol import frames
 from relay.session import recording
 from relay.session.recording import QUEUE_MAX, Recorder, Recording, Writer
+from tests.support import wait_until
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 HIDDEN = "ghp_" + "*" * 36
@@ -224,6 +226,25 @@ def test_a_session_that_does_not_come_to_an_end(
     monkeypatch.setattr(recording, "PATIENCE", 0.1)
     given = Recording(str(path), overwrite=False)
     assert given.finish().endswith(recording.STUCK)
+    for fd in given.fds.values():
+        os.close(fd)
+
+
+def test_the_person_can_end_the_wait(path: Path) -> None:
+    def interrupt() -> None:
+        wait_until(lambda: signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    given = Recording(str(path), overwrite=False)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    person = threading.Thread(target=interrupt)
+    try:
+        person.start()
+        assert given.finish().endswith(recording.STUCK)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+        person.join(30)
     for fd in given.fds.values():
         os.close(fd)
 
