@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pyghostty.core
 
-from relay.screen.line_source import LineSource
 from relay.screen.source import ScreenSource
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # as a script too
@@ -46,14 +45,14 @@ def _bare() -> Callable[[bytes, float], object]:
 
 def main(argv: list[str]) -> int:
     size = int(float(argv[0]) * 1e6) if argv else 8_000_000
-    print(f"{'MB/s of CPU':12} {'source':>8} {'pyghostty':>10} {'ratio':>6} {'lines only':>11}")
+    print(f"{'MB/s of CPU':12} {'source':>8} {'pyghostty':>10} {'ratio':>6}")
     for name, data in (corpora(size) | {"cast": noise("cast", size)}).items():
-        best = [0.0, 0.0, 0.0]
+        best = [0.0, 0.0]
         for _ in range(ROUNDS):
-            feeds = (ScreenSource(COLS, ROWS).feed, _bare(), LineSource(COLS, ROWS).feed)
+            feeds = (ScreenSource(COLS, ROWS).feed, _bare())
             best = [max(old, _cpu(feed, data)) for old, feed in zip(best, feeds, strict=True)]
-        source, bare, lines = best
-        print(f"{name:12} {source:8.1f} {bare:10.1f} {source / bare:6.2f} {lines:11.1f}")
+        source, bare = best
+        print(f"{name:12} {source:8.1f} {bare:10.1f} {source / bare:6.2f}")
     return 0
 
 

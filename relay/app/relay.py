@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from relay.config.load import LoadedConfig, executing_config
 from relay.config.mistakes import note_or_raise
-from relay.config.settings import END_SECONDS, IDLE_SECONDS, Settings, with_setting
+from relay.config.settings import Settings, with_setting
 from relay.core.errors import ConfigError, NotDelivered, Timeout, UsageError
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
-from relay.hooks.registration import TIMEOUT_DEFAULT, split_pattern
+from relay.hooks.registration import split_pattern
 from relay.hooks.registry import Registry
 
 if TYPE_CHECKING:
@@ -21,6 +22,26 @@ if TYPE_CHECKING:
     from relay.config.manifest import Known
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
+
+
+class RelaySettings(TypedDict, total=False):
+    """The settings that a program gives its ``Relay``, as a configuration has them
+    (docs/config.md); None is not given."""
+
+    task: str | None
+    idle_seconds: float
+    timeout: float
+    hook_files: Sequence[str]
+    end_seconds: float
+    memory: Mapping[str, object] | None
+    shell_output: str
+    merge: str
+    personas: Mapping[str, object] | None
+    llm: Mapping[str, object] | None
+    automations: Mapping[str, object] | None
+    may: Mapping[str, object] | None
+    mcp: bool
+    notify: Mapping[str, object] | bool | None
 
 
 class Relay:
@@ -35,47 +56,25 @@ class Relay:
         self,
         name: str | None = None,
         *,
-        task: str | None = None,
         home: str | None = None,
-        idle_seconds: float = IDLE_SECONDS,
-        timeout: float = TIMEOUT_DEFAULT,
-        hook_files: Sequence[str] = (),
-        end_seconds: float = END_SECONDS,
-        memory: Mapping[str, object] | None = None,
-        shell_output: str = "hold",
-        merge: str = "apart",
-        personas: Mapping[str, object] | None = None,
-        llm: Mapping[str, object] | None = None,
-        automations: Mapping[str, object] | None = None,
-        may: Mapping[str, object] | None = None,
-        mcp: bool = False,
-        notify: Mapping[str, object] | bool | None = None,
+        **given: Unpack[RelaySettings],
     ) -> None:
         self.name = name
         self.registry = Registry()
         self._home = home
         settings = Settings()
-        for key, value, default in (
-            ("idle_seconds", idle_seconds, IDLE_SECONDS),
-            ("timeout", timeout, TIMEOUT_DEFAULT),
-            ("task", task, None),
-            ("hook_files", hook_files, ()),
-            ("end_seconds", end_seconds, END_SECONDS),
-            ("memory", memory, None),
-            ("shell_output", shell_output, "hold"),
-            ("merge", merge, "apart"),
-            ("personas", personas, None),
-            ("llm", llm, None),
-            ("automations", automations, None),
-            ("may", may, None),
-            ("mcp", mcp, False),
-            ("notify", notify, None),
-        ):
-            if value != default:
-                try:
-                    settings = with_setting(settings, key, value)
-                except ConfigError as error:
-                    note_or_raise(error)
+        for key, value in given.items():
+            if key not in RelaySettings.__annotations__:
+                raise TypeError(f"Relay() got an unexpected keyword argument {key!r}")
+            if value is None:
+                continue
+            try:
+                changed = with_setting(settings, key, value)
+            except ConfigError as error:
+                note_or_raise(error)
+                continue
+            if replace(changed, given=settings.given) != settings:
+                settings = changed  # what is as it is anyway does not take another's place
         self.settings = settings
 
     @property
@@ -340,12 +339,11 @@ class Relay:
             raise UsageError("there is no command to wrap", hint='for example wrap("claude")')
         if self._home is not None:
             os.environ["RELAY_HOME"] = self.home.root
+        task = self.settings.task if task is None else task
         choices = wrapped_run.Choices(
             argv,
-            name=self.name,
-            task=self.settings.task if task is None else task,
-            session_factory=self.loaded,
-            known=self._known(),
+            wrapped_run.Participant(self.name, task),
+            own=wrapped_run.OwnHandlers(self.loaded, self._known()),
         )
         return wrapped_run.exit_status(wrapped_run.run(choices))
 

@@ -18,14 +18,10 @@ from relay.hooks.registry import PatternHandler, Registry
 from relay.protocol import frames
 from relay.pump.activity import Keyboard
 from relay.screen.line_events import squeeze
-from relay.screen.line_source import LineSource
+from relay.screen.source import ScreenSource
 from relay.session.detector import SCREEN, Detection, DirectiveDetector, ForAgent, Heard
 from relay.session.handler_lanes import refusal
 from relay.session.sources import SourceSelector
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from relay.screen.source import ScreenSource
 
 #: What stands on the screen is looked at for misses after a rest of this many seconds.
 LOOK_AFTER = 0.5
@@ -66,7 +62,7 @@ class Replay:
 
     def __init__(
         self,
-        source: ScreenSource | LineSource,
+        source: ScreenSource,
         registry: Registry,
         header: Header,
         *,

@@ -17,7 +17,7 @@ import socket
 import sys
 import time
 from dataclasses import replace
-from typing import TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 from relay.agents.known_agents import in_conversation
 from relay.app.session_parts import SessionParts, Start
@@ -35,6 +35,9 @@ from relay.session.builtin import register
 from relay.session.pump_link import PumpLink
 from relay.session.session_events import EventQueue, PumpCheckpoint, PumpHello
 
+if TYPE_CHECKING:
+    from relay.session.recording import Recorder
+
 #: Files of runs' logs that are kept; each has at most 1 MiB.
 RUN_LOGS_MAX = 200
 _RUN_LOG = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}\.log(?:\.1)?")
@@ -42,8 +45,6 @@ _RUN_LOG = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}\.log(?:\.1)?")
 HELLO_DEADLINE = 30.0
 #: A pump that hangs up is about to end; how long that may take. Seconds.
 PARENT_PATIENCE = 0.5
-#: Lines in which is noted what is wrong with hook files; ``relay config check`` says all.
-HOOK_PROBLEMS_MAX = 5
 
 
 def main() -> int:
@@ -52,8 +53,7 @@ def main() -> int:
     args = json.loads(os.environ.pop("RELAY_SESSION_ARGS"))
     name_process(SESSION)
     os.environ["RELAY_CALLED"] = "1"
-    start = Start(fds["pump"], fds.get("unix"), fds.get("tcp"), fds.get("tty"), args)
-    status = run(start)
+    status = run(Start(fds.pop("pump"), fds, args))
     drop_empty_log(Home(args["home"]), args["run_id"])
     drop_old_logs(Home(args["home"]))
     return status
@@ -116,7 +116,8 @@ async def serve(start: Start) -> None:
     loop = asyncio.get_running_loop()
     pump = os.getppid()
     queue = EventQueue()
-    link = PumpLink(queue)
+    recorder = _recorder(start)
+    link = PumpLink(queue, recorder)
     await loop.create_connection(lambda: link, sock=socket.socket(fileno=start.pump))
     async with asyncio.timeout(HELLO_DEADLINE):
         hello = await queue.next()
@@ -129,8 +130,7 @@ async def serve(start: Start) -> None:
     config = await _configuration(start, home, guarded=bool(hello.facts.get("guarded", True)))
     if hello.facts.get("governed"):
         register_intents(config.registry)
-    problems = [*config.not_applied, *config.hook_problems[:HOOK_PROBLEMS_MAX]]
-    parts = SessionParts(start, hello, checkpoint, config, problems, link, queue, home)
+    parts = SessionParts(start, hello, checkpoint, config, link, queue)
     driver = parts.driver
     running = loop.create_task(driver.run())
     over = False  # until then the pump needs what this run has on the disk for a next session
@@ -147,6 +147,17 @@ async def serve(start: Start) -> None:
     finally:
         running.cancel()
         await parts.close(over=over)
+        if recorder is not None:
+            recorder.close()
+
+
+def _recorder(start: Start) -> Recorder | None:
+    file, reports = start.fds.get("record"), start.fds.get("recorded")
+    if file is None or reports is None:
+        return None
+    from relay.session.recording import Recorder  # most sessions are not recorded
+
+    return Recorder(file, reports, start.args["profile"])
 
 
 async def _gone(parent: int) -> bool:

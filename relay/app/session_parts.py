@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relay.agents.base import AgentAdapter, AgentStart
+from relay.agents.context_door import door_of
 from relay.agents.interpreters import has_terminal, pager_in_front
 from relay.agents.known_agents import (
     answers_once,
@@ -21,21 +23,24 @@ from relay.agents.known_agents import (
     ungated,
     untold,
 )
-from relay.app.project_opener import now_ms
-from relay.app.session_add_ons import AddOnMaker
+from relay.app.project_opener import now_ms, project_opener
 from relay.app.session_broker import RegisteredBroker
 from relay.config.load import LoadedConfig
 from relay.core.agent_names import owner_name
 from relay.core.environment import original, takes_utf8
 from relay.core.ids import new_ulid
+from relay.core.json_text import named
 from relay.core.paths import Home
 from relay.core.plain import encodable
+from relay.governance.governance_addon import GovernanceAddOn, GovernedAgent
+from relay.governance.governed_start import why_not
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName
 from relay.hooks.run_functions import FunctionRunner
+from relay.memory.session_addon import MemoryAddOn, Recall, about
 from relay.memory.session_store import MemoryGate, chosen
 from relay.protocol.nested_wrap import NestedOutput
-from relay.screen.line_source import make_source
+from relay.screen.source import make_source
 from relay.session.acknowledgement import Checkpointed
 from relay.session.actions import SessionActions
 from relay.session.agent_tty import open_agent_tty
@@ -63,6 +68,7 @@ from relay.session.session_events import (
     HookReported,
     PumpCheckpoint,
     PumpHello,
+    SourcesRead,
 )
 from relay.session.sources import SourceSelector
 from relay.session.stall_watch import StallWatch
@@ -73,18 +79,21 @@ from relay.session.turn_stopper import TurnStopper
 from relay.session.typing_channel import TypingChannel
 from relay.session.typing_policy import Guards
 
+if TYPE_CHECKING:
+    from relay.memory.last_words import LastWords
+
+#: Lines in which is noted what is wrong with hook files; ``relay config check`` says all.
+HOOK_PROBLEMS_MAX = 5
 #: When a hook's answer takes longer, the agent's records are read meanwhile. Seconds.
 _HELD_UP = 0.05
 
 
 @dataclass(slots=True)
 class Start:
-    """What the pump hands over: descriptors and facts."""
+    """What the pump hands over: its own descriptor, others by their names, and facts."""
 
     pump: int
-    unix: int | None
-    tcp: int | None
-    tty: int | None
+    fds: dict[str, int | None]
     args: dict[str, Any]
     config: LoadedConfig | None = None  # given by a program that uses Relay, else looked for
 
@@ -98,11 +107,10 @@ class SessionParts:
         hello: PumpHello,
         checkpoint: PumpCheckpoint,
         config: LoadedConfig,
-        problems: list[str],  # with the configuration, for the person
         link: PumpLink,
         queue: EventQueue,
-        home: Home,
     ) -> None:
+        home = Home(start.args["home"])
         self._start = start
         self._hello = hello.facts
         self._checkpoint = checkpoint
@@ -128,7 +136,8 @@ class SessionParts:
         # What is noted stands in the order in which a person needs it.
         saved = [str(note) for note in checkpoint.state.get("notes", [])]
         told = [str(self._launch[key]) for key in ("degraded", "newer") if self._launch.get(key)]
-        notes = [*saved, *told, *unusable, *([store.note] if store.note else []), *problems]
+        notes = [*saved, *told, *unusable, *([store.note] if store.note else [])]
+        notes += [*config.not_applied, *config.hook_problems[:HOOK_PROBLEMS_MAX]]
 
         def has_hooks(event: HookEventName) -> bool:
             return bool(config.registry.hooks(event))
@@ -171,8 +180,8 @@ class SessionParts:
         )
         self._tasks.spawn(stalls.run())
         self._tasks.spawn(self._fit.run(self._sources, self._queue, self._clock))
-        for fd in (self._start.unix, self._start.tcp):
-            if fd is not None:
+        for name in ("unix", "tcp"):
+            if (fd := self._start.fds.get(name)) is not None:
                 await self._server.serve(socket.socket(fileno=fd))
 
     async def read_last_records(self) -> None:
@@ -310,11 +319,8 @@ class SessionParts:
         reports = BrokerReports(broker, queue, tasks, run_id=run.run_id, account=who, **run_facts)
         deliveries = self._make_deliveries(reports)
         actions = SessionActions(asyncio.get_running_loop(), queue, broker, run, now_ms)
-        maker = AddOnMaker(run, broker, actions, tasks, queue, self._launch, self._checkpoint.state)
-        memories = maker.memory(config)
-        governance = maker.governance(
-            self._home, self._kind, self._hello, lambda: self._sources.model
-        )
+        memories = self._make_memory(config, broker, actions)
+        governance = self._make_governance(broker, actions)
         kept: dict[str, Checkpointed] = {"memory": memories, "prompt": self._prompt}
         kept["fit"] = self._fit
         if self._adapter is not None:
@@ -372,6 +378,65 @@ class SessionParts:
         )
         return SessionDriver(queue, session, services, self._clock)
 
+    def _make_memory(
+        self, config: LoadedConfig, broker: Broker, actions: SessionActions
+    ) -> MemoryAddOn:
+        """Make the add-on for ``@memory:``."""
+        run, memory = self._run, config.settings.memory
+        known = (about(run.task, run.cwd), run.run_id, run.project)
+        recall = Recall(*known, lambda: actions.looked_for_memories)
+        last_words = None
+        if memory.auto_save and memory.llm is not None:
+            last_words = self._make_last_words(memory.llm, broker)
+        memories = MemoryAddOn(
+            broker.request,
+            actions.answer,
+            self._note,
+            self._tasks.spawn,
+            changed=self._changed,
+            last_words=last_words,
+            door=door_of(self._launch),
+            recall=recall if memory.inject_on_start else None,
+        )
+        memories.restore(self._checkpoint.state.get("memory", []))
+        return memories
+
+    def _make_last_words(self, llm: Mapping[str, Any], broker: Broker) -> LastWords:
+        from relay.memory.last_words import LastWords  # nothing of it is imported without
+
+        run = self._run
+        project = named(run.project) or None
+        return LastWords(llm, run.env, broker.request, self._note, project=project)
+
+    def _make_governance(self, broker: Broker, actions: SessionActions) -> GovernanceAddOn:
+        """Make the add-on for ``@intent:``, and for the gate."""
+        run, hello = self._run, self._hello
+        agent = GovernedAgent(
+            run.name,
+            run.run_id,
+            self._kind,
+            run.cwd,
+            run.person,
+            root=str(hello.get("governed") or ""),
+            ungoverned=bool(hello.get("ungoverned")),
+            ungated=why_not(self._kind, self._launch),
+            mcp=self._launch.get("mcp") is True,
+        )
+        open_project = project_opener(
+            self._home, agent, hello["pid"], broker, lambda: self._sources.model
+        )
+        governance = GovernanceAddOn(
+            agent,
+            open_project,
+            actions.answer,
+            self._note,
+            self._tasks.spawn,
+            changed=self._changed,
+            door=door_of(self._launch),
+        )
+        governance.restore(self._checkpoint.state.get("governance", {}))
+        return governance
+
     def _make_deliveries(self, reports: BrokerReports) -> DeliveryQueue:
         adapter = None if answers_once(self._kind, self._launch) else self._adapter
         records = AgentRecords(adapter)
@@ -407,3 +472,6 @@ class SessionParts:
 
     def _note(self, text: str) -> None:
         self._queue.post(PersonNote(text))
+
+    def _changed(self) -> None:
+        self._queue.post(SourcesRead())

@@ -28,6 +28,7 @@ from relay.core.message import AgentState
 from relay.core.paths import Home
 from relay.protocol.broker import Json
 from relay.pump.agent_process import find_program
+from relay.screen import emulator_library
 
 #: Seconds that an agent may take to be there.
 READY = 60.0
@@ -67,6 +68,7 @@ def spawn(
         raise UsageError(f"{wanted.name!r} cannot be an agent's name")
     if not os.path.isdir(wanted.cwd):
         raise UsageError(f"there is no folder {wanted.cwd}")
+    emulator_library.check(os.path.join(home.root, "cache"))
     for path in home.create():
         print(f"relay: others could write to {path}: it is closed to them now", file=sys.stderr)
     names.claim(home, wanted.name, wanted.command[0]).release()

@@ -22,65 +22,115 @@ if TYPE_CHECKING:
     from relay.config.manifest import Known
     from relay.core.paths import Home
     from relay.pump.monitor import Program
-    from relay.pump.recorder_client import Recording
     from relay.pump.spawn import Listeners, SessionStarter
+    from relay.session.recording import Recording
 
 #: A longer argv is cut from what the session gets in its environment; HELLO has all of it.
 _ARGS_MAX = 64 * 1024
 
 
-class Choices:
-    """What the caller that wraps ``command`` wants of the run; None where it is left to relay.
+class Participant:
+    """What the agent is to others: its name (None: made from the command), what it works on, its
+    roles, and the channels that it is in."""
 
-    With ``session_factory`` the session is a copy of this process with that configuration, of
-    which ``known`` tells. ``exclusive``: this process exits afterwards. ``ungoverned``: no intent
-    limits the agent in a governed project, which only the person may want.
-    """
-
-    __slots__ = (
-        *("command", "name", "task", "config", "primer", "record", "record_input", "overwrite"),
-        *("title", "takes", "mcp", "roles", "join"),
-        *("session_factory", "known", "exclusive", "ungoverned"),
-    )
+    __slots__ = ("name", "task", "roles", "join")
 
     def __init__(
         self,
-        command: list[str],
-        *,
         name: str | None = None,
         task: str | None = None,
         roles: list[str] | None = None,
         join: list[str] | None = None,
-        config: str | None = None,
-        primer: bool = True,
-        record: str | None = None,
-        record_input: bool = False,
-        overwrite: bool = False,
-        title: bool = False,
-        takes: str | None = None,
-        mcp: bool = False,
-        session_factory: Callable[[], LoadedConfig] | None = None,
-        known: Known | None = None,
-        exclusive: bool = False,
-        ungoverned: bool = False,
     ) -> None:
-        self.command = command
         self.name = name
         self.task = task
         self.roles = roles or []
         self.join = join or []
-        self.config = config
-        self.primer = primer
-        self.record = record
-        self.record_input = record_input
+
+
+class RecordingChoice:
+    """Where its terminal is recorded, with the keys or without."""
+
+    __slots__ = ("path", "keys", "overwrite")
+
+    def __init__(self, path: str, keys: bool = False, overwrite: bool = False) -> None:
+        self.path = path
+        self.keys = keys
         self.overwrite = overwrite
+
+
+class TerminalChoice:
+    """What its terminal is used for: a title, a recording, and how messages are typed there
+    (None: as its screen shows)."""
+
+    __slots__ = ("title", "takes", "recording")
+
+    def __init__(
+        self,
+        title: bool = False,
+        takes: str | None = None,
+        recording: RecordingChoice | None = None,
+    ) -> None:
         self.title = title
         self.takes = takes
+        self.recording = recording
+
+
+class Terms:
+    """What the agent is started with: a configuration (None: the project's), the primer, relay's
+    tools. ``ungoverned``: no intent limits it in a governed project, which only the person may
+    want."""
+
+    __slots__ = ("config", "primer", "mcp", "ungoverned")
+
+    def __init__(
+        self,
+        config: str | None = None,
+        primer: bool = True,
+        mcp: bool = False,
+        ungoverned: bool = False,
+    ) -> None:
+        self.config = config
+        self.primer = primer
         self.mcp = mcp
-        self.session_factory = session_factory
-        self.known = known
-        self.exclusive = exclusive
         self.ungoverned = ungoverned
+
+
+class OwnHandlers:
+    """The handlers of the program that wraps the agent: its session is a copy of this process that
+    calls ``load``; ``known`` tells of them."""
+
+    __slots__ = ("load", "known")
+
+    def __init__(self, load: Callable[[], LoadedConfig], known: Known) -> None:
+        self.load = load
+        self.known = known
+
+
+class Choices:
+    """What the caller that wraps ``command`` wants of the run; the rest is left to relay.
+
+    ``exclusive``: this process exits afterwards.
+    """
+
+    __slots__ = ("command", "participant", "terminal", "terms", "own", "exclusive")
+
+    def __init__(
+        self,
+        command: list[str],
+        participant: Participant | None = None,
+        terminal: TerminalChoice | None = None,
+        terms: Terms | None = None,
+        own: OwnHandlers | None = None,
+        *,
+        exclusive: bool = False,
+    ) -> None:
+        self.command = command
+        self.participant = participant or Participant()
+        self.terminal = terminal or TerminalChoice()
+        self.terms = terms or Terms()
+        self.own = own
+        self.exclusive = exclusive
 
 
 def run(choices: Choices) -> int:
@@ -89,12 +139,12 @@ def run(choices: Choices) -> int:
     Death by signal n is -n, as subprocess has it. Raises RelayError before anything starts. Where
     relay has no place for its files (a full disk, a folder that cannot be written) the command
     runs without relay, which is said: no trouble of relay's keeps an agent from starting, except in
-    a governed project.
+    a governed project. So it does where there is no terminal emulator, and nothing could be heard.
     """
     try:
         return _run(choices)
     except RelayError as error:
-        if error.code != "state_dir":
+        if error.code not in ("state_dir", "no_emulator"):
             raise
         if root := governed_root(_cwd()):
             why = f"{choices.command[0]} is not started, because {root} is governed, and relay"
@@ -127,9 +177,10 @@ def _run(choices: Choices) -> int:
     from relay.core import descriptors, signals
     from relay.core.ids import new_ulid
     from relay.core.paths import Home
+    from relay.screen import emulator_library
 
     descriptors.open_missing()
-    command, config = choices.command, choices.config
+    command, config = choices.command, choices.terms.config
     find_program(command[0], os.environ.get("PATH"))
     if config is not None and not os.path.isfile(config):
         raise UsageError(f"no such configuration file: {config}", hint="make one with: relay init")
@@ -138,16 +189,17 @@ def _run(choices: Choices) -> int:
     started_ms = time.time_ns() // 1_000_000
     run_id = new_ulid(started_ms)
     home = Home.from_env()
-    if governed and choices.ungoverned:
+    emulator_library.check(os.path.join(home.root, "cache"))
+    if governed and choices.terms.ungoverned:
         from relay.broker.client import check_person
 
         check_person(home, "start an agent that no intent limits")
     for path in home.create():
         print(f"relay: others could write to {path}: it is closed to them now", file=sys.stderr)
-    claim = names.claim(home, choices.name, command[0], run_id)
+    claim = names.claim(home, choices.participant.name, command[0], run_id)
     sockets: list[int] = []
     try:
-        if choices.session_factory is None:
+        if choices.own is None:
             _say_not_applied(home, config)
         if choices.exclusive:
             signals.raise_endings()
@@ -161,7 +213,7 @@ def _run(choices: Choices) -> int:
             "cwd": cwd,
             "started_ms": started_ms,
             "governed": governed,
-            "ungoverned": bool(governed) and choices.ungoverned,
+            "ungoverned": bool(governed) and choices.terms.ungoverned,
             "guarded": "BeforeTool" in own.hooks,
         }
         return _run_with(home, choices, about, listeners, facts)
@@ -192,20 +244,20 @@ def _introduction(
     )
     about = launch.Run(
         name=name,
-        roles=choices.roles,
-        join=choices.join,
+        roles=choices.participant.roles,
+        join=choices.participant.join,
         run_id=run_id,
         token=RUN_TOKEN + os.urandom(16).hex(),
         port=listeners.port,
         socket=listeners.path,
         folder=home.run_folder(run_id),
-        primer=choices.primer,
+        primer=choices.terms.primer,
         namespaces=known.namespaces,
         hooks=known.hooks,
         terminal=os.isatty(0) and os.isatty(1),
         profiles=home.profiles,
         without=known.without,
-        mcp=known.mcp or choices.mcp,
+        mcp=known.mcp or choices.terms.mcp,
     )
     return listeners, about
 
@@ -218,24 +270,32 @@ def _run_with(
     from relay.pump import run as terminal
 
     plan = launch.plan(choices.command, dict(os.environ), about)
-    if facts["governed"] and not choices.ungoverned:
+    if facts["governed"] and not choices.terms.ungoverned:
         from relay.governance.governed_start import check_start, git_environment
 
         check_start(str(facts["governed"]), choices.command[0], plan.profile, plan.data)
         plan.env |= git_environment(os.environ)
-    program = _program(home, about, plan, choices.config)
+    program = _program(home, about, plan, choices.terms.config)
     _say_newer(about, plan)
     session = _session(home, choices, about, plan, facts, listeners)
-    recording = None
-    if choices.record is not None:
-        recording = _recording(choices, choices.record, facts, plan.profile)
-    title = " ".join((about.name, *choices.roles)) if choices.title else ""
+    recording = _recording(choices)
+    if recording is not None:
+        session.fds.update(recording.fds)
+    title = " ".join((about.name, *choices.participant.roles)) if choices.terminal.title else ""
     started_ms = time.time_ns() // 1_000_000
-    status = terminal.run(
-        program, mark(home.root), session, facts, choices.exclusive, recording, title
-    )
-    if not choices.exclusive:
+    keys = recording is not None and recording.keys
+    try:
+        status = terminal.run(
+            program, mark(home.root), session, facts, choices.exclusive, keys, title
+        )
+    except BaseException:
+        if recording is not None:
+            recording.close()
+        raise
+    if recording is not None or not choices.exclusive:
         session.close()
+    if recording is not None and (missing := recording.finish()):
+        _say(missing)
     _say_unreached(home, about.name, started_ms)
     return status
 
@@ -258,12 +318,19 @@ def _say_unreached(home: Home, name: str, started_ms: int) -> None:
     """Say that the agent was on its own, now that the terminal is the person's again."""
     if os.path.exists(os.path.join(home.run, "broker.failed")):
         from relay.broker.start import failure_since
-        from relay.core.visible import visible
 
         reason = failure_since(home, started_ms / 1000)
         if reason is not None:
-            line = f"{name} could not be reached by others: {reason.line}"
-            print(f"relay: {visible(line)}", file=sys.stderr, flush=True)
+            _say(f"{name} could not be reached by others: {reason.line}")
+
+
+def _say(line: str) -> None:
+    from relay.core.visible import visible
+
+    try:
+        print(f"relay: {visible(line)}", file=sys.stderr, flush=True)
+    except OSError:
+        return  # stderr is gone, and with it whom to tell
 
 
 def _known(home: Home, choices: Choices, governed: str) -> tuple[Known, Known]:
@@ -272,37 +339,30 @@ def _known(home: Home, choices: Choices, governed: str) -> tuple[Known, Known]:
     from relay.agents import launch
     from relay.config.manifest import Known, known
 
-    own = choices.known or Known()
-    if choices.known is None and launch.takes_primer(choices.command, home.profiles):
-        own = known(home, _cwd(), choices.config)
-    if not governed or choices.ungoverned:
+    own = Known() if choices.own is None else choices.own.known
+    if choices.own is None and launch.takes_primer(choices.command, home.profiles):
+        own = known(home, _cwd(), choices.terms.config)
+    if not governed or choices.terms.ungoverned:
         return own, own
     from relay.governance.governed_start import with_governance
 
     return with_governance(own), own
 
 
-def _recording(choices: Choices, path: str, facts: dict[str, object], profile: str) -> Recording:
-    from relay import __version__
-    from relay.pump.recorder_client import Recording
+def _recording(choices: Choices) -> Recording | None:
+    """The recording that the person wants. Raises RelayError."""
+    if choices.terminal.recording is None:
+        return None
+    from relay.pump.run import outer_descriptors
+    from relay.session.recording import Recording  # not imported by a run without
 
-    started_ms = facts["started_ms"]
-    assert isinstance(started_ms, int)
-    header = {
-        "version": 2,
-        "timestamp": started_ms // 1000,
-        "command": choices.command,
-        "title": facts["name"],
-        "env": {name: os.environ[name] for name in ("SHELL", "TERM") if name in os.environ},
-        "relay": {"version": __version__, "agent": facts["name"], "profile": profile},
-    }
-    return Recording(path, choices.overwrite, choices.record_input, header, _record)
-
-
-def _record(socket: int, file: int) -> None:
-    from relay.app.recorder import main  # imported in the recorder's process only
-
-    main(socket, file)
+    if outer_descriptors() is None:
+        raise UsageError(
+            "there is nothing to record: the agent's output goes to no terminal",
+            hint="run it in a terminal, or without --record",
+        )
+    wanted = choices.terminal.recording
+    return Recording(wanted.path, overwrite=wanted.overwrite, keys=wanted.keys)
 
 
 def _say_not_applied(home: Home, config: str | None) -> None:
@@ -310,9 +370,7 @@ def _say_not_applied(home: Home, config: str | None) -> None:
     from relay.config.manifest import notices
 
     for line in notices(home, _cwd(), config):
-        from relay.core.visible import visible
-
-        print(f"relay: {visible(line)}", file=sys.stderr, flush=True)
+        _say(line)
 
 
 def _program(home: Home, about: Run, plan: Launch, config: str | None) -> Program:
@@ -335,7 +393,7 @@ def _session(
     from relay.core.projects import repository_of
     from relay.pump.spawn import SessionStarter
 
-    command, config, factory = choices.command, choices.config, choices.session_factory
+    command, config = choices.command, choices.terms.config
     long = sum(map(len, command)) > _ARGS_MAX
     args: dict[str, object] = {
         "run_id": about.run_id,
@@ -348,15 +406,15 @@ def _session(
         "argv": command[:1] if long else command,
         "cwd": facts["cwd"],
         "project": repository_of(str(facts["cwd"])),
-        "task": choices.task,
-        "roles": choices.roles,
-        "join": choices.join,
-        "takes": choices.takes,
+        "task": choices.participant.task,
+        "roles": choices.participant.roles,
+        "join": choices.participant.join,
+        "takes": choices.terminal.takes,
         "config": None if config is None else os.path.abspath(config),
     }
-    fds: dict[str, int | None] = {"unix": listeners.unix, "tcp": listeners.tcp, "tty": None}
+    fds: dict[str, int | None] = {"unix": listeners.unix, "tcp": listeners.tcp}
     log = os.path.join(home.logs, f"{about.run_id}.log")
-    entry = None if factory is None else _entry(factory)
+    entry = None if choices.own is None else _entry(choices.own.load)
     env = for_own_process(project_root(_cwd()))
     return SessionStarter(session_command(), env, args, fds, log, about.socket, entry)
 
@@ -368,9 +426,9 @@ def _entry(
         from relay.app import session_main
         from relay.app.session_parts import Start
 
-        pump = fds["pump"]
+        pump = fds.pop("pump")
         assert pump is not None
-        session_main.run(Start(pump, fds["unix"], fds["tcp"], fds["tty"], args, factory()))
+        session_main.run(Start(pump, fds, args, factory()))
 
     return enter
 

@@ -1,20 +1,16 @@
-"""``relay agent check|learn``: what relay can do with a program, and telling it more of one."""
+"""``relay agent check``: what relay can do with a program."""
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 
-from relay.agents.interpreters import script_of
-from relay.agents.launch import program
 from relay.broker.client import check_person
 from relay.cli import output, table
 from relay.cli.parser import BadValue, Parser
 from relay.cli.verbs import verb
 from relay.core.agent_names import valid_name
 from relay.core.errors import EXIT_FAILED, UsageError
-from relay.core.files import own_folder, write_atomically
 from relay.core.paths import Home
 
 TYPE_CHECKING = False
@@ -29,20 +25,6 @@ _CHECK = (
     "say what works. It runs here with its own settings and account: a real model costs "
     "tokens. It is asked to run one harmless command, so that it may ask for permission."
 )
-_LEARN = (
-    "Use a program for a minute while relay watches, and make a profile of what it shows: where "
-    "its input line is, how it looks while it works or asks. You see the profile, and if you agree "
-    "it is saved as profiles/PROGRAM.yaml under RELAY_HOME (docs/profiles.md)."
-)
-_STEPS = """\
-{command} starts here, and relay watches. Please do this, in this order:
-
-  1. when it shows its input line, leave it alone for 3 seconds
-  2. type, and leave it there for 3 seconds:   {draft}
-  3. press Enter, wait for the answer, and leave it alone for 3 seconds
-  4. if you can, open a dialog or a menu, leave it open for 3 seconds, and close it
-  5. exit the program as usual
-"""
 _MARKS = {True: "yes", False: "no", None: "-"}
 _PATIENCE = 60.0
 
@@ -52,10 +34,13 @@ def add(verbs: Parser) -> None:
     group = verb(
         verbs,
         "agent",
-        "relay agent check aider\n  relay agent check mine -- ./my-agent --model small\n"
-        "  relay agent learn -- ./my-agent",
+        "relay agent check aider\n  relay agent check mine -- ./my-agent --model small",
     )
-    own = group.add_subparsers(metavar="check|learn")
+    own = group.add_subparsers(metavar="check")
+    own.gone(
+        "learn",
+        "relay agent check says what fails; docs/profiles.md shows how to write a profile",
+    )
     check = own.add_parser(
         "check", help="hold a conversation with a program, and say what works", description=_CHECK
     )
@@ -73,12 +58,6 @@ def add(verbs: Parser) -> None:
     )
     check.add_argument("--json", action="store_true", help="print JSON")
     check.set_defaults(run=check_verb)
-    learn = own.add_parser(
-        "learn", help="make a profile of a program while you use it", description=_LEARN
-    )
-    learn.add_argument("command", nargs="*", metavar="COMMAND", help="what starts it (after --)")
-    learn.add_argument("--name", metavar="PROGRAM", help="the profile's name (the program's own)")
-    learn.set_defaults(run=learn_verb)
 
 
 def check_verb(options: Any) -> int:
@@ -110,45 +89,10 @@ def check_verb(options: Any) -> int:
     return 0 if report.holds else EXIT_FAILED
 
 
-def learn_verb(options: Any) -> int:
-    """``relay agent learn``: 0 when a profile was written."""
-    from relay.app.learning import DRAFT, learn
-
-    home = Home.from_env()
-    check_person(home, "teach relay a program")
-    if not options.command:
-        raise UsageError("no COMMAND to learn", hint="for example: relay agent learn -- ./my-agent")
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("nobody is here to use the program", hint="run it in a terminal")
-    command = options.command
-    name = options.name or script_of(command) or program(command)
-    path = _profile_path(name, home)
-    table.prose(_STEPS.format(command=" ".join(command), draft=DRAFT))
-    if not output.agreed("Begin?"):
-        return EXIT_FAILED
-    _end_in_order()
-    text = learn(name, command)
-    output.lines(text)
-    there = " It takes the place of the one that is there." if os.path.exists(path) else ""
-    if not output.agreed(f"Keep this as {path}?{there}"):
-        return EXIT_FAILED
-    own_folder(home.profiles)
-    write_atomically(path, text)
-    output.note("kept; relay agent check tells what holds now")
-    return 0
-
-
 def _end_in_order() -> None:
     """Let SIGTERM and SIGHUP end the program, too: by themselves they would end Python at once."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-
-
-def _profile_path(name: str, home: Home) -> str:
-    """Where the person's own profile of the program ``name`` is."""
-    if not valid_name(name):
-        raise UsageError(f"{name!r} cannot be a profile's name", hint="give it one with --name")
-    return os.path.join(home.profiles, f"{name}.yaml")
 
 
 def _agreed(command: list[str]) -> bool:

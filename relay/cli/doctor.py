@@ -206,10 +206,10 @@ def _screen() -> Check:
     except Exception as error:
         return Check(
             "screen",
-            "warn",
-            f"no terminal emulator ({type(error).__name__}): programs that draw on the screen are "
-            "read as plain lines",
-            "there is one for Linux (glibc) and macOS",
+            "bad",
+            f"the terminal emulator cannot be loaded ({type(error).__name__}: {error}), so programs"
+            " run without relay: nothing is heard and nothing is delivered",
+            "there is one for Linux (glibc) and macOS, x86-64 and arm64",
             f"{sys.executable} -m pip install pyghostty",
         )
     return Check("screen", "ok", f"pyghostty {_distribution('pyghostty') or ''}".strip())

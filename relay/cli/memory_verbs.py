@@ -22,7 +22,7 @@ def add(verbs: Parser) -> None:
     own = group.add_subparsers(
         dest="memory_verb", metavar="save|search|list|show|forget|stats|setup|export|import"
     )
-    own.gone_verbs["kept"] = "no save waits for a server now: relay memory list has them all"
+    own.gone("kept", "no save waits for a server now: relay memory list has them all")
     _add_save(own)
     search = _sub(own, "search", "find memories; without --scope, in all scopes that apply here")
     search.add_argument("query", metavar="QUERY", help="some words, or a question")

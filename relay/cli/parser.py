@@ -108,8 +108,6 @@ class Parser:
         self.description = description or help
         self.examples = [line.removeprefix("  ") for line in examples.splitlines()]
         self.verbs: dict[str, Parser] = {}
-        #: What to do instead of a verb of this group that is gone.
-        self.gone_verbs: dict[str, str] = {}
         self.stops = stops
         self.arguments: list[_Argument] = []
         self._gone: dict[str, str] = {}
@@ -124,7 +122,7 @@ class Parser:
         self.arguments.append(_Argument(names, how))
 
     def gone(self, name: str, instead: str) -> None:
-        """An option that an earlier version had; ``instead``: what to use now."""
+        """An option, or a verb of this group, that relay once had; ``instead``: what to use now."""
         self._gone[name] = instead
 
     def set_defaults(self, **values: Any) -> None:
@@ -195,10 +193,9 @@ class Parser:
             return Options({"run": lambda _: self.print_help()})
         if self._is_option(words[0]):
             self._option(words[0].partition("=")[0])
-        if words[0] in self.gone_verbs:
-            raise UsageError(
-                f"there is no {self.prog} {words[0]} any more", hint=self.gone_verbs[words[0]]
-            )
+        if words[0] in self._gone:
+            hint = self._gone[words[0]]
+            raise UsageError(f"there is no {self.prog} {words[0]} any more", hint=hint)
         if words[0] not in self.verbs:
             raise not_among(words[0], self.verbs, f"{self.prog} --help")
         options = self.verbs[words[0]].parse(words[1:])

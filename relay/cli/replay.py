@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from relay.cli import output, table
 from relay.cli.parser import Options, Parser
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from relay.app.replay_recording import Finding, Replay
     from relay.core.asciicast import Header
     from relay.hooks.registry import Registry
+    from relay.screen.source import ScreenSource
 
 #: The longest line that is read of a file.
 _LINE_MAX = 64 * 1024 * 1024
@@ -36,12 +37,8 @@ def add(verbs: Parser) -> None:
     )
     parser.add_argument("--config", metavar="FILE", help="use this configuration, if it is trusted")
     parser.add_argument("--name", metavar="NAME", help="the agent's name (default: as recorded)")
-    parser.add_argument(
-        "--source",
-        choices=("screen", "lines"),
-        help="how to hear it (default: the screen where its emulator is installed)",
-    )
     parser.add_argument("--json", action="store_true", help="print JSON, with whole bodies")
+    parser.gone("--source", "a recording is always heard by the screen; leave the option out")
     parser.set_defaults(run=run)
 
 
@@ -52,11 +49,11 @@ def run(options: Options) -> int:
 
     home = Home.from_env()
     with _opened(options.file) as file:
-        line_source = iter(lambda: file.readline(_LINE_MAX), "")
+        lines = iter(lambda: file.readline(_LINE_MAX), "")
         try:
-            header, events = read(line_source)
+            header, events = read(lines)
             registry = _registry(home, options.config)
-            source = _source(options.source, header, home, registry.namespaces())
+            source = _source(header, home, registry.namespaces())
             replay = Replay(source, registry, header, misses=options.misses)
             replay.run(events)
         except CastError as error:
@@ -91,30 +88,19 @@ def _opened(path: str) -> Iterator[IO[str]]:
         yield file
 
 
-def _source(kind: str | None, header: Header, home: Home, namespaces: Collection[str]) -> Any:
+def _source(header: Header, home: Home, namespaces: Collection[str]) -> ScreenSource:
     from relay.agents.known_agents import profile_of_run
-    from relay.screen import line_source
+    from relay.screen import emulator_library
+    from relay.screen.source import make_source
 
-    if kind == "lines":
-        return line_source.LineSource(header.cols, header.rows)
     cache = os.path.join(home.root, "cache")
+    emulator_library.check(cache)
     run = {"profile": str(header.relay.get("profile") or ""), "argv": header.command.split()}
     profile, notes = profile_of_run(run, home.profiles)
     for reason in notes:
         output.note(f"note: {reason}")
-    source = line_source.make_source(
-        *(header.cols, header.rows, 0.0),
-        cache=cache,
-        namespaces=namespaces,
-        style=profile.screen,
-    )
-    if isinstance(source, line_source.LineSource):
-        if kind == "screen":
-            raise RelayError(
-                "the terminal emulator is not installed here", hint="relay doctor says more"
-            )
-        output.note("note: without the terminal emulator only plain lines are heard")
-    return source
+    size = (header.cols, header.rows)
+    return make_source(*size, 0.0, cache=cache, namespaces=namespaces, style=profile.screen)
 
 
 def _registry(home: Home, config: str | None) -> Registry:

@@ -9,7 +9,15 @@ from __future__ import annotations
 import os
 import sys
 
-from relay.app.wrapped_run import Choices, exit_status, run
+from relay.app.wrapped_run import (
+    Choices,
+    Participant,
+    RecordingChoice,
+    TerminalChoice,
+    Terms,
+    exit_status,
+    run,
+)
 from relay.cli.parser import Options, Parser
 from relay.core.agent_names import valid_name
 from relay.core.errors import EXIT_FAILED, EXIT_USAGE, RelayError, UsageError
@@ -158,22 +166,16 @@ def wrap(options: Options) -> int:
                     f"{flag} {word}: it is named as agents are",
                     hint="letters, digits, _ . - (at most 64), and none of relay's own words",
                 )
+    title = options.title or os.environ.get("RELAY_TITLE") == "1"
+    recording = None
+    if options.record is not None:
+        recording = RecordingChoice(options.record, options.record_input, options.overwrite)
     choices = Choices(
         options.command,
-        roles=roles,
-        join=channels,
-        name=options.name,
-        task=options.task,
-        config=options.config,
-        primer=not options.no_primer,
-        record=options.record,
-        record_input=options.record_input,
-        overwrite=options.overwrite,
-        title=options.title or os.environ.get("RELAY_TITLE") == "1",
-        takes=options.type,
-        mcp=options.mcp,
+        Participant(options.name, options.task, roles, channels),
+        TerminalChoice(title, options.type, recording),
+        Terms(options.config, not options.no_primer, options.mcp, options.ungoverned),
         exclusive=True,
-        ungoverned=options.ungoverned,
     )
     return run(choices)
 

@@ -17,6 +17,8 @@ Pump to session:
               typed there
     SIZE      4 x uint16: cols, rows, xpixel, ypixel
     JOB       one byte: the agent stopped or continued
+    KEYS      bytes: what the person typed; only for a recording of it, and only where the agent's
+              terminal shows what is typed
     REST      uint32: milliseconds in which the agent wrote nothing; only before bytes that the
               session gets later than they were written, because it starts or starts again
     WRITTEN   uint32 id: a WRITE has reached the terminal whole

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import os
 import select
+import termios
 
 from relay.core import descriptors
+from relay.protocol import frames
 from relay.pump import tty
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from relay.pump.session_link import SessionLink
 
 #: Output that waits for a terminal that does not read; beyond it the agent is not read.
 PENDING_MAX = 128 * 1024
@@ -127,3 +133,28 @@ class OuterTerminal:
     def _lost(self) -> None:
         self.gone = True
         self.pending.clear()
+
+
+class RecordedTerminal(OuterTerminal):
+    """The outer terminal, whose keys go to the session too, for a recording."""
+
+    unnoted_max = 1  # what was written before a key is noted before it
+
+    def record(self, link: SessionLink, master: int) -> None:
+        """From now on send keys by ``link``; ``master`` is the agent's terminal."""
+        self._link, self._master = link, master
+
+    def read(self) -> bytes:
+        """See OuterTerminal."""
+        data = super().read()
+        if data and not _hides_keys(self._master):
+            self._link.event(frames.KEYS, data)
+        return data
+
+
+def _hides_keys(master: int) -> bool:
+    """Whether the terminal reads a line without showing it, as for a password."""
+    modes = tty.get_modes(master)
+    if modes is None or not isinstance(modes[3], int):
+        return True
+    return bool(modes[3] & termios.ICANON) and not modes[3] & termios.ECHO

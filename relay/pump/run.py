@@ -7,22 +7,15 @@ import stat
 import sys
 
 from relay.core import descriptors, signals
-from relay.core.errors import UsageError
 from relay.core.json_text import dumps
 from relay.core.signals import signal
 from relay.protocol import frames, nested_wrap
 from relay.pump import agent_process, tty
 from relay.pump.loop import Pump
 from relay.pump.monitor import Program
-from relay.pump.outer_terminal import OuterTerminal
+from relay.pump.outer_terminal import OuterTerminal, RecordedTerminal
 from relay.pump.session_link import SessionLink
 from relay.pump.spawn import SessionStarter, leave_behind
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from relay.pump.recorder_client import Recording
 
 _CAUGHT = (*signals.FORWARDED, signal.SIGWINCH, signal.SIGCONT, signal.SIGCHLD)
 
@@ -33,7 +26,7 @@ def run(
     session: SessionStarter,
     facts: dict[str, object],
     exclusive: bool = True,
-    recording: Recording | None = None,
+    keys_recorded: bool = False,
     title: str = "",
 ) -> int:
     """Run ``program`` until it ends; returns its exit status, -n for signal n.
@@ -42,8 +35,8 @@ def run(
     ``facts`` are the fields of HELLO that do not change: run_id, name, command, cwd, started_ms.
     ``exclusive``: this process has nothing else to do and exits afterwards, so what only the agent
     needs is closed here. ``title`` is shown as the window's until the agent sets one, and what
-    was there before is put back at the end. Raises OSError when no process or terminal is to be
-    had, RelayError when ``recording`` cannot be made.
+    was there before is put back at the end. ``keys_recorded``: the session gets what is typed.
+    Raises OSError when no process or terminal is to be had.
     """
     extra = descriptors.inherited() if exclusive else []
     signals_fd, wake = os.pipe()
@@ -51,12 +44,10 @@ def run(
     os.set_blocking(wake, False)
     caught = signals.catch(_CAUGHT, wake)
     terminals = tuple(fd for fd in (0, 1, 2) if os.isatty(fd))
-    console = _console(terminals, OuterTerminal if recording is None else recording.console)
-    if recording is not None and console is None:
-        raise UsageError(
-            "there is nothing to record: the agent's output goes to no terminal",
-            hint="run it in a terminal, or without --record",
-        )
+    pair = outer_descriptors()
+    console = None
+    if pair is not None:
+        console = RecordedTerminal(*pair) if keys_recorded else OuterTerminal(*pair)
     path: str | None = None
     outer = ""  # the run around this one, on the same terminal
     if console is None:
@@ -90,11 +81,10 @@ def run(
         fields["written"] = pump.input.gate.certain
         return dumps({**fields, "offset": offset, "restarts": restarts}).encode()
 
-    make_link = SessionLink if recording is None else recording.link
-    link = make_link(session.start, hello, size.packed(), session.give_up, session.store)
+    link = SessionLink(session.start, hello, size.packed(), session.give_up, session.store)
     pump = Pump(agent, link, signals_fd, console, master, path)
-    if recording is not None:
-        recording.start(master)
+    if isinstance(console, RecordedTerminal):
+        console.record(link, master)
     try:
         status = pump.run()
     except BaseException:
@@ -106,8 +96,7 @@ def run(
         leave_behind(link)
     if outer:
         _write(nested_wrap.ends(outer, os.getpid()))
-    said = recording.finish() if recording is not None else []
-    _say(said, pump, session, program)
+    _say(pump, session, program)
     if not exclusive:
         signals.give_back(caught)
         descriptors.close([signals_fd, wake])
@@ -119,19 +108,17 @@ def run(
     return os.WEXITSTATUS(status)
 
 
-def _console(
-    terminals: tuple[int, ...], make: Callable[[int, int], OuterTerminal]
-) -> OuterTerminal | None:
-    """The outer terminal, if the agent is to have one of its own.
+def outer_descriptors() -> tuple[int, int] | None:
+    """Where the outer terminal is read and written, if the agent is to have one of its own.
 
     Not when stdout is a pipe: what reads it may be a pager that wants the keys and the modes of the
     terminal for itself, and there is no screen to read.
     """
-    if 1 in terminals:
-        return make(0 if 0 in terminals else 1, 1)
+    if os.isatty(1):
+        return (0 if os.isatty(0) else 1), 1
     mode = os.fstat(1).st_mode
-    if 0 in terminals and not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
-        return make(0, 0)
+    if os.isatty(0) and not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
+        return 0, 0
     return None
 
 
@@ -179,10 +166,11 @@ def _unpack(packed: bytes) -> list[int]:
     return [int.from_bytes(packed[at : at + 2], "big") for at in (0, 2, 4, 6)]
 
 
-def _say(lines: list[str], pump: Pump, session: SessionStarter, program: Program) -> None:
+def _say(pump: Pump, session: SessionStarter, program: Program) -> None:
     """What the person should know, now that the terminal is theirs again."""
     from relay.core.visible import visible
 
+    lines = []
     if pump.failure:
         name = os.fsdecode(program.path)
         lines.append(f"cannot run {name}: {os.strerror(pump.failure)}")

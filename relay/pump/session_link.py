@@ -39,8 +39,8 @@ _CHUNK = 256 * 1024
 #: Bytes written before the pump looks at the person's keys again.
 _FLUSH_MAX = 4 * 1024 * 1024
 _EVENTS_AT_ONCE = 256
-#: Events waiting for the socket; beyond it the oldest activity, size or rest is dropped. Answers
-#: are never more than the words that the pump has taken.
+#: Events waiting for the socket; beyond it the oldest keys, activity, size or rest is dropped.
+#: Answers are never more than the words that the pump has taken.
 _EVENTS_MAX = 4096
 #: A rest of the agent's as short as this ends what it said, in seconds. At most this many rests
 #: and key strokes are kept beside the output, for a session that gets it again; the latest ones.
@@ -352,7 +352,7 @@ class SessionLink:
 
     def _forget_event(self) -> None:
         for index, (_, kind, _payload) in enumerate(self._events):
-            if kind in (frames.ACTIVITY, frames.SIZE, frames.REST):
+            if kind in (frames.ACTIVITY, frames.KEYS, frames.SIZE, frames.REST):
                 del self._events[index]
                 return
 

@@ -85,7 +85,7 @@ def _released(server: _socket.socket) -> int:
 class SessionStarter:
     """How sessions of this run are started: each call is one process.
 
-    ``fds`` (unix, tcp, tty; None where there is none) and ``args`` reach it as JSON in
+    ``fds`` (unix, tcp, of a recording; None where there is none) and ``args`` reach it as JSON in
     RELAY_SESSION_FDS and RELAY_SESSION_ARGS, beside the environment ``env``. With ``entry`` the
     session is a copy of this process that calls it with both instead.
     """

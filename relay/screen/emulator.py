@@ -81,7 +81,7 @@ class Emulator:
         self, cols: int, rows: int, *, history: int = 1200, snapshot: bytes | None = None
     ) -> None:
         loaded = emulator_library.load()
-        self._ffi, self._lib = loaded
+        self._ffi, self._lib = loaded.ffi, loaded.lib
         if snapshot is None:
             holder = self._ffi.new("GhosttyTerminal*")
             self._check(self._lib.ghostty_terminal_new(self._ffi.NULL, holder, cols, rows), "new")

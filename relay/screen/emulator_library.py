@@ -8,14 +8,16 @@ load in 15 ms, so they are kept in a file. Where anything about that fails, the 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import importlib
-import importlib.util
 import os
 import sys
-from typing import Any, NamedTuple
 
+from relay.core.errors import RelayError
 from relay.core.files import make_private_folder, write_atomically
+
+# ``check`` runs before the agent starts: what only ``load`` needs is imported there.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 # A union passed by value is beyond cffi; a structure of the same layout goes the same way.
 _TWINS = """
@@ -23,13 +25,47 @@ typedef struct { uint16_t x; uint32_t y; uint64_t _pad; } GhosttyPointValueS;
 typedef struct { GhosttyPointTag tag; GhosttyPointValueS value; } GhosttyPointS;
 """
 _SUFFIXES = (".dylib", ".so")
+#: How the file with the compiled declarations begins.
+_KEPT = "ghostty-"
 
 
-class Library(NamedTuple):
+def check(cache: str) -> None:
+    """Raises RelayError where the library cannot be loaded.
+
+    What was kept in ``cache`` shows that it was loaded before: then it is not loaded to try it.
+    """
+    try:
+        path = _shared_object(_folder())
+        if not _was_loaded(cache):
+            _try(path)
+    except (ImportError, OSError) as error:
+        raise RelayError(
+            f"the terminal emulator (pyghostty) cannot be loaded: {error}",
+            hint="there is one for Linux (glibc) and macOS, x86-64 and arm64; relay doctor says"
+            " more",
+            code="no_emulator",
+        ) from error
+
+
+def _was_loaded(cache: str) -> bool:
+    try:
+        return any(name.startswith(_KEPT) for name in os.listdir(cache))
+    except OSError:
+        return False
+
+
+def _try(path: str) -> None:
+    from _ctypes import dlclose, dlopen  # not ctypes: that takes a third of the start of a run
+
+    dlclose(dlopen(path, os.RTLD_NOW))
+
+
+class Library:
     """cffi's ``ffi`` and ``lib``."""
 
-    ffi: Any
-    lib: Any
+    def __init__(self, ffi: Any, lib: Any) -> None:
+        self.ffi = ffi
+        self.lib = lib
 
     def sized(self, ctype: str) -> Any:
         """A new structure with its ``size`` fields set, nested ones too."""
@@ -71,25 +107,33 @@ def load(cache: str | None = None) -> Library:
 
 
 def _from_cache(cache: str) -> Library:
-    found = importlib.util.find_spec("pyghostty")
-    if found is None or found.origin is None:
-        raise ImportError("there is no pyghostty")
-    folder = os.path.dirname(found.origin)
+    folder = _folder()
     with open(os.path.join(folder, "_cdef.py"), "rb") as file:
         declarations = file.read()
-    path = os.path.join(cache, f"ghostty-{_key(declarations)}.py")
-    code = _kept(path)
-    if code is None:
-        code = _compile(declarations)
-        _keep(path, code)
+    path = os.path.join(cache, f"{_KEPT}{_key(declarations)}.py")
+    kept = _kept(path)
+    code = kept or _compile(declarations)
     try:
         module: dict[str, Any] = {"__name__": "relay_ghostty"}
         exec(compile(code, path, "exec"), module)
         ffi = module["ffi"]
     except Exception:
-        os.unlink(path)  # cut short by a crash: the next process writes it anew
+        if kept is not None:
+            os.unlink(path)  # cut short by a crash: the next process writes it anew
         raise
-    return Library(ffi, ffi.dlopen(_shared_object(folder)))
+    library = Library(ffi, ffi.dlopen(_shared_object(folder)))
+    if kept is None:
+        _keep(path, code)
+    return library
+
+
+def _folder() -> str:
+    """Where pyghostty is installed; it is not imported."""
+    for finder in sys.meta_path:
+        found = finder.find_spec("pyghostty", None)
+        if found is not None and found.origin is not None:
+            return os.path.dirname(found.origin)
+    raise ImportError("it is not installed")
 
 
 def _kept(path: str) -> bytes | None:
@@ -106,6 +150,9 @@ def _kept(path: str) -> bytes | None:
 
 def _key(declarations: bytes) -> str:
     """A name that changes with everything that the compiled declarations depend on."""
+    import hashlib
+    import importlib
+
     backend: Any = importlib.import_module("_cffi_backend")
     parts = (backend.__version__, sys.version, os.uname().machine, _TWINS)
     return hashlib.sha256(declarations + "\0".join(parts).encode()).hexdigest()[:16]
@@ -113,6 +160,7 @@ def _key(declarations: bytes) -> str:
 
 def _compile(declarations: bytes) -> bytes:
     """Python source that defines ``ffi``."""
+    import importlib
     import tempfile
 
     cffi: Any = importlib.import_module("cffi")

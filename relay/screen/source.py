@@ -11,20 +11,20 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 from collections.abc import Collection
 from typing import Any
 
 from relay.core.source_events import SourceEvent
 from relay.protocol import frames
-from relay.screen import checkpoint
+from relay.screen import checkpoint, emulator_library
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.append import AppendReader
 from relay.screen.concealed import ConcealedText, whole_sequences
 from relay.screen.emulator import SLICE_ROWS, Emulator, EmulatorError, slice_rows
 from relay.screen.inputbox import CURSOR_SHOWN
 from relay.screen.line_events import LineEmitter
-from relay.screen.redraw import KEPT_ROWS, FrameScheduler
-from relay.screen.redraw_reader import RedrawReader
+from relay.screen.redraw import KEPT_ROWS, FrameScheduler, RedrawReader
 from relay.screen.terminal_modes import BRACKETED_PASTE
 
 CHECKPOINT_MAX = 256 * 1024
@@ -398,3 +398,31 @@ class ScreenSource:
         self._frames.load(state["frames"])
         self._redraw.load(state["redraw"])
         self._out.load(state["out"])
+
+
+def make_source(
+    cols: int,
+    rows: int,
+    now: float,
+    *,
+    saved: bytes = b"",
+    cache: str | None = None,
+    namespaces: Collection[str],
+    style: AgentStyle = UNKNOWN,
+) -> ScreenSource:
+    """Return a source that goes on from the checkpoint ``saved``.
+
+    ``cache`` is a directory of the user's own for what makes the next start faster; ``namespaces``
+    are those for which there are handlers; ``style`` says how the program draws. A checkpoint that
+    cannot be used is told of on stderr, which is the session's log. Raises ImportError or OSError
+    where there is no emulator.
+    """
+    emulator_library.load(cache)
+    if saved:
+        try:
+            return ScreenSource.restore(saved, cols, rows, now, namespaces, style)
+        except ValueError as problem:
+            print(
+                f"relay: what stood on the screen is not known any more: {problem}", file=sys.stderr
+            )
+    return ScreenSource(cols, rows, now=now, namespaces=namespaces, style=style)

@@ -8,6 +8,7 @@ import math
 import struct
 from itertools import groupby
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from relay.core.errors import NotDelivered
 from relay.protocol import frames
@@ -25,6 +26,9 @@ from relay.session.session_events import (
     TerminalGone,
     TerminalResized,
 )
+
+if TYPE_CHECKING:
+    from relay.session.recording import Recorder
 
 _WRITE_HEAD = struct.Struct(">II")
 _WRITE_AT_HEAD = struct.Struct(">IIQ")
@@ -61,10 +65,14 @@ def event_of(kind: int, payload: bytes) -> SessionEvent | None:
 
 
 class PumpLink(asyncio.Protocol):
-    """Posts the pump's frames as events, but replies to writes; sends it frames."""
+    """Posts the pump's frames as events, but replies to writes; sends it frames.
 
-    def __init__(self, events: EventQueue) -> None:
+    ``recorder`` is shown all of them.
+    """
+
+    def __init__(self, events: EventQueue, recorder: Recorder | None = None) -> None:
         self._events = events
+        self._recorder = recorder
         self._decoder = frames.Decoder()
         self._transport: asyncio.Transport | None = None
         self._writes: dict[int, asyncio.Future[bool | None]] = {}
@@ -82,6 +90,9 @@ class PumpLink(asyncio.Protocol):
             # A peer that speaks another protocol cannot be understood any more.
             self.close()
             return
+        if self._recorder is not None:
+            for kind, payload in received:
+                self._recorder.received(kind, payload)
         for kind, group in groupby(received, itemgetter(0)):
             payloads = [payload for _, payload in group]
             if kind == frames.OUTPUT:
@@ -109,6 +120,8 @@ class PumpLink(asyncio.Protocol):
                 waiting.set_exception(NotDelivered("the agent is gone", code="agent_gone"))
                 waiting.exception()  # who still waits sees it; nobody else needs to
         self._writes.clear()
+        if self._recorder is not None:
+            self._recorder.lost()
         self._events.post(PumpLost())
 
     async def write(
@@ -162,5 +175,7 @@ class PumpLink(asyncio.Protocol):
             waiting.set_result(written)
 
     def _send(self, kind: int, payload: bytes) -> None:
+        if self._recorder is not None:
+            self._recorder.sent(kind, payload)
         if self._transport is not None:
             self._transport.write(frames.pack(kind, payload))

@@ -107,13 +107,13 @@ def test_wrap_runs_the_command_with_these_handlers(
     seen: list[tuple[Any, ...]] = []
 
     def run(choices: Choices) -> int:
-        assert choices.known is not None and choices.session_factory is not None
-        assert (choices.known.namespaces, choices.known.hooks) == (
+        assert choices.own is not None
+        assert (choices.own.known.namespaces, choices.own.known.hooks) == (
             ("relay", "memory"),
             ("BeforeTool",),
         )
-        registry = choices.session_factory().registry
-        seen.append((choices.command, choices.name, choices.task, registry))
+        registry = choices.own.load().registry
+        seen.append((choices.command, choices.participant.name, choices.participant.task, registry))
         return 7
 
     monkeypatch.setattr(relay.app.wrapped_run, "run", run)
@@ -131,8 +131,8 @@ def test_with_hook_files_an_agent_is_asked_for_every_event(monkeypatch: pytest.M
     seen: list[tuple[str, ...]] = []
 
     def run(choices: Choices) -> int:
-        assert choices.known is not None
-        seen.append(choices.known.hooks)
+        assert choices.own is not None
+        seen.append(choices.own.known.hooks)
         return 0
 
     monkeypatch.setattr(relay.app.wrapped_run, "run", run)

@@ -11,7 +11,6 @@ from relay.config.memory_settings import MemorySettings
 from relay.core.asciicast import CastEvent, Header, read
 from relay.hooks.registry import Registry
 from relay.memory.session_addon import register_memory
-from relay.screen.line_source import LineSource
 from relay.screen.source import ScreenSource
 from relay.session.builtin import register
 from tests.screen.screens import CASTS
@@ -34,10 +33,9 @@ def replay(
     *,
     handlers: Registry | None = None,
     relay: bool = True,
-    source: ScreenSource | LineSource | None = None,
 ) -> list[Finding]:
     header = Header(2, 80, 24, "T", "", None, {"agent": "T"} if relay else {})
-    player = Replay(source or ScreenSource(80, 24), handlers or registry(), header, misses=True)
+    player = Replay(ScreenSource(80, 24), handlers or registry(), header, misses=True)
     player.run(events)
     return player.found
 
@@ -127,11 +125,6 @@ def test_a_resize_is_one_for_the_screen() -> None:
     narrow = [CastEvent(0.0, "r", "40x10"), said(long + "\n", 0.1)]
     assert [one.body for one in replay(narrow)] == [long[11:].strip()]
     assert replay([CastEvent(0.0, "r", "nonsense"), said("x\n")]) == []
-
-
-def test_plain_lines_do_without_the_emulator() -> None:
-    found = replay([said("@relay:Bob hi\n")], source=LineSource(80, 24))
-    assert [one.body for one in found] == ["hi"]
 
 
 def test_findings_are_plain_data() -> None:

@@ -44,7 +44,7 @@ def loaded(
     folder: Path, home: Home, gates: list[str], config: LoadedConfig | None = None
 ) -> tuple[Registry, str]:
     args = {"cwd": str(folder), "launch": {"gates": gates}}
-    start = Start(-1, None, None, None, args, config)
+    start = Start(-1, {}, args, config)
     found = asyncio.run(_configuration(start, home))
     return found.registry, "; ".join(found.not_applied)
 
@@ -100,7 +100,7 @@ def test_a_session_knows_that_its_configuration_is_not_known(
     tmp_path: Path, isolated_home: Path
 ) -> None:
     home = Home(str(isolated_home))
-    start = Start(-1, None, None, None, {"cwd": str(tmp_path)}, None)
+    start = Start(-1, {}, {"cwd": str(tmp_path)})
     trusted(tmp_path, home, "memory = {'backend': 'mem9'}\n")
     found = asyncio.run(_configuration(start, home))
     assert found.unusable is not None and "no backend 'mem9'" in found.not_applied[0]
@@ -133,16 +133,15 @@ def test_what_was_said_before_a_kill_leaves_before_what_comes_after_it(
     checkpoint = PumpCheckpoint({"hearing": hearing, "pending": pending})
 
     async def scenario() -> None:
-        queue, home = EventQueue(), Home(str(isolated_home))
+        queue = EventQueue()
         queue.post(AgentWrote(b"@relay:Bob after\r\n\r\n"))  # while the session was starting
         config = LoadedConfig(None, Registry(), Settings(), None)
         register(config.registry)
         args = {"run_id": "run", "name": "Ben", "token": "t", "cwd": str(tmp_path), "argv": ["x"]}
+        args["home"] = str(isolated_home)
         hooks = socket.create_server(("127.0.0.1", 0))
-        start = Start(-1, None, hooks.detach(), None, args, config)
-        parts = SessionParts(
-            start, PumpHello(hello), checkpoint, config, [], PumpLink(queue), queue, home
-        )
+        start = Start(-1, {"tcp": hooks.detach()}, args, config)
+        parts = SessionParts(start, PumpHello(hello), checkpoint, config, PumpLink(queue), queue)
         running = asyncio.ensure_future(parts.driver.run())
         await parts.begin()
         async with asyncio.timeout(10):
@@ -169,7 +168,7 @@ def test_a_pump_that_hangs_up_before_its_hello_leaves_a_socket_only_to_another_s
     address.touch()
     ours, theirs = socket.socketpair()
     ours.close()
-    start = Start(theirs.detach(), None, None, None, {"home": home.root, "run_id": "run"})
+    start = Start(theirs.detach(), {}, {"home": home.root, "run_id": "run"})
     asyncio.run(session_main.serve(start))
     assert address.exists() is not gone
 

@@ -90,7 +90,7 @@ def test_a_run_that_does_not_begin_leaves_nothing_behind(
     monkeypatch.setattr(launch, "plan", planned)
     before = set(os.listdir("/dev/fd"))
     with pytest.raises(CannotRun):
-        wrapped_run.run(wrapped_run.Choices([str(qwen)], name="Ann"))
+        wrapped_run.run(wrapped_run.Choices([str(qwen)], wrapped_run.Participant("Ann")))
     assert set(os.listdir("/dev/fd")) == before
     home = Home(str(isolated_home))
     assert folders and os.listdir(home.run) == []

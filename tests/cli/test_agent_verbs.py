@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.profile import find_profile
 from relay.app import agent_check, correspondence
 from relay.app.agent_check import Report
-from relay.app.learning import ANSWER, DRAFT
 from relay.app.standard_conversation import AS_TOLD, ROWS, Verdict
 from relay.cli import agent_verbs, table
 from relay.core.errors import RelayError, UsageError
@@ -21,11 +19,10 @@ from relay.core.processes import AGENT
 from tests.cli.conftest import Run
 from tests.cli.verbs import printed_json, verbs_of
 from tests.e2e.wrapped import RELAY, Wrapped
-from tests.real_agents.terminal import Terminal
 from tests.support import wait_until
 
 PROGRAMS = Path(__file__).parents[1] / "real_agents" / "programs"
-PARROT, CHAT = PROGRAMS / "parrot.py", PROGRAMS / "chat.py"
+PARROT = PROGRAMS / "parrot.py"
 agent = verbs_of(agent_verbs)
 
 
@@ -39,11 +36,10 @@ def test_nothing_is_started_before_somebody_agrees(
     assert "aider is started here, and its model answers" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [("check", "aider", "--yes"), ("learn", "--", "aider")])
-def test_an_agent_does_neither(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_checks_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relay.broker.client.own_side", lambda: AGENT)
-    with pytest.raises(RelayError, match="only the person may .* a program, not an agent"):
-        agent("agent", *words)
+    with pytest.raises(RelayError, match="only the person may check a program, not an agent"):
+        agent("agent", "check", "aider", "--yes")
 
 
 @pytest.mark.parametrize("option", ["--size=wide", "--patience=0", "--patience=long"])
@@ -119,30 +115,3 @@ def test_a_small_chat_holds_the_conversation(
     found = printed_json(capsys)
     assert [row for row in found["rows"] if not row["holds"]] == []
     assert status == 0 and found["source"] == "screen"
-
-
-def test_a_program_is_learnt_while_it_is_used(tmp_path: Path, isolated_home: Path) -> None:
-    command = [*RELAY, "agent", "learn", "--name", "mine", "--", sys.executable, str(CHAT), "."]
-    env = dict(os.environ)
-    with Terminal(argv=command, env=env, cwd=tmp_path) as person:
-        person.wait_for("Begin? [y/N]")
-        person.type("y\r")
-        person.wait_match("^ready")
-        person.wait_quiet()
-        person.type(DRAFT)
-        person.wait_for(DRAFT)
-        person.wait_quiet()
-        person.type("\r")
-        person.wait_for(f"● {ANSWER}")
-        person.wait_quiet()
-        person.type("ask\r")
-        person.wait_for("Do you want to proceed?")
-        person.wait_quiet()
-        person.type("\x1b\x11")  # Escape, and Ctrl-Q, which ends it
-        person.wait_for("Keep this as")
-        person.type("y\r")
-        person.wait_end(30)
-    profile, notes = find_profile("mine", str(isolated_home / "profiles"))
-    assert notes == []
-    assert profile.input is not None and profile.dialog and profile.busy
-    assert profile.screen.bullet.match("● word") and profile.screen.person.match("> words")

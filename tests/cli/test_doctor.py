@@ -274,7 +274,7 @@ def test_without_the_terminal_emulator_it_says_what_is_missing(
 
     monkeypatch.setattr("importlib.import_module", missing)
     check = _checks(home, tmp_path)["screen"]
-    assert (check.level, "plain lines" in check.text) == ("warn", True)
+    assert (check.level, "without relay" in check.text) == ("bad", True)
 
 
 def test_a_check_that_fails_is_a_line_and_not_a_traceback(

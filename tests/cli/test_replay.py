@@ -94,18 +94,16 @@ def test_handlers_count_once_their_file_is_trusted(
     home, file = Home.from_env(), read_config(str(config))
     trust(home, file.path, file.sha256)
     assert is_trusted(home, file.path, file.sha256)
-    for words in ((), ("--config", str(config)), ("--source", "lines")):
+    for words in ((), ("--config", str(config))):
         assert run("replay", path, "--json", *words) == 0
         assert [row["handlers"] for row in printed_json(capsys)] == [["ship [relay.config.py]"]]
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("words", [(), ("--source", "lines")])
 def test_in_a_flood_the_namespaces_of_the_configuration_are_heard(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     config = tmp_path / "relay.config.py"
@@ -114,7 +112,7 @@ def test_in_a_flood_the_namespaces_of_the_configuration_are_heard(
     trust(Home.from_env(), file.path, file.sha256)
     flood = "nothing that matters\n" * 60_000
     path = cast(tmp_path / "a", flood + "@deploy:staging\n" + flood)
-    assert verbs_of(replay)("replay", path, "--json", *words) == 0
+    assert verbs_of(replay)("replay", path, "--json") == 0
     assert [row["directive"] for row in printed_json(capsys)] == ["@deploy:staging"]
 
 

@@ -136,6 +136,22 @@ def test_where_relay_has_no_place_nothing_is_started_in_a_governed_folder(
     assert "echo is not started" in done.stderr and "RELAY_HOME" in done.stderr
 
 
+def test_where_there_is_no_terminal_emulator_a_program_runs_bare(
+    isolated_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "libghostty-vt.so"
+    library.write_text("none")
+    done = relay("sh", "-c", "echo hello; exit 7", PYGHOSTTY_LIB=str(library))
+    assert (done.returncode, done.stdout) == (7, "hello\n")
+    (line,) = done.stderr.splitlines()
+    assert "sh runs without relay" in line and "pyghostty" in line and "relay doctor" in line
+    (tmp_path / "project" / ".orchestration").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "project")
+    done = relay("echo", "hello", PYGHOSTTY_LIB=str(library))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "echo is not started" in done.stderr and "pyghostty" in done.stderr
+
+
 def test_a_full_disk_keeps_no_agent_from_starting(isolated_home: Path) -> None:
     Home(str(isolated_home)).create()
     done = subprocess.run(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.wrapped import python, relay, relay_json, say, wait_registered, wrapped
+from tests.e2e.wrapped import kill_session, python, relay, relay_json, say, wait_registered, wrapped
 from tests.support import wait_until
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -58,3 +60,68 @@ def test_the_token_of_a_run_is_in_no_recording(tmp_path: Path) -> None:
     events = [json.loads(line) for line in kept.splitlines()[1:]]
     shown = "".join(data for _, kind, data in events if kind == "o")
     assert "ENV relay_run_" + "*" * 32 + " END" in shown and token not in kept
+
+
+#: Reads a name, and a password that the terminal does not show.
+READER = """
+import sys, termios
+modes = termios.tcgetattr(0)
+print("name?", flush=True)
+name = sys.stdin.readline()
+modes[3] &= ~termios.ECHO
+termios.tcsetattr(0, termios.TCSANOW, modes)
+print("password?", flush=True)
+word = sys.stdin.readline()
+print("bye", flush=True)
+"""
+
+
+def text(path: Path, code: str = "o") -> str:
+    lines = path.read_text().splitlines()[1:]
+    return "".join(data for _, kind, data in map(json.loads, lines) if kind == code)
+
+
+def test_keys_are_recorded_only_on_demand_and_never_a_password(tmp_path: Path) -> None:
+    for options, keys in (([], ""), (["--record-input"], "me\r")):
+        path = tmp_path / f"{len(options)}.cast"
+        with wrapped(python(READER), options=["--record", str(path), *options]) as program:
+            program.wait_for("name")
+            program.type("me\r")
+            program.wait_for("password")
+            program.type("hunter2\r")
+            assert program.wait() == 0
+            assert text(path) == program.output
+        assert text(path, "i") == keys and text(path, "k").endswith("entered")
+        assert "hunter2" not in path.read_text()
+
+
+def test_a_short_run_is_recorded_and_without_a_terminal_there_is_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.cast"
+    with wrapped(["echo", "said"], options=["--record", str(path)]) as program:
+        assert program.wait() == 0
+    assert text(path) == "said\r\n"
+    refused = relay("wrap", "--record", str(tmp_path / "b"), "--", "echo", "x", status=2)
+    assert "nothing to record" in refused and not (tmp_path / "b").exists()
+
+
+def test_the_agent_outlives_the_session_that_records_it(tmp_path: Path) -> None:
+    path = tmp_path / "ann.cast"
+    with wrapped(["cat"], name="Ann", options=["--record", str(path)]) as ann:
+        ann.type("one\r")
+        wait_until(lambda: path.exists() and "one\r\none" in text(path))
+        kill_session(ann)
+        ann.type("two\r")
+        ann.wait_for("two\r\ntwo")
+        ann.type("\x04")
+        assert ann.wait() == 0
+        ann.wait_for("is not complete: relay's session, which wrote it, was started again")
+    assert "one" in text(path) and "two" not in text(path)
+
+
+def test_a_killed_pump_leaves_a_recording_that_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "ann.cast"
+    with wrapped(["cat"], name="Ann", options=["--record", str(path)]) as ann:
+        ann.type("one\r")
+        wait_until(lambda: path.exists() and "one\r\none" in text(path))
+        os.kill(ann.pid, signal.SIGKILL)
+        wait_until(lambda: "recording ends here" in text(path, "m"))

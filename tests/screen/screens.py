@@ -8,11 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from relay.core.source_events import End, Line, Pause, Proof, SourceEvent
-from relay.screen.line_source import LineSource
 from relay.screen.source import ScreenSource
 
 CASTS = Path(__file__).parent.parent / "casts"
-AnySource = ScreenSource | LineSource
 
 
 def texts(events: Sequence[SourceEvent]) -> list[str]:
@@ -31,7 +29,7 @@ def spoken(events: Sequence[SourceEvent]) -> list[str]:
     return [e.text if isinstance(e, Line) else names.get(type(e), "(other)") for e in events]
 
 
-def until(source: AnySource, now: float) -> list[SourceEvent]:
+def until(source: ScreenSource, now: float) -> list[SourceEvent]:
     """Call ``tick`` at every deadline up to ``now``."""
     events: list[SourceEvent] = []
     for _ in range(10_000):
@@ -42,7 +40,7 @@ def until(source: AnySource, now: float) -> list[SourceEvent]:
     raise AssertionError(f"the deadline {due} does not pass")
 
 
-def hear(source: AnySource, data: bytes, chunk: int = 1 << 20, now: float = 0.0) -> list[str]:
+def hear(source: ScreenSource, data: bytes, chunk: int = 1 << 20, now: float = 0.0) -> list[str]:
     """Feed all at one moment in chunks, let it settle, finish; the lines."""
     events: list[SourceEvent] = []
     for at in range(0, len(data), chunk):

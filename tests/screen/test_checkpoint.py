@@ -11,10 +11,9 @@ import pytest
 from relay.screen import checkpoint
 from relay.screen.checkpoint import beginning, fitting, moved_in_time, size_of
 from relay.screen.emulator import Emulator
-from relay.screen.line_source import LineSource
-from relay.screen.source import CHECKPOINT_MAX, ScreenSource
+from relay.screen.source import CHECKPOINT_MAX, ScreenSource, make_source
 from relay.screen.terminal_modes import BRACKETED_PASTE
-from tests.screen.screens import AnySource, texts, until
+from tests.screen.screens import texts, until
 
 _FAMILY = ("\u200d👩" * 9000).encode()
 
@@ -62,11 +61,8 @@ TYPED = {
 
 @pytest.mark.parametrize("typed", TYPED)
 @pytest.mark.parametrize("what", HOSTILE)
-@pytest.mark.parametrize("kind", [ScreenSource, LineSource])
-def test_a_checkpoint_is_bounded_whatever_is_in_it(
-    kind: type[ScreenSource] | type[LineSource], what: str, typed: str
-) -> None:
-    source: AnySource = kind(500, 300)
+def test_a_checkpoint_is_bounded_whatever_is_in_it(what: str, typed: str) -> None:
+    source = ScreenSource(500, 300)
     for _ in range(8):
         source.expect_echo(TYPED[typed], 0.0)
     data = HOSTILE[what]
@@ -76,7 +72,7 @@ def test_a_checkpoint_is_bounded_whatever_is_in_it(
     source.tick(now)
     saved = source.checkpoint()
     assert len(saved) <= CHECKPOINT_MAX
-    again: AnySource = kind.restore(saved, 500, 300, now)
+    again = ScreenSource.restore(saved, 500, 300, now)
     assert again.alt_screen == source.alt_screen
     again.feed(b"\x1b\\\x1b[0m" + b"\x1b[?1049l" * again.alt_screen + b"\r\n\r\n", now)
     until(again, now + 9)
@@ -97,10 +93,10 @@ def test_a_checkpoint_is_bounded_while_a_drawn_message_is_open(said: str) -> Non
 
 
 def test_what_is_typed_last_is_known_again_and_echoed_first() -> None:
-    source = LineSource(80, 24)
+    source = ScreenSource(80, 24)
     source.expect_echo("first words of many\n" + "👩" * 4000, 0.0)
     source.expect_echo("last words of many", 0.0)
-    again = LineSource.restore(source.checkpoint(), 80, 24, 0.0)
+    again = ScreenSource.restore(source.checkpoint(), 80, 24, 0.0)
     assert not texts(again.feed(b"first words of many\r\n", 0.1))
     assert not texts(again.feed(b"last words of many\r\n", 0.1))
 
@@ -204,3 +200,19 @@ def test_a_checkpoint_of_half_a_wide_character_draws_the_screen_again() -> None:
     assert again.alt_screen and again.bracketed_paste
     assert "世界" in again.visible()[0]
     assert again.cursor == screen.cursor
+
+
+def test_a_checkpoint_is_used_when_it_fits() -> None:
+    first = make_source(80, 24, 0.0, namespaces=())
+    first.feed(b"@relay:Bob ha", 0.0)
+    again = make_source(80, 24, 5.0, saved=first.checkpoint(), namespaces=())
+    assert texts(again.feed(b"lf\r\n", 5.0) + until(again, 9.0)) == ["@relay:Bob half"]
+
+
+@pytest.mark.parametrize("saved", [b"no JSON", b'{"kind": "screen", "size": [80, 24]}', b"{}"])
+def test_a_checkpoint_of_another_version_is_refused_in_the_log(
+    saved: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = make_source(80, 24, 5.0, saved=saved, namespaces=())
+    assert "what stood on the screen is not known any more" in capsys.readouterr().err
+    assert texts(source.feed(b"@relay:Bob hi\r\n", 5.0) + until(source, 9.0)) == ["@relay:Bob hi"]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from relay.screen.line_source import LineSource
 from relay.screen.source import ScreenSource
-from tests.screen.screens import AnySource, hear
+from tests.screen.screens import hear
 
 HIDDEN = "@relay:Bob hidden"
 SHOWN = "@relay:Bob shown"
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 4096], ids=str)
-@pytest.mark.parametrize("kind", [ScreenSource, LineSource])
 @pytest.mark.parametrize(
     ("data", "lines"),
     [
@@ -36,17 +34,14 @@ SHOWN = "@relay:Bob shown"
         *("control-inside", "newline-inside", "8-bit", "no-renditions", "stack", "soft-reset"),
     ],
 )
-def test_concealed_text_is_room_and_not_text(
-    kind: type[ScreenSource] | type[LineSource], data: str, lines: list[str], chunk: int
-) -> None:
-    heard = hear(kind(80, 24), data.encode(), chunk)
+def test_concealed_text_is_room_and_not_text(data: str, lines: list[str], chunk: int) -> None:
+    heard = hear(ScreenSource(80, 24), data.encode(), chunk)
     assert [line for line in heard if line] == lines
 
 
-@pytest.mark.parametrize("kind", [ScreenSource, LineSource])
-def test_it_stays_concealed_after_a_restore(kind: type[ScreenSource] | type[LineSource]) -> None:
-    source: AnySource = kind(80, 24)
+def test_it_stays_concealed_after_a_restore() -> None:
+    source = ScreenSource(80, 24)
     source.feed(b"\x1b[8m", 0.0)
-    source = kind.restore(source.checkpoint(), 80, 24, 0.0)
+    source = ScreenSource.restore(source.checkpoint(), 80, 24, 0.0)
     heard = hear(source, f"{HIDDEN}\x1b[m\r\n{SHOWN}\r\n".encode())
     assert [line for line in heard if line] == [SHOWN]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyghostty.core
 import pytest
 
+from relay.core.errors import RelayError
 from relay.screen import emulator_library
 from relay.screen.emulator import Emulator
 
@@ -61,3 +62,18 @@ def test_a_directory_that_cannot_be_written_costs_only_time(tmp_path: Path) -> N
     (tmp_path / "file").write_text("")
     emulator_library.load(str(tmp_path / "file" / "cache"))
     assert works() and [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_loads_is_known_before_a_run_and_what_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulator_library.check(str(tmp_path))
+    broken = tmp_path / "libghostty-vt.so"
+    broken.write_text("no library")
+    monkeypatch.setenv("PYGHOSTTY_LIB", str(broken))
+    with pytest.raises(RelayError, match="cannot be loaded.*libghostty-vt") as refused:
+        emulator_library.check(str(tmp_path))
+    assert refused.value.code == "no_emulator"
+    monkeypatch.setattr("sys.meta_path", [])
+    with pytest.raises(RelayError, match="it is not installed"):
+        emulator_library.check(str(tmp_path))

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from relay.agents.profile import find_profile
 from relay.core.source_events import SourceEvent
 from relay.protocol import frames
-from relay.screen.line_source import LineSource
 from relay.screen.source import CHECKPOINT_MAX, ScreenSource
 from tests.pump.fuzzing import fuzz
-from tests.screen.screens import CASTS, AnySource, cast, cut, texts, until
+from tests.screen.screens import CASTS, cast, cut, texts, until
 from tests.screen.test_recordings import directives
 
 NAMES = sorted(path.stem for path in CASTS.glob("*.cast"))
@@ -48,7 +47,7 @@ def whole(name: str) -> list[str]:
     return directives(every_event(name))
 
 
-def feed(source: AnySource, event: Recorded) -> list[SourceEvent]:
+def feed(source: ScreenSource, event: Recorded) -> list[SourceEvent]:
     """One event of a recording, after what was due before it."""
     at, kind, data = event
     events = until(source, at)
@@ -62,11 +61,11 @@ def feed(source: AnySource, event: Recorded) -> list[SourceEvent]:
     return events
 
 
-def settle(source: AnySource, at: float) -> list[SourceEvent]:
+def settle(source: ScreenSource, at: float) -> list[SourceEvent]:
     return until(source, at + 2) + source.finish(at + 2)
 
 
-def replay(recording: Sequence[Recorded], source: AnySource | None = None) -> list[SourceEvent]:
+def replay(recording: Sequence[Recorded], source: ScreenSource | None = None) -> list[SourceEvent]:
     source = source or ScreenSource(80, 24)
     events = [event for what in recording for event in feed(source, what)]
     return events + settle(source, recording[-1][0] if recording else 0.0)
@@ -301,7 +300,7 @@ _moves = st.one_of(
 WAKE_UPS = 60
 
 
-def rest(source: AnySource, now: float) -> None:
+def rest(source: ScreenSource, now: float) -> None:
     """Every tick at a deadline comes nearer to the end of them."""
     for _ in range(WAKE_UPS):
         due = source.next_deadline()
@@ -316,10 +315,10 @@ def rest(source: AnySource, now: float) -> None:
     raise AssertionError(f"still a deadline after {WAKE_UPS} of them: {due}")
 
 
-def look_at(source: AnySource, rows: int) -> None:
+def look_at(source: ScreenSource, rows: int) -> None:
     """All that a session asks of a screen."""
     shown = source.visible()
-    assert isinstance(source, LineSource) or len(shown) == rows
+    assert len(shown) == rows
     x, y = source.cursor
     assert x >= 0 and y >= 0
     assert isinstance(source.title, str) and isinstance(source.alt_screen, bool)
@@ -327,16 +326,14 @@ def look_at(source: AnySource, rows: int) -> None:
     assert isinstance(source.reset_sequences(), bytes)
 
 
-@pytest.mark.parametrize("kind", [ScreenSource, LineSource])
 @fuzz(80)
 @given(size=_size, moves=st.lists(_moves, max_size=14))
 def test_any_bytes_sizes_and_moments_are_borne(
-    kind: type[ScreenSource] | type[LineSource],
     size: tuple[int, int],
     moves: list[tuple[str, object]],
 ) -> None:
     now = 0.0
-    source: AnySource = kind(*size)
+    source = ScreenSource(*size)
     for move, what in moves:
         if isinstance(what, bytes) and move == "feed":
             source.feed(what, now)
@@ -353,7 +350,7 @@ def test_any_bytes_sizes_and_moments_are_borne(
         else:
             saved = source.checkpoint()
             assert len(saved) <= CHECKPOINT_MAX
-            source = kind.restore(saved, *size, now)
+            source = ScreenSource.restore(saved, *size, now)
         look_at(source, size[1])
     rest(source, now)
     source.finish(now + 1e3)
@@ -372,16 +369,13 @@ def _told_apart(data: bytes) -> bytes:
     return re.sub(rb"a(?=\r\n)", lambda _: b"%d" % next(numbers), data)
 
 
-@pytest.mark.parametrize("kind", [ScreenSource, LineSource])
 @fuzz(60)
 @given(
     _bytes.map(lambda data: _told_apart(_BROKEN.sub(b"", data[:3000]))),
     st.lists(st.integers(1, 40), min_size=1),
 )
-def test_any_bytes_are_heard_the_same_however_they_are_cut(
-    kind: type[ScreenSource] | type[LineSource], data: bytes, sizes: list[int]
-) -> None:
-    one, many = kind(40, 10), kind(40, 10)
+def test_any_bytes_are_heard_the_same_however_they_are_cut(data: bytes, sizes: list[int]) -> None:
+    one, many = ScreenSource(40, 10), ScreenSource(40, 10)
     heard = one.feed(data, 0.0)
     parts = [
         event for piece in cut(data, itertools.cycle(sizes)) for event in many.feed(piece, 0.0)

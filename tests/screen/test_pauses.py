@@ -15,7 +15,7 @@ from relay.core.source_events import SourceEvent
 from relay.directive.grammar import Continued, Match
 from relay.protocol import frames
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
-from relay.screen.redraw_reader import HELD, HELD_AGENT
+from relay.screen.redraw import HELD, HELD_AGENT
 from relay.screen.source import ScreenSource
 from relay.session.detector import Detection, DirectiveDetector, ForAgent, Heard
 from relay.session.sources import SourceSelector

@@ -9,7 +9,7 @@ import pytest
 from relay.core.source_events import Degraded
 from relay.protocol import frames
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
-from relay.screen.paragraphs import HIDDEN, HIDDEN_AGENT
+from relay.screen.rows import HIDDEN, HIDDEN_AGENT
 from relay.screen.source import ScreenSource
 from tests.screen.conversation import Found, finds
 from tests.screen.renderings import CLOSINGS, listen

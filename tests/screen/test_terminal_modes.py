@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.screen.terminal_modes import ModeScanner
+from relay.screen.source import ScreenSource
 
 
 @pytest.mark.parametrize(
@@ -19,10 +19,10 @@ from relay.screen.terminal_modes import ModeScanner
     ],
 )
 def test_what_is_set_is_undone(data: bytes, undo: bytes) -> None:
-    modes = ModeScanner()
-    modes.scan(data)
+    modes = ScreenSource(80, 24)
+    modes.feed(data, 0.0)
     assert undo in modes.reset_sequences()
-    modes.scan(modes.reset_sequences())
+    modes.feed(modes.reset_sequences(), 0.0)
     assert modes.reset_sequences() == b""
 
 
@@ -30,13 +30,13 @@ def test_what_is_set_is_undone(data: bytes, undo: bytes) -> None:
     "data", [b"plain", b"\x1b[31m", b"\x1b[?2004h\x1b[?2004l", b"\x1b[?1h\x1bc"]
 )
 def test_nothing_set_nothing_undone(data: bytes) -> None:
-    modes = ModeScanner()
-    modes.scan(data)
+    modes = ScreenSource(80, 24)
+    modes.feed(data, 0.0)
     assert modes.reset_sequences() == b""
 
 
 def test_a_held_picture_is_let_go_first() -> None:
-    modes = ModeScanner()
-    modes.scan(b"\x1b[?1000h\x1b[?2026h\x1b]0;busy\x07")
+    modes = ScreenSource(80, 24)
+    modes.feed(b"\x1b[?1000h\x1b[?2026h\x1b]0;busy\x07", 0.0)
     assert modes.reset_sequences().startswith(b"\x1b[?2026l")
     assert modes.title == "busy"

@@ -16,7 +16,7 @@ from relay.core.message import Message
 from relay.directive.grammar import Match
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
-from relay.screen.line_source import LineSource
+from relay.screen.source import ScreenSource
 from relay.session import session_commands as commands
 from relay.session import session_events as events
 from relay.session.detector import Detection, DirectiveDetector
@@ -69,7 +69,7 @@ class Playbook:
         self.now = 0.0
         self.guards = Guards()
         self.sources = SourceSelector(
-            DirectiveDetector("run", 0, namespaces), LineSource(80, 24, now=0.0), structured
+            DirectiveDetector("run", 0, namespaces), ScreenSource(80, 24, now=0.0), structured
         )
         facts = {"started_ms": 0, "cwd": "/", "env": {}, **run}
         ids = count(1)

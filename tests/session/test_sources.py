@@ -14,7 +14,6 @@ from relay.core.source_events import Entered, Line, Pause, Proof, SourceEvent, S
 from relay.directive.grammar import Match, Scanner, Unclosed
 from relay.protocol import frames
 from relay.protocol.nested_wrap import NestedOutput, begins, ends
-from relay.screen.line_source import LineSource
 from relay.screen.source import ScreenSource
 from relay.session.command_lines import CommandLines
 from relay.session.detector import AgentSaid, Detection, DirectiveDetector, ForAgent, Heard
@@ -273,7 +272,6 @@ def test_on_a_screen_nobody_is_told_of_near_misses() -> None:
     assert desk.misses == []
 
 
-@pytest.mark.parametrize("kind", [ScreenSource, LineSource], ids=["screen", "lines"])
 @pytest.mark.parametrize(
     ("words", "at", "found"),
     [
@@ -285,9 +283,9 @@ def test_on_a_screen_nobody_is_told_of_near_misses() -> None:
     ids=["relay", "person", "while-it-goes-on", "nothing"],
 )
 def test_the_next_words_that_are_shown_end_an_open_block(
-    kind: type[ScreenSource | LineSource], words: str, at: float, found: list[str | None]
+    words: str, at: float, found: list[str | None]
 ) -> None:
-    screen = kind(80, 24)
+    screen = ScreenSource(80, 24)
     ears = SourceSelector(DirectiveDetector("run", 0, ["relay"]), screen, None)
     heard = ears.output(b"@relay:Bob <<<\r\nopen\r\n", 0.0)
     if words.startswith("Relay"):

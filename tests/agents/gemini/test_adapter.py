@@ -8,7 +8,7 @@ from pathlib import Path
 from relay.agents.base import AgentStart
 from relay.agents.gemini.adapter import SHOW_ITSELF, GeminiAdapter
 from relay.agents.profile import find_profile
-from relay.screen.line_source import LineSource
+from relay.screen.source import ScreenSource
 from relay.session.detector import DirectiveDetector
 from relay.session.driver import AdapterFeed
 from relay.session.session_events import EventQueue
@@ -35,7 +35,7 @@ class Desk:
         )
         self.ears = SourceSelector(
             DirectiveDetector("run", 0, {"relay"}),
-            LineSource(80, 24, now=self.now),
+            ScreenSource(80, 24, now=self.now),
             self.gemini.source,
         )
 
