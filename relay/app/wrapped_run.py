@@ -39,7 +39,7 @@ class Choices:
 
     __slots__ = (
         *("command", "name", "task", "config", "primer", "record", "record_input", "overwrite"),
-        *("title", "takes", "mcp", "roles", "join"),
+        *("title", "takes", "hear", "mcp", "roles", "join"),
         *("session_factory", "known", "exclusive", "ungoverned"),
     )
 
@@ -58,6 +58,7 @@ class Choices:
         overwrite: bool = False,
         title: bool = False,
         takes: str | None = None,
+        hear: bool = False,
         mcp: bool = False,
         session_factory: Callable[[], LoadedConfig] | None = None,
         known: Known | None = None,
@@ -76,6 +77,7 @@ class Choices:
         self.overwrite = overwrite
         self.title = title
         self.takes = takes
+        self.hear = hear
         self.mcp = mcp
         self.session_factory = session_factory
         self.known = known
@@ -225,6 +227,8 @@ def _run_with(
         plan.env |= git_environment(os.environ)
     program = _program(home, about, plan, choices.config)
     _say_newer(about, plan)
+    if about.terminal and not choices.hear:
+        _say_unheard(about.name, plan)
     session = _session(home, choices, about, plan, facts, listeners)
     recording = None
     if choices.record is not None:
@@ -252,6 +256,16 @@ def _say_newer(about: Run, plan: Launch) -> None:
         said = f"{name} is {newer}: relay agent check {name} tells what works"
         print(f"relay: {said}", file=sys.stderr, flush=True)
         plan.data["newer"] = said
+
+
+def _say_unheard(name: str, plan: Launch) -> None:
+    """Say of a shell what serves there instead of being heard and typed into."""
+    from relay.agents.interpreters import shows_anything
+
+    if shows_anything(plan.profile):
+        serves = "relay send NAME TEXT sends, relay inbox --follow shows what comes"
+        said = f"what {name} shows is not heard (relay wrap --hear hears it); {serves}"
+        print(f"relay: {said}", file=sys.stderr, flush=True)
 
 
 def _say_unreached(home: Home, name: str, started_ms: int) -> None:
@@ -352,6 +366,7 @@ def _session(
         "roles": choices.roles,
         "join": choices.join,
         "takes": choices.takes,
+        "hear": choices.hear,
         "config": None if config is None else os.path.abspath(config),
     }
     fds: dict[str, int | None] = {"unix": listeners.unix, "tcp": listeners.tcp, "tty": None}

@@ -20,7 +20,7 @@ Run a program so that other agents can talk to it, and it to them.
 Examples:
   relay wrap claude                      an agent named "claude"
   relay wrap --name Alice -- claude      an agent named "Alice"
-  relay wrap --name Bob bash             any program will do
+  relay wrap --name Bob ./my-agent       any program will do
 
 Usage: relay wrap [OPTIONS] [--] COMMAND [ARGS…]
 
@@ -40,6 +40,8 @@ Options:
                   COMMAND sets one (RELAY_TITLE=1: always)
   --type HOW      how messages are typed: "line" (one line and Enter, whenever
                   COMMAND rests) or "paste"; default: as its terminal shows
+  --hear          COMMAND is a shell or the prompt of an interpreter: hear what
+                  it shows, whoever wrote that
   --mcp           give the agent relay's tools as an MCP server for this run,
                   if it takes one (Claude Code, Codex, opencode)
   --no-primer     do not tell the agent how to talk to others
@@ -120,6 +122,7 @@ def wrap(options: Options) -> int:
         overwrite=options.overwrite,
         title=options.title or os.environ.get("RELAY_TITLE") == "1",
         takes=options.type,
+        hear=options.hear,
         mcp=options.mcp,
         exclusive=True,
         ungoverned=options.ungoverned,
@@ -142,6 +145,7 @@ def _declared() -> Parser:
         "--title",
         "--ungoverned",
         "--mcp",
+        "--hear",
     ):
         parser.add_argument(name, action="store_true")
     parser.add_argument("command", nargs="*")

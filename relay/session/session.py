@@ -243,7 +243,7 @@ class Session:
             activity = frames.CLEARED
         self._guards.activity(typed.sequence, typed.activity, now)
         if not known:  # else the pump repeats it for the guards: no line that follows is its echo
-            yield from self._heard(self._sources.activity(activity, now, typed.lines), now)
+            yield from self._heard(self._sources.activity(activity, now), now)
             if activity == frames.ENTERED:
                 yield from self._person_spoke(now)
         yield commands.LookAgain()
@@ -297,9 +297,6 @@ class Session:
     def _detected(self, heard: Detection, now: float) -> Iterator[DriverCommand]:
         """The agent said something that is for somebody."""
         found = heard.found
-        if heard.shown and isinstance(found, Match):
-            yield from self.outbox.shown(heard.id, found)
-            return
         if isinstance(found, Match) and found.namespace == "relay":
             said = Message(heard.id, self._run.name, found.target, found.body, self._now_ms())
             self.messages.append(said)

@@ -44,7 +44,6 @@ class PersonTyped(SessionEvent):
     sequence: int
     activity: bytes  # one of the ACTIVITY bytes of relay.protocol.frames
     unread: int = 0  # after FLUSHED: bytes of input that the agent will never read
-    lines: bytes = b""  # fingerprints of lines that were typed
 
 
 @dataclass(frozen=True, slots=True)

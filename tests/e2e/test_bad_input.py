@@ -110,17 +110,6 @@ def test_invalid_utf8_is_heard_with_replacements(tmp_path: Path) -> None:
             bob.wait_for("GOT Relay message .*: café .* end")
 
 
-def test_a_shell_without_a_utf8_locale_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python gives itself a UTF-8 locale where there is none; the shell has none all the same."""
-    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
-        monkeypatch.delenv(name, raising=False)
-    with wrapped(["bash", "--norc", "-i"], name="Shell") as shell:
-        wait_registered("Shell")
-        relay("send", "Shell", "a café", "--wait=30")
-        shell.wait_for("a_caf")
-        assert shell.output.isascii()
-
-
 def test_what_the_agent_quotes_is_not_sent(tmp_path: Path) -> None:
     said = (
         b"```\n@relay:Bob in a fence\n```\n"
