@@ -202,13 +202,6 @@ class HooksFired(SessionEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class SendRequested(SessionEvent):
-    """A handler, a hook or relay itself sends a message."""
-
-    fields: dict[str, Any]  # of the broker's op ``send``, with ``id``
-
-
-@dataclass(frozen=True, slots=True)
 class HooksObserved(SessionEvent):
     """The agent tells of something that it does not wait for: its hooks may run."""
 

@@ -41,7 +41,7 @@ def speaker(tmp_path: Path, words: bytes) -> list[str]:
     ("said", "told"),
     [
         (b"@relay:Alice talking to myself\n\n", "cannot send to yourself"),
-        (b"@relay:Bob\n\n", "the text is empty"),
+        (b"@relay:Bob\n\n", "the message is empty"),
         (b"@relay:Bob <<<\nnever closed\n", r"never closed with a line \\>>>"),
         (b"@relay:Bbo hello\n\n", r"nobody is called Bbo yet\. Did you mean Bob"),
         (b"@relay:* hello\n\n@relay:b@d/name x\n\n", "cannot be a name"),
