@@ -21,7 +21,6 @@ from relay.core.errors import RelayError
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, SourceEvent, StateChange, Terminal
 from relay.core.state import from_json, to_json
-from relay.directive.envelope import Style
 
 #: Seconds after which a model is worth another try: after an error of the API, and at a limit.
 ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
@@ -65,13 +64,6 @@ class Blocked:
 class TypingRules:
     """Rules for typing into one kind of program; by default for one that is not known."""
 
-    #: What is typed must find the program itself, a shell, at its prompt.
-    is_shell: bool = False
-    #: How messages are worded; None for lines or a paste, whatever the program takes.
-    style: Style | None = None
-    #: An interpreter's comment sign: each typed line begins with it, and nothing is typed but where
-    #: ``at_prompt`` says so.
-    comment: str = ""
     #: Why nothing is typed while the kernel edits lines; empty where lines are typed then.
     cooked: str = ""
     #: The key that submits a paste, by the screen's rows.
@@ -88,14 +80,6 @@ class TypingRules:
     shows_paste: bool = False
     #: Why nothing is ever typed.
     refusal: str = ""
-    #: Whether what stands before the cursor may be the prompt at which nothing is open.
-    at_prompt: Callable[[str], bool] = lambda line: True
-    #: The folder that a shell is in, which its prompt may show; empty where nobody knows.
-    folder: Callable[[], str] = lambda: ""
-    #: The folder that prompts write as ``~``.
-    home: str = ""
-    #: Whether a shell is itself in front in its terminal; None where that cannot be told.
-    in_front: Callable[[], bool | None] = lambda: None
 
 
 class SourceFeed(Protocol):

@@ -1,12 +1,8 @@
-"""Programs that are no agents: shells and interpreters at their prompt, editors, launchers.
+"""Programs that are no agents: shells, interpreters at their prompt, editors, launchers; and which
+processes are in front in a terminal.
 
-What is typed at a prompt is run, so a message must never become a command. In a shell it goes as
-the words of a command that does nothing, in the interpreters below as a comment: psql runs ``\\!``
-wherever it stands in a line, an SQL statement goes on over lines until its semicolon, but a comment
-does nothing. Into any other interpreter nothing is typed.
-
-What is typed goes to the terminal's foreground process group: a message for a shell must not go to
-the editor or to the agent that runs in it, where Enter might save a file or approve a command.
+What is typed at the prompt of a shell or an interpreter is run, so relay types nothing there. What
+they show is anybody's words, so relay hears it only where the person has asked for that.
 """
 
 from __future__ import annotations
@@ -19,13 +15,14 @@ from itertools import takewhile
 
 from relay.agents.installed import word_set
 
+#: The kind of every shell.
+SHELL = "shell"
 #: Ends the kind of a program that reads commands at a prompt: ``python-repl``.
 REPL = "-repl"
-#: What begins a comment line. (A line that is a comment leaves Python waiting for a statement.)
-_COMMENTS = {"python": "pass  # ", "node": "// ", "sqlite": "-- ", "psql": "-- "}
-#: Interpreters that nothing is typed into.
-_OTHERS = word_set(
-    "pypy ipython bpython ptpython deno bun duckdb mysql mariadb lua luajit ghci irb pry julia R"
+#: Interpreters that open a prompt unless they are given something to run.
+_INTERPRETERS = word_set(
+    "python node sqlite psql"
+    " pypy ipython bpython ptpython deno bun duckdb mysql mariadb lua luajit ghci irb pry julia R"
     " octave tclsh gnuplot gdb iex nu xonsh elvish pwsh guile racket sbcl"
 )
 #: These read their words as databases or sessions to open; the others as a program to run.
@@ -34,15 +31,13 @@ _EDITORS = word_set(
     "ed ex vi view vim vimdiff nvim nano pico emacs emacsclient hx helix kak micro joe ne mcedit"
     " less more most man info top htop btop atop mc ranger lf nnn tig lazygit watch"
 )
-#: Even between quotes these expand ``!``.
-_CSH = frozenset({"csh", "tcsh"})
 #: These start another program, most often a shell, perhaps on another machine.
 _LAUNCHERS = word_set(
     "ssh mosh telnet docker podman kubectl lxc machinectl sudo doas su login env nice nohup time"
     " stdbuf setsid timeout chroot nsenter unshare busybox toybox tmux screen zellij script rlwrap"
     " direnv nix nix-shell poetry pipenv conda uv mise asdf distrobox toolbox flatpak-spawn"
 )
-_SHELLS = word_set("bash zsh sh dash fish ksh mksh ash")
+_SHELLS = word_set("bash zsh sh dash fish ksh mksh ash csh tcsh")
 #: A shell's options after which a word follows that is the option's value.
 _WITH_VALUE = word_set("-o +o -O +O --rcfile --init-file -C --init-command")
 
@@ -64,17 +59,6 @@ _RUN_WORDS = word_set("run tool dlx exec x")
 
 #: An option of interpreters: whatever they run, their prompt comes after it.
 _PROMPT_AFTER = re.compile(r"-[A-Za-z]*i|--interactive")
-# What an interpreter shows when it waits for a new statement. A continued one ("... ", "db-# ",
-# "'> ", "   -> ") is the person's.
-_PROMPT = re.compile(r"(?:[\w@(\[][^'\"]{0,78}?[\w)\]=~*]|)(?:>{1,3}|[#$%]|\]:|\)) ?")
-# What a shell shows when it waits for the rest of a command, unless PS2 is set: zsh puts words
-# before it.
-_ZSH_OPEN = (
-    "array|always|bquote|braceparam|case|cmdand|cmdor|cmdsubst|cond|cursh|dquote|elif|else|errpipe"
-    "|for|foreach|function|heredocd?|if|math|mathsubst|nofor|parenthesis|pipe|quote|repeat|select"
-    "|subsh|then|typeset|until|while|elif-then"
-)
-_CONTINUED = re.compile(rf"(?:(?:{_ZSH_OPEN})(?: (?:{_ZSH_OPEN}))*)?> ?")
 #: Processes below one that are looked at for a pager.
 _FAMILY_MAX = 256
 # struct proc_bsdinfo of macOS' <sys/proc_info.h>: what is read of it, and how large it is.
@@ -90,9 +74,8 @@ def interpreter(argv: list[str]) -> str:
     ``node -e …`` run a program.
     """
     name = os.path.basename(argv[0]) if argv else ""
-    known = name in _COMMENTS or name in _OTHERS
-    name = name if known else re.sub(r"[0-9.]+$", "", name)
-    if name not in _COMMENTS and name not in _OTHERS:
+    name = name if name in _INTERPRETERS else re.sub(r"[0-9.]+$", "", name)
+    if name not in _INTERPRETERS:
         return ""
     options = list(takewhile(lambda word: word.startswith("-"), argv[1:]))
     if name in _ALWAYS or any(_PROMPT_AFTER.fullmatch(word) for word in options):
@@ -124,27 +107,9 @@ def script_of(argv: list[str]) -> str:
     return ""
 
 
-def comment_of(kind: str) -> str:
-    """What begins a comment line in an interpreter of this kind; '' where nothing is typed."""
-    return _COMMENTS.get(kind.removesuffix(REPL), "") if kind.endswith(REPL) else ""
-
-
-def at_prompt(line: str) -> bool:
-    """Whether ``line``, up to the cursor, is the prompt of an interpreter that waits."""
-    return _PROMPT.fullmatch(line) is not None
-
-
-def may_be_primary(line: str) -> bool:
-    """Whether ``line``, up to the cursor, is not what shells show in the middle of a command."""
-    return _CONTINUED.fullmatch(line.strip("\xa0 ") + " ") is None
-
-
-def folder_of(pid: int) -> str:
-    """The folder that a process is in; empty where the system does not tell."""
-    try:
-        return os.readlink(f"/proc/{pid}/cwd")
-    except OSError:
-        return ""
+def shows_anything(kind: str) -> bool:
+    """Whether a program of this kind shows what its person makes it show, and says nothing."""
+    return kind == SHELL or kind.endswith(REPL)
 
 
 def launches(name: str) -> bool:
@@ -154,14 +119,10 @@ def launches(name: str) -> bool:
 
 def refusal(kind: str) -> str:
     """Why nothing may ever be typed into a program of this kind; '' when something may."""
-    if kind in _EDITORS:
-        return f"{kind} reads keys, not messages"
-    if kind in _CSH:
-        return f"no words are safe at a {kind} prompt"
-    name = kind.removesuffix(REPL)
-    if kind.endswith(REPL) and name in _OTHERS:
-        return f"relay knows no words that are safe at the prompt of {name}"
-    return ""
+    if shows_anything(kind):
+        where = "a shell" if kind == SHELL else f"the prompt of {kind.removesuffix(REPL)}"
+        return f"relay types nothing into {where}: relay inbox --follow there shows it"
+    return f"{kind} reads keys, not messages" if kind in _EDITORS else ""
 
 
 def is_interactive_shell(argv: list[str]) -> bool:
@@ -185,21 +146,6 @@ def is_interactive_shell(argv: list[str]) -> bool:
         elif not word.startswith(("-", "+")) or "c" in word:
             return False
     return True
-
-
-def shell_in_front(pid: int) -> bool | None:
-    """Whether the shell ``pid`` has the terminal to itself.
-
-    None where that cannot be told: no such process, no way to ask, or ``pid`` is no shell any more
-    (``exec claude``).
-    """
-    found = _darwin(pid) if sys.platform == "darwin" else _linux(pid)
-    if found is None:
-        return None
-    name, group, front = found
-    if front > 0 and group != front:
-        return False
-    return True if front > 0 and name.lstrip("-") in _SHELLS else None
 
 
 def has_terminal(pid: int) -> bool | None:

@@ -5,8 +5,6 @@ The session imports only the modules of the agent that it needs.
 
 from __future__ import annotations
 
-import functools
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -20,16 +18,7 @@ from relay.agents.base import (
     TypingRules,
 )
 from relay.agents.hook_codec import HookCodec
-from relay.agents.interpreters import (
-    at_prompt,
-    comment_of,
-    folder_of,
-    launches,
-    may_be_primary,
-    refusal,
-    script_of,
-    shell_in_front,
-)
+from relay.agents.interpreters import launches, refusal, script_of
 from relay.agents.launch import TURN_EVENTS
 from relay.agents.profile import Profile, find_profile, has_profile
 from relay.core.message import AgentState
@@ -72,25 +61,6 @@ def in_conversation(kind: str, launch: Mapping[str, Any]) -> bool:
     return kind in ADAPTERS and not answers_once(kind, launch)
 
 
-def typing_rules(kind: str, pid: int) -> TypingRules:
-    """Make the rules for typing into a program that is no agent; ``pid`` is its process."""
-    if kind == "shell":
-        return TypingRules(
-            is_shell=True,
-            style="shell",
-            at_prompt=may_be_primary,
-            in_front=functools.partial(shell_in_front, pid),
-            folder=functools.partial(folder_of, pid),
-            home=os.path.realpath(os.path.expanduser("~")),
-        )
-    if launches(kind):
-        # Most often a shell is what is launched, and other programs can read the same words.
-        return TypingRules(style="shell", at_prompt=may_be_primary)
-    if comment := comment_of(kind):
-        return TypingRules(style="comment", comment=comment, at_prompt=at_prompt)
-    return TypingRules(refusal=refusal(kind))
-
-
 def profile_of_run(args: Mapping[str, Any], folder: str) -> tuple[Profile, list[str]]:
     """The profile of what a run has started, and remarks; ``args`` are those of its session.
 
@@ -104,25 +74,35 @@ def profile_of_run(args: Mapping[str, Any], folder: str) -> tuple[Profile, list[
     return find_profile(name, folder)
 
 
+#: Why a message waits in the inbox of what starts a program that nobody can name.
+LAUNCHED = (
+    "it may have started a shell, which relay types nothing into: relay wrap --type paste (or"
+    " line) says that what runs there takes messages"
+)
 NO_BOX = "the agent does not read its input line now"
 
 
 def rules_of(
-    profile: Profile, args: Mapping[str, Any], adapter: AgentAdapter | None, pid: int
+    profile: Profile, args: Mapping[str, Any], adapter: AgentAdapter | None
 ) -> TypingRules:
     """Return the rules for typing into any program; ``args`` are those of its session."""
     if answers_once(profile.name, args.get("launch") or {}):
         return TypingRules(refusal=ANSWERS_ONCE)
+    chosen = args.get("takes")  # by the person, with --type
     if adapter is not None:
         rules = adapter.typing_rules()
     else:
-        enter, shows = profile.enter.encode(), profile.shows_paste
-        rules = typing_rules(profile.name, pid)
-        rules = replace(rules, enter=lambda rows: enter, shows_paste=shows, takes=profile.takes)
-        rules = replace(rules, literal=profile.literal.encode())
-        if profile.input is not None and profile.input.below is not None:
-            rules = replace(rules, cooked=NO_BOX)  # the kernel edits no line in a box
-    chosen = args.get("takes")  # by the person, with --type
+        enter = profile.enter.encode()
+        rules = TypingRules(
+            enter=lambda rows: enter,
+            shows_paste=profile.shows_paste,
+            takes=profile.takes,
+            literal=profile.literal.encode(),
+            # The kernel edits no line in a box.
+            cooked=NO_BOX if profile.input is not None and profile.input.below is not None else "",
+            # Most often a shell is what is launched, which would run what it is sent.
+            refusal=LAUNCHED if launches(profile.name) and not chosen else refusal(profile.name),
+        )
     return replace(rules, takes=chosen, vouched=True) if chosen else rules
 
 

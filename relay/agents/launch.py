@@ -256,10 +256,10 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         except Exception as error:
             # Whatever it stumbled over (odd settings, a damaged installation): the agent starts.
             return _as_it_is(argv, error)
-    from relay.agents.interpreters import interpreter, is_interactive_shell
+    from relay.agents.interpreters import SHELL, interpreter, is_interactive_shell
 
     if is_interactive_shell(argv):
-        return Launch(list(argv), {}, "shell", {})
+        return Launch(list(argv), {}, SHELL, {})
     return _plan_by_profile(argv, interpreter(argv) or program(argv), env, run)
 
 

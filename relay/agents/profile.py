@@ -19,7 +19,7 @@ from relay.agents.input_line import ComposerState, InputLine, Patterns
 from relay.agents.profile_start import PROFILE_MAX, SHIPPED, StartFacts, path_of
 from relay.core.errors import RelayError, UsageError
 from relay.core.files import read_file
-from relay.screen.agent_styles import SHELL, UNKNOWN, AgentStyle
+from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.questions import question_on_screen
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def find_profile(name: str, folder: str = "") -> tuple[Profile, list[str]]:
             notes.append(f"{error.message}: this profile is not used")
         except OSError as error:
             notes.append(f"{error.filename} {error.strerror}: this profile is not used")
-    return Profile(name, screen=SHELL if name == "shell" else UNKNOWN), notes
+    return Profile(name, screen=UNKNOWN), notes
 
 
 def profile_names(folder: str) -> list[str]:

@@ -34,7 +34,6 @@ class RelaySettings(TypedDict, total=False):
     hook_files: Sequence[str]
     end_seconds: float
     memory: Mapping[str, object] | None
-    shell_output: str
     merge: str
     personas: Mapping[str, object] | None
     llm: Mapping[str, object] | None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from relay.agents.base import AgentAdapter, AgentStart
 from relay.agents.context_door import door_of
-from relay.agents.interpreters import has_terminal, pager_in_front
+from relay.agents.interpreters import has_terminal, pager_in_front, shows_anything
 from relay.agents.known_agents import (
     answers_once,
     make_adapter,
@@ -46,17 +46,16 @@ from relay.session.actions import SessionActions
 from relay.session.agent_tty import open_agent_tty
 from relay.session.background import Tasks
 from relay.session.broker_reports import Broker, BrokerReports
-from relay.session.command_lines import CommandLines
 from relay.session.delivery import DeliveryQueue
 from relay.session.detector import DirectiveDetector
 from relay.session.driver import AdapterFeed, LateClock, Services, SessionDriver
 from relay.session.hook_server import HookServer
 from relay.session.hook_setup import SessionConfig, SessionHooks
 from relay.session.native_channel import AgentRecords, ChannelSelector
+from relay.session.open_questions import OpenQuestions
 from relay.session.pager_watch import PagerWatch
 from relay.session.permission_gate import gate_of_run
 from relay.session.profile_fit import ProfileFit
-from relay.session.prompt_watch import PromptWatch
 from relay.session.pump_link import PumpLink
 from relay.session.question_watch import QuestionWatch
 from relay.session.run_info import RunInfo, account_of, texts_max
@@ -144,8 +143,8 @@ class SessionParts:
 
         for missed in (ungated, untold):
             notes += missed(self._kind, self._launch, has_hooks)
-        self._sources = self._make_sources(notes, config.settings.shell_output)
-        self._guards = Guards(self._prompt, self._pager, self._hello["offset"])
+        self._sources = self._make_sources(notes)
+        self._guards = Guards(self._asking, self._pager, self._hello["offset"])
         self._feed = AdapterFeed(self._sources, queue)
         self.driver = self._make_driver(config, broker)
         self._wake = asyncio.Event()  # the agent's records are worth a look
@@ -271,7 +270,7 @@ class SessionParts:
             ),
         )
 
-    def _make_sources(self, notes: list[str], shell_output: str) -> SourceSelector:
+    def _make_sources(self, notes: list[str]) -> SourceSelector:
         """The sources, going on from the checkpoint if there is one."""
         state = self._checkpoint.state
         detector = DirectiveDetector(self._run.run_id, self._run.started_ms, self._namespaces)
@@ -291,24 +290,25 @@ class SessionParts:
         seen = bool(state.get("fit", {}).get("seen"))
         self._fit = ProfileFit(self._profile, self._adapter, own, *drawn, seen=seen)
         inner = NestedOutput(self._run.run_id, state.get("inner", 0), self._hello["pid"])
-        rules = rules_of(self._profile, self._start.args, self._adapter, self._hello["pid"])
-        self._prompt = PromptWatch(self._screen, self._terminal, rules, state.get("prompt", {}))
-        lines = CommandLines(self._prompt, ignore=shell_output == "ignore")
-        gate = lines if rules.is_shell and shell_output != "fire" else None
+        rules = rules_of(self._profile, self._start.args, self._adapter)
+        self._asking = OpenQuestions(self._screen, self._terminal, rules, state.get("prompt", {}))
         self._pager = pager = PagerWatch(pager_in_front, self._hello["pid"])
         self._questions = QuestionWatch(self._screen, self._asks, now_ms, self._profile.inset)
-        read = (detector, self._screen, own, notes, inner, has_terminal, gate, pager)
-        return SourceSelector(*read, self._questions)
+        deaf = shows_anything(self._kind) and not self._start.args.get("hear")
+        read = (detector, self._screen, own, notes, inner, has_terminal, pager)
+        return SourceSelector(*read, self._questions, deaf=deaf)
 
     def _asks(self, rows: list[str]) -> list[str]:
         """Which rows of the agent's screen ask its person something, the others blank."""
-        questions, adapter = self._prompt.questions, self._adapter
+        questions, adapter = self._asking, self._adapter
+        if adapter is None and questions.rules.refusal:
+            return []  # what stands there may be a file's words: no answer is typed either
         if adapter is not None and self._profile.asks(rows, self._screen.title):
             return rows
         state = questions.composer(self._fit.composer)(rows)
         if adapter is not None or state != "unknown":
             return rows if state == "dialog" else []
-        if self._pager.there(self._clock()) or not self._prompt.asks():
+        if self._pager.there(self._clock()) or not questions.asks():
             return []
         return questions.unanswered(rows)
 
@@ -321,7 +321,7 @@ class SessionParts:
         actions = SessionActions(asyncio.get_running_loop(), queue, broker, run, now_ms)
         memories = self._make_memory(config, broker, actions)
         governance = self._make_governance(broker, actions)
-        kept: dict[str, Checkpointed] = {"memory": memories, "prompt": self._prompt}
+        kept: dict[str, Checkpointed] = {"memory": memories, "prompt": self._asking}
         kept["fit"] = self._fit
         if self._adapter is not None:
             kept["native"] = self._adapter
@@ -445,7 +445,7 @@ class SessionParts:
             self._terminal,
             self._screen,
             self._guards,
-            self._prompt,
+            self._asking,
             self._clock,
             ascii_only=not takes_utf8(self._run.env),
             composer=self._fit.composer,

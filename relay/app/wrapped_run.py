@@ -60,17 +60,19 @@ class RecordingChoice:
 
 
 class TerminalChoice:
-    """What its terminal is used for: a title, a recording, and how messages are typed there
-    (None: as its screen shows)."""
+    """What its terminal is used for: a title, a recording, how messages are typed there (None: as
+    its screen shows), and whether what a shell shows there is heard."""
 
-    __slots__ = ("title", "takes", "recording")
+    __slots__ = ("title", "takes", "recording", "hear")
 
     def __init__(
         self,
         title: bool = False,
         takes: str | None = None,
         recording: RecordingChoice | None = None,
+        hear: bool = False,
     ) -> None:
+        self.hear = hear
         self.title = title
         self.takes = takes
         self.recording = recording
@@ -277,6 +279,8 @@ def _run_with(
         plan.env |= git_environment(os.environ)
     program = _program(home, about, plan, choices.terms.config)
     _say_newer(about, plan)
+    if about.terminal and not choices.terminal.hear:
+        _say_unheard(about.name, plan)
     session = _session(home, choices, about, plan, facts, listeners)
     recording = _recording(choices)
     if recording is not None:
@@ -312,6 +316,16 @@ def _say_newer(about: Run, plan: Launch) -> None:
         said = f"{name} is {newer}: relay agent check {name} tells what works"
         print(f"relay: {said}", file=sys.stderr, flush=True)
         plan.data["newer"] = said
+
+
+def _say_unheard(name: str, plan: Launch) -> None:
+    """Say of a shell what serves there instead of being heard and typed into."""
+    from relay.agents.interpreters import shows_anything
+
+    if shows_anything(plan.profile):
+        serves = "relay send NAME TEXT sends, relay inbox --follow shows what comes"
+        said = f"what {name} shows is not heard (relay wrap --hear hears it); {serves}"
+        print(f"relay: {said}", file=sys.stderr, flush=True)
 
 
 def _say_unreached(home: Home, name: str, started_ms: int) -> None:
@@ -410,6 +424,7 @@ def _session(
         "roles": choices.participant.roles,
         "join": choices.participant.join,
         "takes": choices.terminal.takes,
+        "hear": choices.terminal.hear,
         "config": None if config is None else os.path.abspath(config),
     }
     fds: dict[str, int | None] = {"unix": listeners.unix, "tcp": listeners.tcp}

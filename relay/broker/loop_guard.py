@@ -44,7 +44,7 @@ PARKED_MAX = 1000
 #: The thread in which the person is told.
 THREAD = "held"
 _DAY_MS = 86_400_000
-#: Why a message is held that stood in what a shell showed.
+#: Why a message was held that stood in what a shell showed; an older relay did that.
 SHOWN = "a shell showed it, and nobody typed it at its prompt"
 _DECIDE = (
     "See it with: relay items. Let it go on with: relay answer ID yes (or --held yes for all)."
@@ -194,23 +194,15 @@ class HeldMessages:
         member: Member,
         client: Client,
         batch: Batch,
-        *,
-        shown: bool = False,
     ) -> None:
         """Count the hops of a message from ``member``, which speaks over ``client``, and park it
         where the guard says so.
 
-        What agents say that were started inside another counts as that one's. What was only
-        ``shown`` by a shell is always parked.
+        What agents say that were started inside another counts as that one's.
         """
         around = self._directory.around(member, client)
         message.hops = max(one.hops for one in around) + 1
         if message.routing is None:
-            return
-        if shown:
-            routes = tuple(self._parked(message, one, batch) for one in message.routing.routes)
-            message.routing = replace(message.routing, routes=routes)
-            batch.after.append(partial(self._item, message))
             return
         counts = message.sender if len(around) == 1 else around[-1].name
         routes = tuple(
@@ -286,17 +278,6 @@ class HeldMessages:
         )
         self._tell(pair_of(message.sender, one.to), text, batch)
         return Route(one.to, State.HELD, reason, cause)
-
-    def _parked(self, message: Accepted, one: Route, batch: Batch) -> Route:
-        if one.state is State.FAILED:
-            return one
-        text = (
-            f"{message.sender} showed a line that is a message to {one.to}, but nobody typed it"
-            f" at its prompt: it stood in a file or the like. It is held until you decide."
-            f" {_DECIDE}"
-        )
-        self._tell(pair_of(message.sender, one.to), text, batch)
-        return Route(one.to, State.HELD, SHOWN, HeldFor.SHOWN)
 
     def _item(self, message: Accepted) -> None:
         """Tell those who follow what of this message waits for the person."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from relay.agents.interpreters import shows_anything
 from relay.broker.batch import Batch, Client, ClientRequest, Handler
 from relay.broker.delivery_states import (
     REPORTED,
@@ -180,12 +181,13 @@ class DeliveryOps:
     # -- read
 
     def read(self, request: ClientRequest, batch: Batch) -> Json:
-        """A person has seen these messages."""
-        member = self._directory.named(request)
+        """A person has seen these messages, or somebody in a shell those that came for it."""
+        member, speaker = self._directory.named(request), self._directory.speaker(request)
         ids = request.fields.get("ids")
         if not isinstance(ids, list) or len(ids) > ROWS_MAX:
             raise UsageError("to mark messages as read takes a list of ids")
-        if not member.person or self._directory.speaker(request) is not None:
+        own_shell = speaker is member and shows_anything(member.record.kind)
+        if not own_shell and (not member.person or speaker is not None):
             raise UsageError(
                 f"only a person can read for {member.name}"
                 if member.person

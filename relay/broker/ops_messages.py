@@ -60,6 +60,8 @@ class MessageOps:
         body = _body(fields.get("body"))
         if fields.get("notice"):
             return self._notice(request, batch, body)
+        if fields.get("shown"):  # a session of an older relay: nobody there has said this
+            raise UsageError("what a shell shows is not sent", hint="relay wrap --hear hears it")
         member = self._directory.speaker(request)
         sender = self._sender(member, fields.get("from"), batch)
         origin = "person" if member is None else "agent"
@@ -106,7 +108,7 @@ class MessageOps:
         # A program that was called for what an agent said carries its chain on.
         by = member or self._directory.behind(request.client)
         if by is not None and not repeated:
-            self._held.admit(message, by, request.client, batch, shown=bool(fields.get("shown")))
+            self._held.admit(message, by, request.client, batch)
         if not repeated:
             self._held.hold_over_cap(message, batch)
         if (fields.get("answer") or fields.get("await")) and not repeated:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 
+from relay.agents.interpreters import shows_anything
 from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
@@ -65,7 +66,8 @@ class QueryOps:
         if request.fields.get("follow"):
             self._windows.follow(request.client, member.name)
         rows, more = fitting(self._directory.with_absence(rows))
-        kind = "person" if member.person else "agent"
+        shell = speaker is member and shows_anything(member.record.kind)
+        kind = "person" if member.person else "shell" if shell else "agent"
         return {"name": member.name, "kind": kind, "rows": rows, "more": more}
 
     def show(self, request: ClientRequest, batch: Batch) -> Json:

@@ -347,7 +347,6 @@ def _record(
         "timeout": settings.handler_timeout,
         "end_seconds": settings.end_seconds,
         "memory": settings.memory.shown(),
-        "shell_output": settings.shell_output,
         "merge": settings.merge,
         "mcp": settings.mcp,
         "task": settings.task,

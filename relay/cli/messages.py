@@ -148,10 +148,12 @@ def _print_items(client: BrokerClient) -> None:
 
 
 def _mark(client: BrokerClient, options: Any, answer: Json, rows: list[Json]) -> None:
-    """A person's messages are seen once they are printed; an agent's are not ours to mark."""
+    """What is for a person, or for the shell in which this is printed, is seen now; what is for an
+    agent is not ours to mark."""
     sys.stdout.flush()
     new = [row["id"] for row in rows if row["state"] not in ("seen", *_UNDELIVERED)]
-    if new and answer["kind"] == "person" and not options.peek and not wrapped():
+    reads = answer["kind"] == "shell" or (answer["kind"] == "person" and not wrapped())
+    if new and reads and not options.peek:
         client.request("read", name=answer["name"], ids=new)
 
 

@@ -35,6 +35,7 @@ def add(verbs: Parser) -> None:
     one.add_argument("--role", metavar="R[,R]", help="what it is for: others reach it by that")
     one.add_argument("--join", metavar="C[,C]", help="channels that it is in from its start")
     one.add_argument("--type", metavar="HOW", help="how messages are typed: line or paste")
+    one.add_argument("--hear", action="store_true", help="COMMAND is a shell: hear what it shows")
     one.add_argument("--no-wait", action="store_true", help="do not wait until it is ready")
     one.add_argument("--json", action="store_true", help="print JSON")
     one.set_defaults(run=spawn_verb)
@@ -71,7 +72,7 @@ def spawn_verb(options: Any) -> int:
     home = Home.from_env()
     if not options.command:
         raise UsageError("no COMMAND to run", hint=f"relay spawn {options.name} -- claude")
-    words = []
+    words = ["--hear"] if options.hear else []
     for option in OPTIONS:
         if (value := getattr(options, option)) is not None:
             words += [f"--{option}", os.path.abspath(value) if option == "config" else value]

@@ -38,7 +38,7 @@ def add(verbs: Parser) -> None:
         description=_SAID,
         examples='relay wrap claude                      an agent named "claude"\n'
         'relay wrap --name Alice -- claude      an agent named "Alice"\n'
-        "relay wrap --name Bob bash             any program will do",
+        "relay wrap --name Bob ./my-agent       any program will do",
         stops=True,
     )
     parser.add_argument(
@@ -88,6 +88,12 @@ def add(verbs: Parser) -> None:
         choices=("line", "paste"),
         help='how messages are typed: "line" (one line and Enter, whenever COMMAND rests) or'
         ' "paste"; default: as its terminal shows',
+    )
+    parser.add_argument(
+        "--hear",
+        action="store_true",
+        help="COMMAND is a shell or the prompt of an interpreter: hear what it shows, whoever wrote"
+        " that",
     )
     parser.add_argument(
         "--mcp",
@@ -173,7 +179,7 @@ def wrap(options: Options) -> int:
     choices = Choices(
         options.command,
         Participant(options.name, options.task, roles, channels),
-        TerminalChoice(title, options.type, recording),
+        TerminalChoice(title, options.type, recording, options.hear),
         Terms(options.config, not options.no_primer, options.mcp, options.ungoverned),
         exclusive=True,
     )

@@ -28,9 +28,8 @@ IDLE_SECONDS = 30.0
 END_SECONDS = 10.0
 _END_MAX = 60.0
 
-SHELL_OUTPUT = ("hold", "fire", "ignore")
 MERGE = ("apart", "same_session")
-_CHOICES = {"shell_output": SHELL_OUTPUT, "merge": MERGE}
+_CHOICES = {"merge": MERGE}
 
 #: The keys of ``config = {…}`` and what each holds, for the documentation and its tests.
 KEYS = {
@@ -43,7 +42,6 @@ KEYS = {
     "end_seconds": "seconds that an agent has, after its terminal was closed, for its last hooks",
     "hook_files": "hook files of Claude Code or Gemini CLI that apply too",
     "memory": "how memories are kept, and what the agent is told of them; see docs/memory.md",
-    "shell_output": "what a message in a shell's output does that nobody typed: hold, fire, ignore",
     "personas": "who takes what routes dispatch, by name; see docs/broker.md",
     "llm": "the language model that automations ask; see docs/automations.md",
     "automations": "whether agents may register some, and how many run at once: your own file's",
@@ -95,7 +93,6 @@ class Settings:
     idle_seconds: float = IDLE_SECONDS
     handler_timeout: float = TIMEOUT_DEFAULT
     end_seconds: float = END_SECONDS
-    shell_output: str = "hold"
     merge: str = "apart"
     task: str | None = None
     hook_files: tuple[str, ...] = ()
@@ -297,6 +294,8 @@ def known_key(key: object, known: Mapping[str, object] | tuple[str, ...], where:
         if snake in known:
             return snake
     hint = did_you_mean(str(key)[:80], known)
+    if key == "shell_output":
+        hint = "leave it out: a shell is not heard, unless it is started with relay wrap --hear"
     if key == "name" and where == "config":
         hint = "the agent's name is given with: relay wrap --name"
     raise ConfigError(f"unknown key {key!r} in {where}", hint=hint)

@@ -89,13 +89,9 @@ class Degraded:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """A line that the person has entered, as far as the screen shows it: not the agent's words.
-
-    ``typed``: it ends with what they are known to have typed.
-    """
+    """A line that the person has entered, as far as the screen shows it: not the agent's words."""
 
     text: str
-    typed: bool = False
 
 
 SourceEvent = Entered | Line | Pause | GoesOn | End | StateChange | Proof | Degraded

@@ -1,16 +1,14 @@
 """What a receiver reads: a message with its sender, its id and what it is worth.
 
-Five styles. ``paste`` keeps long lines, for a program that takes bracketed paste or has a message
+Three styles. ``paste`` keeps long lines, for a program that takes bracketed paste or has a message
 interface. ``plain`` is for programs that read lines from a cooked terminal, whose input
 queue is short. ``line`` is one line, for a program that takes each line for a message of its own.
-``shell`` is for a shell's prompt, where a peer's words must not become a command,
-and ``comment`` for the prompt of an interpreter, likewise.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +17,7 @@ from relay.core.queue_modes import COLLECTED_MAX, SUMMARY_CHARS, SUMMARY_LINES
 from relay.directive.escape import clean, has_closing, quote_headers
 from relay.directive.line_parser import LineParser
 
-Style = Literal["plain", "paste", "line", "shell", "comment"]
+Style = Literal["plain", "paste", "line"]
 
 #: Bytes of UTF-8 in a line that a cooked terminal reads. macOS takes 1024 with the line end
 #: (MAX_CANON); Linux takes 4096 and drops the rest without a word.
@@ -34,15 +32,6 @@ _LINE = "| "
 _NEXT_LINE = " ⏎ "
 _NEXT_LINE_ASCII = " | "
 _WRAPPED = "|…"
-_WRAPPED_ASCII = "|..."
-#: What means something somewhere is what is none of these: letters, digits, and "+,-./:@_".
-_FULL_WIDTH = {
-    code: code + 0xFEE0
-    for code in range(0x21, 0x7F)
-    if not chr(code).isalnum() and chr(code) not in "+,-./:@_"
-}
-_BLANK = re.compile(r"\s")
-_NOT_INERT_ASCII = re.compile(r"[^ 0-9A-Za-z+,\-./:@_]")
 _NOT_ASCII = re.compile(r"[^ -~]")
 _ASCII = str.maketrans(
     {"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "…": "...", "•": "*", "→": "->"}
@@ -54,7 +43,7 @@ class Envelope:
     """``lines`` are what to type, ``text`` is the same joined by ``\\n``.
 
     ``marker`` stands in the first 36 columns and holds no space: whoever finds it in what the agent
-    read has proof that this message arrived. It is spelled as it stands there.
+    read has proof that this message arrived.
     """
 
     text: str
@@ -62,33 +51,23 @@ class Envelope:
     marker: str
 
 
-def envelope(
-    message: Message, *, style: Style, ascii_only: bool = False, comment: str = "# "
-) -> Envelope:
+def envelope(message: Message, *, style: Style, ascii_only: bool = False) -> Envelope:
     """What to type into the receiver's input for ``message``.
 
     A body of one line stands in the line of its header, the lines of a longer one each behind
     ``| `` (in the style ``line`` a sign stands for each line end); either is followed by a closing
     that repeats the header's marker. So no line begins with words of the sender's, and what stands
-    between the two markers is his. No control is left but ``\\n`` (and ``\\t``, except in a shell
-    or one line); the last character is a period (in a shell: a quote). ``comment`` begins each line
-    of the style of that name; there and in a shell what means something is spelled otherwise, see
-    ``inert``.
-    ``ascii_only`` is for a shell or an interpreter whose locale is not UTF-8: its line editor may
+    between the two markers is his. No control is left but ``\\n`` (and ``\\t``, except in one
+    line); the last character is a period.
+    ``ascii_only`` is for a program of lines whose locale is not UTF-8: its line editor may
     take the bytes of other characters for key strokes, so they are shown as ``_U+00E9_``.
     """
     marker = marker_of(message)
     lines = _logical_lines(message, marker)
     if style == "line":
         lines = [_one_line(message, marker, ascii_only)]
-    if style in ("shell", "comment"):
-        marker = inert(marker, ascii_only)
-    if style == "shell":
-        lines = _shell_lines(lines, ascii_only)
-    elif style == "comment":
-        lines = _comment_lines(lines, comment, ascii_only)
-    elif style == "plain":
-        lines = [part for line in lines for part in _wrap(line, _utf8_cost)]
+    if style == "plain":
+        lines = [part for line in lines for part in _wrap(line)]
     return Envelope("\n".join(lines), tuple(lines), marker)
 
 
@@ -214,7 +193,7 @@ def _label(text: str) -> str:
     return re.sub(r"[^\w.,/#*~@:-]|:$", "_", clean(text)[:LABEL_MAX]) or "_"
 
 
-def _wrap(line: str, cost: Callable[[str], int], mark: str = _WRAPPED) -> list[str]:
+def _wrap(line: str) -> list[str]:
     """``line`` in parts that cost at most LINE_BYTES, all but the first marked as continuations.
 
     The parts are divided before a space where there is one, else anywhere between two characters;
@@ -224,7 +203,7 @@ def _wrap(line: str, cost: Callable[[str], int], mark: str = _WRAPPED) -> list[s
     start = 0
     lead = ""
     while True:
-        end = _fitting(line, start, LINE_BYTES - cost(lead), cost)
+        end = _fitting(line, start, LINE_BYTES - _utf8_cost(lead))
         if end < len(line):
             # Not so early that hardly anything stands in the line.
             space = line.rfind(" ", (start + end) // 2, end + 1)
@@ -232,16 +211,16 @@ def _wrap(line: str, cost: Callable[[str], int], mark: str = _WRAPPED) -> list[s
         parts.append(lead + line[start:end])
         if end >= len(line):
             return parts
-        start, lead = end, mark
+        start, lead = end, _WRAPPED
 
 
-def _fitting(line: str, start: int, room: int, cost: Callable[[str], int]) -> int:
+def _fitting(line: str, start: int, room: int) -> int:
     """Where the longest part of ``line`` that begins at ``start`` and fits into ``room`` ends."""
     # No character costs less than 1, so no more than ``room`` of them can fit.
     low, high = start, min(len(line), start + room)
     while low < high:
         middle = (low + high + 1) // 2
-        if cost(line[start:middle]) <= room:
+        if _utf8_cost(line[start:middle]) <= room:
             low = middle
         else:
             high = middle - 1
@@ -250,49 +229,6 @@ def _fitting(line: str, start: int, room: int, cost: Callable[[str], int]) -> in
 
 def _utf8_cost(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
-
-
-def _shell_lines(lines: list[str], ascii_only: bool) -> list[str]:
-    """One command per line that does nothing with the one word that it is given.
-
-    The quotes keep the word from being corrected or completed. Where something else is open and
-    they quote nothing, no character of the word means anything to a shell; and it is still one:
-    with blanks in it there would be more, and zsh may have aliases for any word.
-    """
-    blank = "_" if ascii_only else "\xa0"
-
-    def cost(text: str) -> int:
-        return _utf8_cost(text.replace(" ", blank)) + len(": ''")
-
-    parts = _inert_parts(lines, cost, ascii_only)
-    return [f": '{part.replace(' ', blank)}'" for part in parts]
-
-
-def _comment_lines(lines: list[str], comment: str, ascii_only: bool) -> list[str]:
-    """Each line a comment of its own, which nothing in it can end or carry on."""
-
-    def cost(text: str) -> int:
-        return _utf8_cost(text) + len(comment)
-
-    return [comment + part for part in _inert_parts(lines, cost, ascii_only)]
-
-
-def _inert_parts(lines: list[str], cost: Callable[[str], int], ascii_only: bool) -> list[str]:
-    mark = inert(_WRAPPED_ASCII if ascii_only else _WRAPPED, ascii_only)
-    return [part for line in lines for part in _wrap(inert(line, ascii_only), cost, mark)]
-
-
-def inert(line: str, ascii_only: bool = False) -> str:
-    """``line`` in blanks and characters that mean nothing to a shell or an interpreter.
-
-    Not between quotes of any kind, outside them, in a here-document or in arithmetic: letters and
-    digits stay, other signs of ASCII become their full-width forms, which are read alike.
-    ``ascii_only`` shows what ASCII has not as a number.
-    """
-    text = _BLANK.sub(" ", line.expandtabs(4))
-    if ascii_only:
-        return _numbered(_NOT_INERT_ASCII, text)
-    return text.translate(_FULL_WIDTH)
 
 
 def _numbered(what: re.Pattern[str], text: str) -> str:

@@ -11,10 +11,7 @@ Pump to session:
     OUTPUT    the agent's output, verbatim; the first byte after HELLO stands at ``offset``
     ACTIVITY  uint32 sequence, one byte: the person pressed keys (never which); after FLUSHED
               and INTERRUPTED also uint32: bytes of input that the agent had not read and now
-              never will; else, where the agent itself was in front in its terminal,
-              also the fingerprints of the lines that were entered as they were typed, 18 bytes
-              each (see ``fingerprint``), so that what a shell shows can be told from what was
-              typed there
+              never will
     SIZE      4 x uint16: cols, rows, xpixel, ypixel
     JOB       one byte: the agent stopped or continued
     KEYS      bytes: what the person typed; only for a recording of it, and only where the agent's
@@ -86,21 +83,6 @@ FRAME_MAX = 16 * 1024 * 1024
 
 _HEADER = struct.Struct(">BI")
 HEADER_SIZE = _HEADER.size
-
-
-#: Bytes of a fingerprint, of which the first two are the length of its line.
-FINGERPRINT_SIZE = 18
-#: Characters of a line that has one.
-FINGERPRINT_LINE_MAX = 16 * 1024
-
-
-def fingerprint(text: str) -> bytes:
-    """What tells a line again without telling it; blanks do not count, for lines are wrapped."""
-    import hashlib  # not before the first key
-
-    solid = "".join(text.split())[:FINGERPRINT_LINE_MAX]
-    digest = hashlib.blake2b(solid.encode("utf-8", "replace"), digest_size=FINGERPRINT_SIZE - 2)
-    return len(solid).to_bytes(2, "big") + digest.digest()
 
 
 class FrameError(ValueError):

@@ -9,13 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from relay.protocol.frames import (
-    CLEARED,
-    ENTERED,
-    FINGERPRINT_LINE_MAX,
-    TYPED,
-    fingerprint,
-)
+from relay.protocol.frames import CLEARED, ENTERED, TYPED
 
 #: The longest sequence that is carried over from one chunk to the next, in bytes.
 CARRY_MAX = 64
@@ -25,13 +19,7 @@ TYPED_EVERY = 0.05
 #: After this silence an unfinished sequence was a key by itself (Escape).
 ALONE_AFTER = 0.1
 
-#: Fingerprints of lines that are kept until the next Enter is reported.
-LINES_MAX = 256
-
 _ESC = 0x1B
-#: No text, and no part of one.
-_NO_TEXT = bytes((*range(0x20), 0x7F))
-_THROWN_AWAY = (b"\x03", b"\x15")  # what stood in the line before Ctrl-C, Ctrl-U
 _PASTE_BEGIN = b"\x1b[200~"
 _PASTE_END = b"\x1b[201~"
 _STRINGS = frozenset(b"P]_^X")  # DCS OSC APC PM SOS, after ESC
@@ -298,40 +286,3 @@ class Keyboard:
         self._typed_at = now
         self._last = TYPED
         self._report(TYPED)
-
-
-class TypedLines:
-    """Fingerprints of the lines that were entered exactly as they were typed: text and Enter."""
-
-    def __init__(self) -> None:
-        self._line: bytearray | None = bytearray()  # None: it was edited, nobody knows how
-        self._made: list[bytes] = []
-
-    def feed(self, data: bytes, *, hidden: bool) -> None:
-        """The terminal sent ``data``; ``hidden``: the agent's shows nothing of it."""
-        for mark in (_PASTE_BEGIN, _PASTE_END):
-            data = data.replace(mark, b"")
-        *whole, rest = data.replace(b"\n", b"\r").split(b"\r")
-        for part in whole:
-            self._add(part)
-            if self._line and not hidden and len(self._made) < LINES_MAX:
-                self._made.append(fingerprint(self._line.decode("utf-8", "replace")))
-            self._line = bytearray()
-        self._add(rest)
-
-    def take(self) -> bytes:
-        """Those since the last call."""
-        made, self._made = b"".join(self._made), []
-        return made
-
-    def _add(self, part: bytes) -> None:
-        for key in _THROWN_AWAY:
-            if key in part:
-                part, self._line = part.rpartition(key)[2], bytearray()
-        if self._line is not None:
-            self._line += part
-            if (
-                len(self._line) > FINGERPRINT_LINE_MAX
-                or self._line.translate(None, _NO_TEXT) != self._line
-            ):
-                self._line = None

@@ -6,7 +6,6 @@ already at work on them.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import termios
@@ -20,7 +19,7 @@ from relay.pump.session_link import SessionLink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from relay.pump.activity import Keyboard, TypedLines
+    from relay.pump.activity import Keyboard
 
 #: Keys wait at most this many seconds for words that are being typed.
 HOLD = 2.0
@@ -173,8 +172,6 @@ class Input:
         self._agent = agent
         self._link = link
         self._keyboard: Keyboard | None = None
-        self._lines: TypedLines | None = None
-        self._read_by_agent = False  # it was itself in front when the last line was entered
         # When relay last typed, a printable key was a signal's: words that are unread may be thrown
         # away at it, so each key is looked at.
         self._text_signals = False
@@ -193,8 +190,6 @@ class Input:
     def press(self, data: bytes, now: float) -> None:
         """The person pressed keys."""
         keys = data
-        if b"\r" in data or b"\n" in data:
-            self._read_by_agent = self._agent_in_front()  # it may have started something afterwards
         if self.gate.writing and _CTRL_C in data and self._local_modes() & termios.ISIG:
             # Behind words that the agent does not read Ctrl-C would do nothing.
             self._agent.signal_foreground(signal.SIGINT)
@@ -225,14 +220,10 @@ class Input:
     def note(self, keys: bytes, now: float) -> None:
         """Tell the session what these keys, which were typed, mean."""
         if self._keyboard is None:
-            from relay.pump.activity import Keyboard, TypedLines  # not before the first key
+            from relay.pump.activity import Keyboard  # not before the first key
 
-            self._keyboard, self._lines = Keyboard(self._activity), TypedLines()
-        modes = self._local_modes()
-        cooked = bool(modes & termios.ICANON)
-        if self._lines is not None:
-            self._lines.feed(keys, hidden=cooked and not modes & termios.ECHO)
-        self._keyboard.pressed(keys, cooked, now)
+            self._keyboard = Keyboard(self._activity)
+        self._keyboard.pressed(keys, bool(self._local_modes() & termios.ICANON), now)
         self.gate.report_waits(self._keyboard.unreported)
 
     def obey(self, payload: bytes, *, looked: bool = False) -> None:
@@ -319,18 +310,8 @@ class Input:
         return isinstance(special, list) and special[termios.VINTR] == keys
 
     def _activity(self, kind: bytes, more: bytes = b"") -> None:
-        if kind in (frames.TYPED, frames.ENTERED) and self._lines is not None:
-            lines = self._lines.take()
-            more = lines if self._read_by_agent else b""
         sequence = self.gate.next_sequence().to_bytes(4, "big")
         self._link.event(frames.ACTIVITY, sequence + kind + more)
-
-    def _agent_in_front(self) -> bool:
-        """Whether the agent itself reads the keys, not a program that it has started."""
-        with contextlib.suppress(OSError):
-            # Without a number it has not started yet, and nothing in its place.
-            return not self._agent.pid or os.tcgetpgrp(self._master) == self._agent.pid
-        return False
 
     def _settled(self) -> bool:
         return self._keyboard is None or self._keyboard.settled

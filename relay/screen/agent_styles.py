@@ -71,14 +71,10 @@ class AgentStyle:
     restyles: float = 0.0
     #: Whether the screen's rows and the title show that the agent is at work; the profile tells.
     works: Callable[[Sequence[str], str], bool] | None = None
-    #: A shell: it appends, also where the person has just had the screen cleared or read a page.
-    is_shell: bool = False
 
 
 #: A program of which nothing is known.
 UNKNOWN = AgentStyle()
-#: Any shell at its prompt.
-SHELL = AgentStyle(is_shell=True)
 
 
 def shown_text(row: str, style: AgentStyle) -> str:

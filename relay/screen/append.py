@@ -70,7 +70,7 @@ class AppendReader:
         self._person: Mark | None = None
         self._head: list[str] = []
         self._head_size = 0
-        self._agent = style is not UNKNOWN and not style.is_shell
+        self._agent = style is not UNKNOWN
         self._open = False  # the last line belongs to a message
 
     # -- lines ---------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class AppendReader:
             self._out.goes_on(lines[0])
         self._out.lines(without_notices(lines, self._style), now)
         cols = self._emulator.cols
-        if self._open and not self._style.is_shell:
+        if self._open:
             self._out.delay(now, MESSAGE_REST if self._agent else PAUSE_LATE)
         elif cols - 1 <= len(lines[-1]) <= cols:
             self._out.delay(now)
@@ -231,9 +231,9 @@ class AppendReader:
         return x, self._emulator.history_rows + y
 
     def prompt(self) -> str:
-        """What stands on the cursor's row before it, where it is shown, and not in a shell."""
+        """What stands on the cursor's row before it, where it is shown."""
         x, y = self._cursor()
-        shown = x and not self._style.is_shell and self._emulator.mode(CURSOR_SHOWN)
+        shown = x and self._emulator.mode(CURSOR_SHOWN)
         return self._emulator.text((0, y), (x - 1, y), trim=False) if shown else ""
 
     # -- the person ----------------------------------------------------------------------------

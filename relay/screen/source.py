@@ -75,14 +75,12 @@ class ScreenSource:
         self._append = AppendReader(self._emulator, self._out, self._redraw.note, now, style)
         self._now = now
         self._concealed = ConcealedText()
-        self._shell = style.is_shell
         self._held = b""  # a control sequence that is not complete
         self._painting = False
         self._tentative = False  # nothing was drawn yet since the cursor went up
         self._homed = False  # the cursor went up to the first row, or the screen was wiped
         self._paints = False  # it has drawn before: what it clears it draws again
         self._wrote_at = now - FRAME_WITHIN  # when it last appended text
-        self._keyed = False  # a key was pressed since the screen was last cleared
 
     # -- in ------------------------------------------------------------------------------------
 
@@ -128,7 +126,6 @@ class ScreenSource:
     def activity(self, kind: bytes, now: float) -> list[SourceEvent]:
         """Note that the person pressed keys: frames.TYPED, ENTERED or CLEARED."""
         self._advance(now)
-        self._keyed = True
         self._out.echo.keyed()
         if kind == frames.ENTERED:
             self._redraw.start()
@@ -232,7 +229,7 @@ class ScreenSource:
             return
         if cleared and not self._redraws():  # a line program that starts again at the top
             self._painting = self._tentative = False
-            self._keyed, self._wrote_at = False, self._now - FRAME_WITHIN
+            self._wrote_at = self._now - FRAME_WITHIN
             self._frames.clean()
             self._append.restart(self._now)
             return
@@ -251,9 +248,8 @@ class ScreenSource:
         return self._homed and not above and self._blank_below(self._cursor_row())
 
     def _redraws(self) -> bool:
-        """Whether the program clears the screen to draw it again: in a shell not at a key."""
-        asked = self._shell and self._keyed
-        return self._paints or (not asked and self._now - self._wrote_at < FRAME_WITHIN)
+        """Whether the program clears the screen to draw it again."""
+        return self._paints or self._now - self._wrote_at < FRAME_WITHIN
 
     def _switch_screen(self, sequence: bytes) -> None:
         if not self._painting:
@@ -264,11 +260,6 @@ class ScreenSource:
         self._emulator.feed(sequence)
         self._frames.switched(self._now)
         self._tentative = False
-        if self._shell and not self._paints and not self._emulator.alt_screen:
-            # A pager has ended, and its shell goes on where it was.
-            self._painting = False
-            self._frames.clean()
-            self._append.go_on_here()
 
     def _synchronise(self, sequence: bytes) -> None:
         """Begin the first frame of a program that appended lines so far."""
@@ -353,7 +344,6 @@ class ScreenSource:
             "homed": self._homed,
             "paints": self._paints,
             "wrote_at": self._wrote_at,
-            "keyed": self._keyed,
             "append": self._append.save(),
             "frames": self._frames.save(),
             "redraw": self._redraw.save(self._now),
@@ -393,7 +383,7 @@ class ScreenSource:
         self._concealed.load(state["concealed"])
         self._painting, self._tentative = state["painting"], state["tentative"]
         self._homed, self._paints = state["homed"], state["paints"]
-        self._wrote_at, self._keyed = state["wrote_at"], state.get("keyed", False)
+        self._wrote_at = state["wrote_at"]
         self._append.load(state["append"])
         self._frames.load(state["frames"])
         self._redraw.load(state["redraw"])

@@ -19,8 +19,8 @@ from relay.session.broker_reports import Broker
 from relay.session.builtin import send_fields
 from relay.session.detector import Detection
 from relay.session.run_info import RunInfo
-from relay.session.session_commands import AddOnRequested, PersonNote
-from relay.session.session_events import EventQueue, SendRequested
+from relay.session.session_commands import AddOnRequested, PersonNote, SendRequested
+from relay.session.session_events import EventQueue
 
 
 class SessionActions:

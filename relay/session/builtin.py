@@ -1,4 +1,4 @@
-"""The built-in ``@relay:`` handler, in the same registry as the user's."""
+"""What ``@relay:`` does: the broker's request for what an agent said."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def register(registry: Registry) -> None:
 
 
 def relay(target: str, message: str, ctx: Context) -> None:
-    """``@relay:Bob text``: send ``text`` to Bob. ``@relay:*`` is everyone else, ``@relay:#build``
-    whoever is in that channel; ``@relay:join #build`` joins it."""
+    """Send ``message``, in its place among the user's handlers of the same match."""
     ctx.relay.send(target, message)
 
 

@@ -35,8 +35,6 @@ class Detection:
     found: Found
     #: Read off a screen, on which a program draws some things otherwise than they were said.
     drawn: bool = False
-    #: A shell has shown it, and nobody has typed it there: whose words it holds nobody knows.
-    shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

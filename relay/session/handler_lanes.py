@@ -1,8 +1,10 @@
 """From what was heard to the handlers that it is for. Pure: commands come out.
 
 Each namespace has a lane of its own: within it things happen in the order in which they were said,
-and a slow ``@deploy:`` never holds up ``@relay:``. relay's own handlers only hand over, so they are
-called at once; the user's are run through the hook runner, off this loop, with a time limit.
+and a slow ``@deploy:`` never holds up ``@relay:``. Where the user has registered nothing for a
+find, a message is sent at once, and relay's own handlers, which only hand over, are called at once.
+The user's are run through the hook runner, off this loop, with a time limit, relay's own in their
+place among them.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from relay.directive.grammar import Continued, Match, TooLong, Unclosed
 from relay.hooks.hook_types import CallOutcome
 from relay.hooks.outputs import Result
 from relay.hooks.registry import Registry
+from relay.session.builtin import send_fields
 from relay.session.detector import Detection, match_event_id, match_meta
 from relay.session.outbox import Overflow
 from relay.session.session_commands import (
@@ -27,6 +30,7 @@ from relay.session.session_commands import (
     PersonNote,
     ReportEvent,
     RunHandlers,
+    SendRequested,
 )
 from relay.session.session_events import HandlersEnded, InjectionRefused
 
@@ -92,7 +96,10 @@ class HandlerLanes:
             yield AgentNotice(not_done(found, why))
         elif self._is_own(found):
             yield ReportEvent("match", found.body, match_meta(found), match_event_id(heard))
-            yield CallBuiltin(heard)
+            if found.namespace == "relay":
+                yield SendRequested(send_fields(found, heard.id))
+            else:
+                yield CallBuiltin(heard)
         else:
             yield from self._queue(heard, found)
 

@@ -20,7 +20,7 @@ from relay.core.message import Message
 from relay.core.source_events import Screen, Terminal
 from relay.directive.envelope import Envelope
 from relay.session.delivery_channel import WriteLink, write_id
-from relay.session.prompt_watch import PromptWatch
+from relay.session.open_questions import OpenQuestions
 from relay.session.typing_policy import TYPING, Guards
 
 #: Such a program rests when it has written nothing for this many seconds and shows a prompt.
@@ -71,16 +71,16 @@ class LineTyper:
         terminal: Terminal,
         screen: Screen,
         guards: Guards,
-        prompt: PromptWatch,
+        questions: OpenQuestions,
         clock: Callable[[], float],
     ) -> None:
         self._link = link
         self._terminal = terminal
         self._screen = screen
         self._guards = guards
-        self._prompt = prompt
+        self._questions = questions
         self._clock = clock
-        self._rules = prompt.rules
+        self._rules = questions.rules
         self._vouched = self._rules.vouched
         self._edits = False  # it was typed into in this way
         self._typed: _Typed | None = None
@@ -88,16 +88,16 @@ class LineTyper:
     @property
     def applies(self) -> bool:
         """Whether the program edits its lines itself now, and each message is one of them."""
-        if self._terminal.cooked() or self._rules.style is not None:
+        if self._terminal.cooked():
             return False
         takes = self._rules.takes or ("paste" if self._screen.bracketed_paste else "line")
         return takes == "line"
 
     def is_away(self) -> bool:
         """Whether a program whose lines the kernel edits now does so itself when it rests."""
-        if self._rules.is_shell or self._rules.comment or self._rules.takes == "line":
+        if self._rules.takes == "line":
             return False
-        edits = self._edits or self._prompt.edits or self._rules.takes == "paste"
+        edits = self._edits or self._questions.edits or self._rules.takes == "paste"
         return edits and not self._at_prompt()
 
     def hold(self, now: float, *, composer: str) -> Blocked | None:
@@ -164,14 +164,14 @@ class LineTyper:
         return await self._enter(typed, message)
 
     async def _enter(self, typed: _Typed, message: Message) -> Blocked | None:
-        if asked := self._prompt.asks():
+        if asked := self._questions.asks():
             return Blocked(asked, 1.0)
         before = self._screen.visible()
         key = self._rules.enter(before)
         if not await self._write(key, write_id(message, "enter0"), typed):
             return Blocked(TYPING, 0.2)
         typed.entered = True
-        self._prompt.questions.enters(typed.before, typed.cursor)
+        self._questions.enters(typed.before, typed.cursor)
         for _ in range(ECHO_LOOKS):
             await asyncio.sleep(ECHO_PAUSE)
             stands = self._screen.cursor_shown and self._shows(typed)

@@ -1,13 +1,16 @@
-"""What a program asks its person now, by its screen, and what was learnt of how it asks.
-
-A file of its own: no shell and no interpreter has to do with it, as with their prompts.
-"""
+"""What a program asks its person now, by its screen, and how it was seen to ask and to read."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
 from relay.agents.base import TypingRules
 from relay.agents.input_line import Composer, ComposerState
 from relay.core.source_events import Screen, Terminal
+from relay.core.state import from_json, to_json
 from relay.protocol import frames
 from relay.screen.questions import (
     DIALOG,
@@ -18,19 +21,35 @@ from relay.screen.questions import (
 )
 
 
+@dataclass(slots=True)
+class _State:
+    """What a checkpoint keeps."""
+
+    #: Whether the program was seen to edit its lines itself without pastes, and to take pastes.
+    edits: bool = False
+    pastes: bool = False
+    #: The person's last key, and the prompts at which lines were taken (see LinePrompts).
+    pressed: int = 0
+    lines: dict[str, int] = field(default_factory=dict)
+
+
 class OpenQuestions:
     """Watches one program. Whoever wants to type into it, or to tell of its questions, asks here:
     what one of them knew to be a dialog is one for all, until nothing of it is left."""
 
     def __init__(
-        self, screen: Screen, terminal: Terminal, rules: TypingRules, lines: dict[str, int]
+        self,
+        screen: Screen,
+        terminal: Terminal,
+        rules: TypingRules,
+        state: Mapping[str, Any] = MappingProxyType({}),  # of a session before this one
     ) -> None:
-        """``lines``: see LinePrompts; what is learnt is written there."""
+        self.rules = rules
         self._screen = screen
         self._terminal = terminal
-        self._rules = rules
+        self._saved = from_json(_State, state)
         self._standing = StandingQuestion()
-        self._prompts = LinePrompts(lines)
+        self._prompts = LinePrompts(self._saved.lines)
         #: The rows and the cursor when the person began a line.
         self._line: tuple[list[str], tuple[int, int]] | None = None
 
@@ -68,8 +87,36 @@ class OpenQuestions:
 
         return state
 
-    def pressed(self, kind: bytes) -> None:
-        """The person pressed keys; the screen is as it was before."""
+    @property
+    def edits(self) -> bool:
+        """Whether the program was seen to edit its lines itself, without pastes."""
+        return self._saved.edits
+
+    @property
+    def pastes(self) -> bool:
+        """Whether the program takes pastes, or was seen to."""
+        return self._saved.pastes or self._screen.bracketed_paste
+
+    def output(self) -> None:
+        """The program wrote something."""
+        self._saved.pastes |= self._screen.bracketed_paste
+
+    def state(self) -> dict[str, Any]:
+        """Return a JSON-able checkpoint."""
+        made: dict[str, Any] = to_json(self._saved)
+        return made
+
+    def pressed(self, sequence: int, kind: bytes, *, paged: bool = False) -> None:
+        """The person pressed keys, for a pager if ``paged``; the screen is as it was before."""
+        if paged:
+            self._saved.pressed = max(self._saved.pressed, sequence)
+            return
+        if kind == frames.TYPED:
+            raw = not self._terminal.cooked() and not self._screen.bracketed_paste
+            self._saved.edits = self._saved.edits or raw
+        if sequence <= self._saved.pressed:
+            return  # the pump repeats it after a restart, and the screen is another
+        self._saved.pressed = sequence
         if self._line is None:
             self._line = self._screen.visible(), self._screen.cursor
         if kind == frames.ENTERED:
@@ -84,8 +131,8 @@ class OpenQuestions:
         self._prompts.entered(rows, cursor)
 
     def _in_line(self, rows: list[str], cursor: tuple[int, int]) -> str:
-        return question_in_line(rows, cursor, self._prompts, vouched=self._rules.vouched)
+        return question_in_line(rows, cursor, self._prompts, vouched=self.rules.vouched)
 
     def _reads_lines(self) -> bool:
-        takes = self._rules.takes or ("paste" if self._screen.bracketed_paste else "line")
+        takes = self.rules.takes or ("paste" if self._screen.bracketed_paste else "line")
         return takes == "line"

@@ -14,10 +14,8 @@ from typing import Any
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
 from relay.core.message import Message
-from relay.directive.grammar import Match
 from relay.protocol.broker import ABOUT, OBLIGATION
 from relay.session.broker_reports import NOT_NOW
-from relay.session.builtin import is_command, send_fields
 from relay.session.session_commands import (
     AgentNotice,
     DriverCommand,
@@ -96,15 +94,6 @@ class Outbox:
         self._queue.append(identifier)
         yield from self._fill()
 
-    def shown(self, identifier: str, match: Match) -> Iterator[DriverCommand]:
-        """A shell has shown what nobody typed: the person decides on a message, the rest is not
-        done."""
-        if match.namespace == "relay" and not is_command(match):
-            yield from self.send({**send_fields(match, identifier), "shown": True})
-            return
-        head = f"@{match.namespace}:{match.target}"
-        yield PersonNote(f"not done: {head}, which a shell showed and nobody typed there")
-
     def notice(
         self, notice: AgentNotice, to: str, new_id: Callable[[], str], now: float
     ) -> Iterator[DriverCommand]:
@@ -124,7 +113,7 @@ class Outbox:
     ) -> Iterator[DriverCommand]:
         """The broker has this message."""
         fields = self._forget(identifier)
-        if not fields.get("notice") and not fields.get("shown"):
+        if not fields.get("notice"):
             yield from self._report_unknown(answer)
         if note := fields.get("ask") and answer.get("note"):
             yield AgentNotice(note, each_time=True)
@@ -253,8 +242,6 @@ def _explained(fields: dict[str, Any], error: RelayError) -> Iterator[DriverComm
     if fields.get("notice"):
         # Explaining that to the agent would be another notice.
         yield PersonNote(f"the agent was not told something: {error.message}")
-    elif fields.get("shown"):
-        yield PersonNote(f"what a shell showed and nobody typed was not sent: {error.message}")
     else:
         yield AgentNotice(f"not sent: {error.line}")
 

@@ -19,7 +19,7 @@ from relay.directive.envelope import Envelope
 from relay.screen.questions import DIALOG
 from relay.session.delivery_channel import WriteLink, write_id
 from relay.session.line_typing import PLACEHOLDER, bare, before_cursor
-from relay.session.prompt_watch import PromptWatch
+from relay.session.open_questions import OpenQuestions
 from relay.session.typing_policy import Guards
 
 #: A pasted text needs this long before Enter is taken as Enter (Gemini needs 60 ms).
@@ -85,7 +85,7 @@ class PasteTyper:
         terminal: Terminal,
         screen: Screen,
         guards: Guards,
-        prompt: PromptWatch,
+        questions: OpenQuestions,
         clock: Callable[[], float],
         composer: Callable[[list[str]], str],
         seen: Callable[[str], bool | None],
@@ -94,8 +94,8 @@ class PasteTyper:
         self._terminal = terminal
         self._screen = screen
         self._guards = guards
-        self._prompt = prompt
-        self._rules = prompt.rules
+        self._questions = questions
+        self._rules = questions.rules
         self._clock = clock
         self._composer = composer
         self._seen = seen
@@ -240,7 +240,7 @@ class PasteTyper:
         composer = self.composer() if composer is None else composer
         if composer == "dialog" or self._guards.blocked():
             return DIALOG
-        return "" if composer in ("empty", "draft") else self._prompt.asks()
+        return "" if composer in ("empty", "draft") else self._questions.asks()
 
     def composer(self) -> str:
         """How the input line is, by whoever knows this program."""
@@ -248,8 +248,6 @@ class PasteTyper:
 
     def stands(self, wrapped: Envelope) -> bool:
         """Whether the text still stands in the input line, as far as can be seen."""
-        if self._rules.is_shell or self._rules.comment:
-            return False
         composer = self.composer()
         if composer != "unknown":
             return composer == "draft"
@@ -263,7 +261,7 @@ class PasteTyper:
         if not look.marked or self.asks():
             return not look.marked and self._shown_folded(wrapped, look) and not self.asks()
         composer = self.composer()
-        if composer != "unknown" or self._rules.is_shell or self._rules.comment:
+        if composer != "unknown":
             return composer != "draft"
         if self._at_cursor(wrapped, look):
             return False
@@ -325,7 +323,7 @@ class PasteTyper:
         return False
 
     def _stands_now(self, composer: str, wrapped: Envelope, before: _Look | None) -> bool:
-        if composer == "draft" or self._rules.is_shell or self._rules.comment:
+        if composer == "draft":
             return True
         if composer != "unknown":
             return False
@@ -343,7 +341,7 @@ class PasteTyper:
     def _was_lost(self, wrapped: Envelope, entered: _Look, at: float) -> bool:
         """Whether Enter had no effect: the program has drawn since, and the text stands there."""
         proven = self._seen(wrapped.marker)
-        if proven or self._rules.is_shell or self._rules.comment:
+        if proven:
             return False
         drawn = self._guards.quiet_for(self._clock()) <= self._clock() - at
         composer = self.composer()

@@ -48,7 +48,7 @@ def event_of(kind: int, payload: bytes) -> SessionEvent | None:
         case frames.ACTIVITY:
             sequence, key, more = int.from_bytes(payload[:4], "big"), payload[4:5], payload[5:]
             if key in (frames.TYPED, frames.ENTERED):
-                return PersonTyped(sequence, key, lines=more)
+                return PersonTyped(sequence, key)
             return PersonTyped(sequence, key, int.from_bytes(more[:4], "big"))
         case frames.SIZE:
             cols, rows, _, _ = _SIZE.unpack(payload)

@@ -96,6 +96,8 @@ class Session:
                 # One for which there is no room becomes a note.
                 told = self.outbox.notice(command, self._run.name, self._new_id, now)
                 yield from self._without_own(told, now)
+            elif isinstance(command, commands.SendRequested):
+                yield from self._without_own(self._send(command.fields, now), now)
             else:
                 yield command
 
@@ -167,11 +169,6 @@ class Session:
                 yield from self._acks.pace(self._busy, now, moved=True)
             case events.HooksFired():
                 yield from self._fired(event, now)
-            case events.SendRequested():
-                self.hangup.sends(event.fields, self._run.name, asked=self.lifecycle.ending)
-                yield from self.outbox.send(event.fields)
-                self._acks.changed(now)
-                yield from self._acks.pace(self._busy, now)  # before as much again is read
             case events.InjectRequested():
                 yield commands.InjectText(self._new_id(), event.text)
             case events.HooksObserved():
@@ -181,7 +178,7 @@ class Session:
             case events.InjectionRefused():
                 self.hangup.delivery(event.id, State.FAILED, now)
                 yield from not_injected(event)
-            case commands.AgentNotice() | commands.PersonNote():
+            case commands.AgentNotice() | commands.PersonNote() | commands.SendRequested():
                 yield event
             case events.SessionStarted():
                 yield from self._started(now)
@@ -243,7 +240,7 @@ class Session:
             activity = frames.CLEARED
         self._guards.activity(typed.sequence, typed.activity, now)
         if not known:  # else the pump repeats it for the guards: no line that follows is its echo
-            yield from self._heard(self._sources.activity(activity, now, typed.lines), now)
+            yield from self._heard(self._sources.activity(activity, now), now)
             if activity == frames.ENTERED:
                 yield from self._person_spoke(now)
         yield commands.LookAgain()
@@ -292,14 +289,17 @@ class Session:
             self.lifecycle.settled(event.id)
         yield from self.turns.delivered(event.id, event.state, now)
 
+    def _send(self, fields: dict[str, Any], now: float) -> Iterator[DriverCommand]:
+        self.hangup.sends(fields, self._run.name, asked=self.lifecycle.ending)
+        yield from self.outbox.send(fields)
+        self._acks.changed(now)
+        yield from self._acks.pace(self._busy, now)  # before as much again is read
+
     # -- from the sources -------------------------------------------------------------------------
 
     def _detected(self, heard: Detection, now: float) -> Iterator[DriverCommand]:
         """The agent said something that is for somebody."""
         found = heard.found
-        if heard.shown and isinstance(found, Match):
-            yield from self.outbox.shown(heard.id, found)
-            return
         if isinstance(found, Match) and found.namespace == "relay":
             said = Message(heard.id, self._run.name, found.target, found.body, self._now_ms())
             self.messages.append(said)

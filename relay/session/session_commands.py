@@ -157,7 +157,8 @@ class TellHeldAgain(DriverCommand):
 
 @dataclass(frozen=True, slots=True)
 class CallBuiltin(DriverCommand):
-    """Call relay's own handlers of this find, here and now: they only hand over."""
+    """Call relay's own handlers of this find (``@memory:``, ``@intent:``), here and now: they only
+    hand over."""
 
     detection: Detection
 
@@ -256,3 +257,10 @@ class PersonNote(DriverCommand, SessionEvent):
     """Tell the person something: in ``relay status``, never in the agent's terminal."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendRequested(DriverCommand, SessionEvent):
+    """The agent, a handler, a hook or relay itself sends a message."""
+
+    fields: dict[str, Any]  # of the broker's op ``send``, with ``id``

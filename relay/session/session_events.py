@@ -44,7 +44,6 @@ class PersonTyped(SessionEvent):
     sequence: int
     activity: bytes  # one of the ACTIVITY bytes of relay.protocol.frames
     unread: int = 0  # after FLUSHED: bytes of input that the agent will never read
-    lines: bytes = b""  # fingerprints of lines that were typed
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +199,6 @@ class HooksFired(SessionEvent):
 
     hook: HookEventName
     result: Aggregated | None
-
-
-@dataclass(frozen=True, slots=True)
-class SendRequested(SessionEvent):
-    """A handler, a hook or relay itself sends a message."""
-
-    fields: dict[str, Any]  # of the broker's op ``send``, with ``id``
 
 
 @dataclass(frozen=True, slots=True)

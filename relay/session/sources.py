@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, Protocol
@@ -28,7 +28,6 @@ from relay.core.source_events import (
     StateChange,
 )
 from relay.protocol.nested_wrap import NestedOutput
-from relay.session.command_lines import CommandLines
 from relay.session.detector import SCREEN, AgentSaid, DirectiveDetector, ForAgent, Heard
 from relay.session.pager_watch import PagerWatch
 from relay.session.question_watch import QuestionWatch, ScreenQuestion
@@ -83,19 +82,20 @@ class SourceSelector:
         notes: Iterable[str] = (),  # remarks for ``relay status`` that there are already
         nested: NestedOutput | None = None,
         in_front: Callable[[int], bool | None] = lambda pid: None,
-        commands: CommandLines | None = None,
         pager: PagerWatch | None = None,
         questions: QuestionWatch | None = None,
+        *,
+        deaf: bool = False,
     ) -> None:
         """``nested`` finds what a wrap inside this one hears itself; ``in_front`` tells whether
-        a process has its terminal to itself. ``commands`` are those of a shell, where what nobody
-        has typed there must not fire."""
+        a process has its terminal to itself. ``deaf``: nothing that the screen shows is said, as
+        in a shell that the person has not asked relay to hear."""
         self._detector = detector
         self._screen = screen
         self._structured = structured
         self._nested = nested
         self._in_front = in_front
-        self._commands = commands
+        self._deaf = deaf
         self._pager = pager or PagerWatch()
         self._questions = questions
         self._paged = False  # what comes now is a pager's
@@ -192,7 +192,7 @@ class SourceSelector:
     def _turn(self, now: float) -> list[Heard]:
         """Take what was written up to here for the words of who has written until now."""
         heard = self._take(self._screen.tick(now + SETTLED), "screen", now)
-        return [*heard, *self._judged(self._detector.feed(End(SCREEN)))]
+        return [*heard, *self._detector.feed(End(SCREEN))]
 
     def _feed(self, data: bytes, now: float) -> list[Heard]:
         if self._nested is None:
@@ -211,14 +211,12 @@ class SourceSelector:
         """Take the terminal's new size."""
         return self._take(self._screen.resize(cols, rows, now), "screen", now)
 
-    def activity(self, kind: bytes, now: float, lines: bytes = b"") -> list[Heard]:
-        """Take note that the person pressed keys; ``lines`` are fingerprints of what they said."""
+    def activity(self, kind: bytes, now: float) -> list[Heard]:
+        """Take note that the person pressed keys."""
         if self._pager.takes_key(now):
             return []
         if self._questions is not None:
             self._questions.keyed(now)
-        if self._commands is not None:
-            self._commands.typed(lines)
         return self._take(self._screen.activity(kind, now), "screen", now)
 
     def hook(self, event: dict[str, Any], now: float) -> list[Heard]:
@@ -261,7 +259,7 @@ class SourceSelector:
         heard += self._take(self._screen.tick(now), "screen", now)
         silent = self._silence_ends()
         if silent is not None and now >= silent:
-            heard += self._judged(self._detector.feed(End(SCREEN)))
+            heard += self._detector.feed(End(SCREEN))
         structured = self._structured
         if structured is not None:
             heard += self._take(structured.tick(now), "structured")
@@ -287,7 +285,7 @@ class SourceSelector:
         if self._structured is not None:
             heard += self._take(self._structured.finish(now), "structured")
         heard += self._take(self._screen.finish(now), "screen", now)
-        return [*heard, *self._judged(self._detector.close())]
+        return [*heard, *self._detector.close()]
 
     def checkpoint(self, extra: dict[str, Any]) -> bytes:
         """Everything that a next session needs to go on, with what the caller adds."""
@@ -338,12 +336,11 @@ class SourceSelector:
             # What the one began to hear the other does not end: half a message is none.
             self._believed = self.source
             self._detector.abandon()
-        if origin == "screen" and events and (self._paged or self._heard_inside(now)):
+        silent = self._deaf or self._paged or (events and self._heard_inside(now))
+        if origin == "screen" and silent:
             events = [
                 event for event in events if isinstance(event, StateChange | Proof | Degraded)
             ]
-        if origin == "screen" and self._commands is not None:
-            events = self._commands.reread(events)
         heard: list[Heard] = []
         for stream, group in groupby(events, _stream_of_line):
             if stream is None:
@@ -352,28 +349,20 @@ class SourceSelector:
             elif origin == self.source:
                 texts = [event.text for event in group if isinstance(event, Line)]
                 self._last_line = now if origin == "screen" else self._last_line
-                if self._commands is not None:
-                    self._commands.said(texts)
-                heard += self._judged(self._hear_lines(stream, texts))
+                heard += self._hear_lines(stream, texts)
         return heard
-
-    def _judged(self, heard: Sequence[Heard]) -> Iterable[Heard]:
-        return heard if self._commands is None else self._commands.judged(heard)
 
     def _take_one(self, event: SourceEvent, origin: str) -> Iterable[Heard]:
         if isinstance(event, Pause | GoesOn | End):
-            return self._judged(self._detector.feed(event)) if origin == self.source else ()
+            return self._detector.feed(event) if origin == self.source else ()
         if isinstance(event, StateChange | Proof):
             return (event,)
         if isinstance(event, Degraded):
             self.note(event.reason)
             return (ForAgent(event.told),) if event.told and origin == self.source else ()
-        if isinstance(event, Entered) and (event.text.strip() or self._commands is not None):
+        if isinstance(event, Entered) and event.text.strip():
             # What is left open ends with the person's next words, before anything answers them.
-            left = list(self._judged(self._detector.feed(End(SCREEN))))
-            if self._commands is not None:
-                self._commands.entered(event)
-            return left
+            return self._detector.feed(End(SCREEN))
         return ()
 
     def _hear_lines(self, stream: str, texts: list[str]) -> list[Heard]:

@@ -15,8 +15,8 @@ from relay.core.source_events import Screen, Terminal
 from relay.directive.envelope import LINE_BYTES, Envelope, Style, envelope, envelopes, marker_of
 from relay.session.delivery_channel import Submitted, WriteLink, in_pieces, write_id
 from relay.session.line_typing import WAY_OUT, LineTyper
+from relay.session.open_questions import OpenQuestions
 from relay.session.paste_typing import STANDS, PasteTyper
-from relay.session.prompt_watch import PromptWatch
 from relay.session.typing_policy import Guards
 
 #: A cooked terminal keeps 4095 bytes and drops the rest without a word (macOS: 1024 a line), so
@@ -57,7 +57,7 @@ class TypingChannel:
         terminal: Terminal,
         screen: Screen,
         guards: Guards,
-        prompt: PromptWatch,
+        questions: OpenQuestions,
         clock: Callable[[], float],
         *,
         ascii_only: bool = False,
@@ -69,17 +69,17 @@ class TypingChannel:
         self._terminal = terminal
         self._screen = screen
         self._guards = guards
-        self._prompt = prompt
+        self._questions = questions
         self._clock = clock
-        self._rules = prompt.rules
+        self._rules = questions.rules
         self._ascii_only = ascii_only
-        self._composer = composer = prompt.questions.composer(composer)
+        self._composer = composer = questions.composer(composer)
         self._written = written
         self._seen = seen
-        self._line = LineTyper(link, terminal, screen, guards, prompt, clock)
+        self._line = LineTyper(link, terminal, screen, guards, questions, clock)
         self._outstanding: list[tuple[Message, int]] = []  # typed and perhaps not read: bytes
         self._paste = PasteTyper(
-            link, terminal, screen, guards, prompt, clock, composer=composer, seen=seen
+            link, terminal, screen, guards, questions, clock, composer=composer, seen=seen
         )
         self._raw: OrderedDict[str, Message] = OrderedDict()  # that it was read proves nothing
         self._started = False  # the program was seen to wait for input
@@ -95,7 +95,6 @@ class TypingChannel:
             return Blocked(self._rules.refusal)
         rows = self._screen.visible()
         composer = self._composer(rows)
-        composer = "empty" if self._prompt.shows(now) else composer
         if self._paste.left:
             return Blocked(STANDS, 0.5)
         if composer == "draft" and self._paste.half:
@@ -108,7 +107,6 @@ class TypingChannel:
         held = self._guards.person(now, composer=composer)
         if held:
             return held
-        alone = self._rules.in_front() if self._rules.is_shell else None
         cooked = self._terminal.cooked()
         if cooked and self._starts(rows):
             return Blocked(STARTING, 0.1)
@@ -116,25 +114,21 @@ class TypingChannel:
             return Blocked(self._rules.cooked, 0.5)
         if cooked and (self._line.is_away() or self._is_away()):
             return Blocked(AWAY, 0.5)
-        typing = cooked or self._rules.comment or alone or self._line.applies or self._rules.takes
+        typing = cooked or self._line.applies or self._rules.takes
         if not typing and not self._screen.bracketed_paste:
             return Blocked(NEITHER, 0.5)
-        if alone is False or (cooked and self._rules.is_shell and self._prompt.pastes):
-            return Blocked("a command is running in the shell", 0.5)
         unread = self._terminal.unread()
         if unread is None:
             return Blocked("the agent is gone", 1.0)
         if unread:
             return Blocked("the program has not read its input yet", 0.05)
-        if unproven := self._prompt.blocked(now):
-            return unproven
         if self._terminal.secret():
             return Blocked("a password is asked for", 1.0)
         if asked := self._paste.asks(composer):
             return Blocked(asked, 1.0)
         if self._line.applies:
             return self._line.hold(now, composer=composer)
-        if cooked or self._by_lines() or alone or self._rules.comment:
+        if cooked:
             return None
         if not any(row.strip() for row in rows):
             return Blocked("the program has shown nothing yet", 0.5)
@@ -193,8 +187,6 @@ class TypingChannel:
         proven = self._seen(marker_of(last))
         if proven is not None:
             return "transcript" if proven else None
-        if self._rules.is_shell or self._rules.comment:
-            return "read"  # at a proven prompt whatever was read is what its line editor has
         if last.id not in self._raw and not self._terminal.cooked():
             self._unproven = UNSHOWN  # it has read it as keys, or thrown it away
             return None
@@ -284,7 +276,7 @@ class TypingChannel:
 
     async def _type_lines(self, batch: list[Message]) -> Submitted:
         """Several small messages, one write each, so that each is known to have landed or not."""
-        self._prompt.questions.enters()
+        self._questions.enters()
         writes = []
         sizes: list[int] = []
         for message in batch:
@@ -314,7 +306,7 @@ class TypingChannel:
         wrapped = self._wrap(message)
         self._screen.expect_echo(wrapped.text, self._clock())
         if self._begun[0] != message.id:
-            self._prompt.questions.enters()
+            self._questions.enters()
             self._begun = message.id, 0
         for index, chunk in enumerate(in_pieces(self._typed(wrapped), COOKED_MAX)):
             step = write_id(message, f"line{index}")
@@ -322,8 +314,7 @@ class TypingChannel:
                 if index:
                     await self._until_read()
                     now = self._clock()
-                    held = self._guards.person(now) or self._prompt.blocked(now)
-                    if held or (asked := self._paste.asks()):
+                    if (held := self._guards.person(now)) or (asked := self._paste.asks()):
                         return held or Blocked(asked, 1.0)
                 if not await self._link.write(chunk, write_id=step, sequence=self._guards.sequence):
                     return Blocked("the person is typing", 1.0)
@@ -362,38 +353,29 @@ class TypingChannel:
         if not self._started:
             reads = self._terminal.waits()
             drawn = reads is None and any(row.strip() for row in rows)
-            self._started = self._rules.is_shell or self._rules.vouched or bool(reads) or drawn
+            self._started = self._rules.vouched or bool(reads) or drawn
         return not self._started
 
     def _is_away(self) -> bool:
         """Whether a program that takes pastes when it rests lets the kernel edit lines now."""
-        watched = self._rules.is_shell or self._rules.comment or self._rules.takes == "line"
-        return self._prompt.pastes and not watched
+        return self._questions.pastes and self._rules.takes != "line"
 
     def _by_lines(self) -> bool:
-        """Whether lines are typed, not pasted: to a shell that takes no pastes, and always to an
-        interpreter, which takes a pasted text for one input that it may not think complete."""
-        if self._terminal.cooked() or self._rules.comment:
-            return self._rules.takes != "paste"
-        if self._rules.style == "shell" and self._rules.takes == "line":
-            return True
-        return self._rules.is_shell and not self._screen.bracketed_paste
+        """Whether lines are typed, not pasted: the kernel edits them."""
+        return self._terminal.cooked() and self._rules.takes != "paste"
 
     def _wrap(self, message: Message, style: Style | None = None) -> Envelope:
         if style is None:
             style = (
                 "plain" if self._terminal.cooked() else "line" if self._line.applies else "paste"
             )
-        style = self._rules.style or style
         spelled = replace(message, body=self._rules.spell(message.body))
         if style == "plain" and len(message.body) < ONE_LINE:
             # A line program takes each line for a message of its own.
             short = envelope(spelled, style="line", ascii_only=self._ascii_only)
             if len(short.text.encode()) <= ONE_LINE:
                 return short
-        return envelope(
-            spelled, style=style, ascii_only=self._ascii_only, comment=self._rules.comment
-        )
+        return envelope(spelled, style=style, ascii_only=self._ascii_only)
 
     @staticmethod
     def _typed(wrapped: Envelope) -> bytes:

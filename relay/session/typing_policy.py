@@ -12,8 +12,8 @@ from relay.agents.base import Blocked
 from relay.core.message import AgentState, Message, QueueMode
 from relay.core.source_events import StateChange
 from relay.protocol import frames
+from relay.session.open_questions import OpenQuestions
 from relay.session.pager_watch import PagerWatch
-from relay.session.prompt_watch import PromptWatch
 
 #: No typing within this many seconds after a key of the person's.
 KEY_REST = 1.0
@@ -52,11 +52,11 @@ class Guards:
 
     def __init__(
         self,
-        prompt: PromptWatch | None = None,
+        questions: OpenQuestions | None = None,
         pager: PagerWatch | None = None,
         offset: int = 0,
     ) -> None:
-        self._prompt = prompt
+        self._questions = questions
         self._pager = pager or PagerWatch()
         self.heard = offset  # where the output ends of which the screen was judged
         self.state = AgentState.STARTING
@@ -107,8 +107,8 @@ class Guards:
     def activity(self, sequence: int, kind: bytes, now: float) -> None:
         """The person pressed keys: one of the ACTIVITY bytes of ``frames``."""
         paged = self._pager.takes_key(now)
-        if self._prompt is not None:
-            self._prompt.pressed(sequence, kind, now, paged=paged)
+        if self._questions is not None:
+            self._questions.pressed(sequence, kind, paged=paged)
         self.sequence = sequence
         self._last_key = now
         if not paged:
@@ -120,8 +120,8 @@ class Guards:
         """The agent wrote ``size`` bytes."""
         self._last_output, self._stall = now, ""
         self.heard += size
-        if self._prompt is not None:
-            self._prompt.output(now)
+        if self._questions is not None:
+            self._questions.output()
 
     def job(self, stopped: bool) -> None:
         """The agent was stopped (Ctrl-Z) or goes on."""
@@ -178,11 +178,11 @@ class Guards:
 
     def answered(self, rows: list[str], cursor: tuple[int, int]) -> None:
         """relay has typed the person's answer to what stood there."""
-        if self._prompt is not None:
-            self._prompt.questions.enters(rows, cursor)
+        if self._questions is not None:
+            self._questions.enters(rows, cursor)
 
     def _asks(self) -> bool:
-        asks = self._prompt is not None and bool(self._prompt.asks())
+        asks = self._questions is not None and bool(self._questions.asks())
         return asks or self.state is AgentState.BLOCKED
 
     def blocked(self) -> bool:

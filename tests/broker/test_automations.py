@@ -16,6 +16,7 @@ from relay.automation.definition import Definition
 from relay.broker import automations, evaluation, run_queues
 from relay.broker.automation_pool import AutomationPool, RunAnswer
 from relay.broker.client import connect
+from relay.broker.loop_guard import LoopGuard
 from relay.broker.seen_events import SeenEvent, SeenEvents
 from relay.core.dispatch import Event
 from relay.core.errors import RelayError, StorageError
@@ -483,7 +484,7 @@ def test_commits_that_fail_lose_nothing_and_do_nothing_twice(
 
 @pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "not-blocking"])
 def test_what_the_loop_guard_holds_is_evaluated_once_it_is_let_go(
-    home: Home, configure: Configure, blocking: bool
+    home: Home, configure: Configure, monkeypatch: pytest.MonkeyPatch, blocking: bool
 ) -> None:
     """Once, by route functions and automations, though what came later was evaluated before it."""
     configure("@relay.route\ndef every(event): return event.kind == 'message'")
@@ -500,10 +501,12 @@ def test_what_the_loop_guard_holds_is_evaluated_once_it_is_let_go(
         ann, *_ = [
             stack.enter_context(register(home, name, run=name)) for name in ("Ann", "Bob", "Cid")
         ]
-        no, go_on = [
-            ann.request("send", to=["Bob", "Cid"], body=body, shown=True)["id"]
-            for body in ("no", "go on")
-        ]
+        with monkeypatch.context() as guarded:
+            guarded.setattr(LoopGuard, "check", lambda *_: "held, for once")
+            no, go_on, _ = [
+                ann.request("send", to=["Bob", "Cid"], body=body)["id"]
+                for body in ("no", "go on", "to Bob alone")
+            ]
         ann.request("send", to="Bob", body="not held")
         evaluated = ["not held"]
         wait_until(lambda: said() == [evaluated] * 2, what="what is not held")

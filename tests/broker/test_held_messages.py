@@ -13,7 +13,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.broker.door import BrokerFeature
-from relay.broker.loop_guard import HOPS_MAX, SHOWN, HeldMessages, LoopGuard
+from relay.broker.loop_guard import HOPS_MAX, HeldMessages, LoopGuard
 from relay.broker.routing import Route, Routing
 from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError, UsageError
@@ -260,19 +260,9 @@ def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
     assert [send(22_000, stored=True) for _ in range(2)] == [("held", 1), ("held", 0)]
 
 
-def test_what_a_shell_showed_waits_for_the_person(home: Home) -> None:
-    stop_broker(home)
-    with register(home, "Al") as al, register(home, "Bob"), connect(home) as person:
-        for body in ("one", "two"):
-            (answer,) = al.request("send", to="Bob", body=body, shown=True)["deliveries"]
-            assert (answer["state"], answer["reason"]) == ("held", SHOWN)
-        (told,) = [row["body"] for row in person.request("inbox", name=OWNER)["rows"]]
-        assert "nobody typed it at its prompt" in told
-        (row,) = [one for one in person.request("agents")["agents"] if one["name"] == "Bob"]
-        assert row["unread"] == 0  # it waits for the person, not for Bob
-    kill_broker(home)
-    with register(home, "Al") as al, register(home, "Bob") as bob, connect(home) as person:
-        assert say(al, "Bob", "said by Al")["state"] == "queued"  # only that text is held
-        assert read(bob)["body"] == "said by Al"
-        decide(person, "yes")
-        assert {read(bob)["body"], read(bob)["body"]} == {"one", "two"}
+def test_what_a_session_of_an_older_relay_saw_in_a_shell_is_not_sent(home: Home) -> None:
+    with (
+        register(home, "Al") as al,
+        pytest.raises(UsageError, match="what a shell shows is not sent"),
+    ):
+        al.request("send", to="Bob", body="one", shown=True)

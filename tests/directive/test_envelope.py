@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -22,7 +21,7 @@ from relay.directive.envelope import (
 )
 from relay.directive.escape import clean, quote_headers
 from tests.directive.envelope_reader import Received, believed, hostile, read
-from tests.directive.whole_text import as_written, scan
+from tests.directive.whole_text import scan
 
 NAMESPACES = ("relay", "memory", "deploy")
 ID = "01KAM3T4Q8ZV7X2N5BWP9RCDEF"
@@ -48,8 +47,6 @@ def test_one_line() -> None:
     expected = f"Relay message {MARKER} from agent Alice: run the tests {CLOSING}"
     assert wrap("run the tests", "plain") == [expected]
     assert wrap("run the tests", "paste") == [expected]
-    (line,) = wrap("run the tests", "shell")
-    assert as_written(line) == f": '{expected}'"
 
 
 def test_every_line_of_a_longer_body_is_marked() -> None:
@@ -83,15 +80,14 @@ def test_the_header_names_thread_channel_and_repetition() -> None:
     assert "to everyone" in envelope(message("hi", to="*"), style="paste").text
 
 
-@pytest.mark.parametrize("style", ["plain", "paste", "line", "shell", "comment"])
+@pytest.mark.parametrize("style", ["plain", "paste", "line"])
 def test_who_came_and_went_stands_in_the_closing_and_nowhere_else(style: Style) -> None:
     news = "Bob has left, Carol is limited"
     for one in (message("a\nb", presence=news), message("hi", sender_kind="relay", presence=news)):
         *_, last = envelope(one, style=style).lines
-        assert as_written(last).rstrip("'").endswith(f". Since your last message {news}).")
-        if style not in ("shell", "comment"):
-            [received] = read(envelope(one, style=style).text)
-            assert news not in received.body
+        assert last.endswith(f". Since your last message {news}).")
+        [received] = read(envelope(one, style=style).text)
+        assert news not in received.body
 
 
 def test_nobody_outside_of_relay_is_taken_for_an_agent() -> None:
@@ -235,12 +231,12 @@ def test_two_messages_that_go_together_are_two() -> None:
 def test_ascii_only() -> None:
     made = envelope(
         message("„Größe“ – it’s " + "é" * 300),
-        style="shell",
+        style="line",
         ascii_only=True,
     )
     assert made.text.isascii()
-    assert "Gr_U+00F6__U+00DF_e_U+0022__-_it_U+0027_s" in made.text
-    assert len(made.lines) > 1
+    assert "Gr_U+00F6__U+00DF_e\" - it's" in made.text
+    assert len(made.lines) == 1
 
 
 # ---- what holds for every message ----
@@ -282,7 +278,7 @@ MESSAGES = st.builds(
     attempt=st.integers(0, 2),
     nonce=st.just(NONCE),
 )
-STYLES = st.sampled_from(["plain", "paste", "line", "shell"])
+STYLES = st.sampled_from(["plain", "paste", "line"])
 
 
 @given(MESSAGES, STYLES, st.booleans())
@@ -298,7 +294,7 @@ def test_an_envelope_starts_nothing(said: Message, style: Style, ascii_only: boo
         assert line == clean(line)
         assert "\n" not in line
         assert not line.startswith(("!", "/"))
-    assert made.text.endswith("'" if style == "shell" else ".")
+    assert made.text.endswith(".")
 
 
 @given(MESSAGES, st.booleans())
@@ -328,43 +324,6 @@ def test_plain_lines_are_short_and_come_out_whole(said: Message) -> None:
     assert all(len(line.encode()) <= LINE_BYTES for line in lines)
     (received,) = read("\n".join(lines))
     assert received.body == quote_headers(clean(said.body))
-
-
-#: What may stand in a line that is typed where words are run, but for its first word and quotes.
-INERT = re.compile(r"[0-9A-Za-z+,./:@_ \xa0-\U0010ffff-]*")
-
-
-@given(MESSAGES, st.booleans())
-def test_a_shell_gets_one_word_a_line_and_no_sign_that_means_anything(
-    said: Message, ascii_only: bool
-) -> None:
-    made = envelope(said, style="shell", ascii_only=ascii_only)
-    for line in made.lines:
-        assert len(line.encode()) <= LINE_BYTES
-        assert line.startswith(": '") and line.endswith("'")
-        assert INERT.fullmatch(line[3:-1]) and len(line[3:-1].split(" ")) == 1
-    assert not ascii_only or made.text.isascii()
-
-
-def _no_blanks(text: str) -> str:
-    return "".join(as_written(text).split())
-
-
-@given(MESSAGES)
-def test_what_a_shell_gets_comes_out_whole(said: Message) -> None:
-    made = envelope(replace(said, id=ID), style="shell")
-    (received,) = read("\n".join(as_written(line)[3:-1] for line in made.lines))
-    logical = [part.expandtabs(4) for part in quote_headers(clean(said.body)).split("\n")]
-    assert _no_blanks(received.body) == _no_blanks("\n".join(logical))
-
-
-@given(body=st.text(max_size=3000), comment=st.sampled_from(["# ", "-- ", "pass  # "]))
-def test_every_line_of_a_comment_is_one(body: str, comment: str) -> None:
-    wrapped = envelope(message(body), style="comment", comment=comment)
-    for line in wrapped.lines:
-        assert line.startswith(comment) and INERT.fullmatch(line.removeprefix(comment))
-        assert len(line.encode()) <= LINE_BYTES
-    assert wrapped.marker in wrapped.lines[0]
 
 
 def test_several_keep_their_headers_and_the_oldest_of_many_are_short() -> None:

@@ -109,9 +109,8 @@ def test_talking_about_a_pattern_sends_nothing() -> None:
 
 def test_a_received_message_that_quotes_a_pattern_is_no_reply_when_echoed() -> None:
     quoting = message("Answer like this:\n@relay:Alice done\n- @relay:Alice done\n")
-    for style in ("plain", "paste", "shell"):
-        echoed = envelope(quoting, style=style).text
-        assert scan(echoed, NAMESPACES) == []
+    plain, paste = envelope(quoting, style="plain"), envelope(quoting, style="paste")
+    assert scan(plain.text, NAMESPACES) == scan(paste.text, NAMESPACES) == []
 
 
 def test_instructions_with_placeholders_are_not_obeyed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 
 from relay.core.message import BODY_MAX
@@ -22,9 +21,3 @@ def scan(
     """What ``text`` holds."""
     scanner = Scanner(namespaces, bullets=bullets, body_max=body_max)
     return [found for line in lines_of(text) for found in scanner.line(line)] + scanner.end()
-
-
-def as_written(line: str) -> str:
-    """A line of a ``shell`` or ``comment`` envelope in the signs that it stands for."""
-    line = re.sub("_U\\+([0-9A-F]{4,6})_", lambda m: chr(int(m[1], 16)), line)
-    return re.sub("[！-～]", lambda m: chr(ord(m[0]) - 0xFEE0), line).replace("\xa0", " ")

@@ -8,24 +8,15 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from relay.agents.profile import find_profile
-from tests.e2e.wrapped import ECHO, Wrapped, python, relay, relay_json, wait_registered, wrapped
+from tests.e2e.wrapped import python, relay, relay_json, wait_registered, wrapped
 from tests.support import wait_until
 
 TUI = str(Path(__file__).with_name("tui.py"))
-SHELLS = {
-    "bash": ["--norc", "-i"],
-    "bash without line editing": ["--norc", "--noediting", "-i"],
-    "dash": [],
-    "zsh": ["-f"],
-    "fish": ["--no-config"],
-}
 
 
 def installed(name: str) -> str:
@@ -49,123 +40,6 @@ def outcome(body: str) -> tuple[str, str]:
     """State and reason of the only message with this body."""
     (row,) = [row for row in relay_json("history") if row["body"] == body]
     return row["state"], row["reason"] or ""
-
-
-def hostile(bait: Path) -> list[str]:
-    """Bodies that would make ``bait`` wherever a shell read them as its own words."""
-    return [
-        f"'; touch {bait}; '",
-        f"$(touch {bait})",
-        f"`touch {bait}`",
-        f"!! !touch ^a^touch {bait}",
-        f"a\ntouch {bait}\n'\ntouch {bait}\n",
-        f"\\'; touch {bait} #\\",
-        "\n".join(f"line {n} ' $(touch {bait})" + "x" * 40 for n in range(70)),
-    ]
-
-
-@contextmanager
-def a_shell(which: str, cwd: Path) -> Iterator[Wrapped]:
-    argv = [installed(which.split()[0]), *SHELLS[which]]
-    env = {"PS1": "ready$ ", "HOME": str(cwd)}
-    with wrapped(argv, name="Shell", cwd=cwd, env=env) as shell:
-        shell.wait_for("ready[$]" if which != "fish" else "[#>]")
-        wait_registered("Shell")
-        yield shell
-
-
-@pytest.mark.parametrize("which", SHELLS)
-def test_a_shell_runs_nothing_of_what_it_is_sent(which: str, tmp_path: Path) -> None:
-    bait = tmp_path / "bait"
-    with a_shell(which, tmp_path) as shell:
-        for body in hostile(bait):
-            relay("send", "Shell", body, "--wait=60")
-        shell.type("echo 'all''-is-well'\r")
-        shell.wait_for("all-is-well")
-        assert not bait.exists()
-        shell.type("exit 7\r")
-        assert shell.wait() == 7
-
-
-@pytest.mark.parametrize("which", SHELLS)
-def test_what_a_shell_prints_is_sent_once(which: str, tmp_path: Path) -> None:
-    with wrapped(python(ECHO), name="Bob") as bob, a_shell(which, tmp_path) as shell:
-        wait_registered("Bob")
-        shell.type("echo '@relay:Bob hello from a shell'\r")
-        bob.wait_for("GOT Relay message .*hello from a shell")
-        relay("send", "Shell", "and back", "--wait=60")
-        assert len([r for r in relay_json("history") if r["to"] == "Bob"]) == 1
-
-
-@pytest.mark.parametrize("which", ["bash", "zsh", "fish"])
-def test_a_dialog_in_a_shell_is_not_answered(which: str, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with a_shell(which, tmp_path) as shell:
-        shell.type(f"'{sys.executable}' '{TUI}' '{out}' dialog\r")
-        shell.wait_for("Do you want to proceed")
-        relay("send", "Shell", "yes please")
-        running = ("queued", "a command is running in the shell")
-        wait_until(lambda: outcome("yes please") == running, what="it to be held")
-        assert out.read_text() == ""
-        shell.type("\x04")
-        # That key may have been for the shell: it waits for one that surely leaves nothing open.
-        shell.wait_for("proceed.*ready[$]" if which != "fish" else "proceed.*[#>]")
-        shell.type("\r")
-        wait_until(lambda: outcome("yes please")[0] == "seen", 30, "the message at the prompt")
-        assert out.read_text() == ""
-
-
-@contextmanager
-def an_interpreter(argv: list[str], cwd: Path) -> Iterator[Wrapped]:
-    with wrapped(argv, name="Repl", cwd=cwd, env={"HOME": str(cwd)}) as program:
-        wait_registered("Repl")
-        yield program
-
-
-@pytest.mark.parametrize("which", ["python", "node", "sqlite3"])
-def test_an_interpreter_gets_comments_and_runs_nothing(which: str, tmp_path: Path) -> None:
-    bait = tmp_path / "bait"
-    argv, attack, check = {
-        "python": (
-            [sys.executable],
-            f"import os; os.system('touch {bait}')",
-            "print('all' + '-is-well')",
-        ),
-        "node": (
-            [node() if which == "node" else ""],
-            f"*/ require('fs').writeFileSync('{bait}', '')",
-            "console.log('all' + '-is-well')",
-        ),
-        "sqlite3": (
-            [installed("sqlite3") if which == "sqlite3" else "", ":memory:"],
-            f"'; .shell touch {bait}",
-            "select 'all' || '-is-well';",
-        ),
-    }[which]
-    with an_interpreter(argv, tmp_path) as program:
-        for body in (
-            "plain words",
-            attack,
-            f"one\n{attack}\n\n{attack}\\",
-            f'"""\n{attack}\n' * 60,
-        ):
-            relay("send", "Repl", body, "--wait=60")
-        program.type(check + "\r")
-        program.wait_for("all-is-well")
-        assert not bait.exists()
-
-
-def test_an_interpreter_is_left_alone_in_the_middle_of_a_statement(tmp_path: Path) -> None:
-    with an_interpreter([sys.executable], tmp_path) as program:
-        program.wait_for(">>> ")
-        program.type("def answer():\r")
-        program.wait_for(r"\.\.\. ")
-        relay("send", "Repl", "not in there", "--wait=4", status=5)
-        assert outcome("not in there") == ("queued", "the interpreter is not at its prompt")
-        program.type("    return 42\r\r")
-        wait_until(lambda: outcome("not in there")[0] == "seen", 30, "the message")
-        program.type("answer() * 2\r")
-        program.wait_for("84")
 
 
 def test_an_editor_keeps_its_text_to_itself(tmp_path: Path) -> None:

@@ -114,18 +114,6 @@ def test_names_are_made_unique_and_a_taken_one_is_refused() -> None:
         assert "cat" in relay("wrap", "--name", "cat", "--", "true", status=1)
 
 
-def test_a_shell_never_executes_what_it_is_sent(tmp_path: Path) -> None:
-    bait = tmp_path / "bait"
-    with wrapped(["bash", "--norc", "-i"], name="Shell", cwd=tmp_path) as shell:
-        wait_registered("Shell")
-        shell.wait_for(r"[$#] ")
-        relay("send", "Shell", f"'; touch {bait}; echo '$(touch {bait})`touch {bait}`", "--wait=30")
-        shell.wait_for(r"Relay\smessage")
-        shell.type("echo after-$((40+2))\n")
-        shell.wait_for("after-42")
-        assert not bait.exists()
-
-
 def test_a_draft_is_left_alone() -> None:
     with wrapped(python(ECHO), name="Bob") as bob:
         wait_registered("Bob")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.protocol.frames import CLEARED, ENTERED, TYPED, fingerprint
-from relay.pump.activity import CARRY_MAX, LINES_MAX, Classifier, TypedLines
+from relay.protocol.frames import CLEARED, ENTERED, TYPED
+from relay.pump.activity import CARRY_MAX, Classifier
 
 NOTHING: list[bytes] = []
 CASES = [
@@ -131,36 +131,3 @@ def test_chunks_do_not_change_the_verdict(data: bytes, cuts: list[int], cooked: 
 def test_a_signal_key_clears_the_line_of_a_line_program(key: bytes) -> None:
     assert Classifier().feed(b"draft" + key, True) == [TYPED, CLEARED]
     assert Classifier().feed(b"draft" + key, False) == [TYPED]
-
-
-@pytest.mark.parametrize(
-    ("chunks", "lines"),
-    [
-        ([b"echo hi\r"], ["echo hi"]),
-        ([b"ec", "hö ".encode(), b"hi\r"], ["echö hi"]),
-        ([b"one\rtwo\rthr"], ["one", "two"]),
-        ([b"\x1b[200~one\ntwo\x1b[201~", b"\r"], ["one", "two"]),
-        ([b"left\x03new\r"], ["new"]),
-        ([b"left\x15new\r"], ["new"]),
-        ([b"on\x7fne\r", b"next\r"], ["next"]),
-        ([b"one\x1b[D\r", b"two\t\r", b"\r"], []),
-        ([b"x" * (16 * 1024 + 1) + b"\r"], []),
-    ],
-    ids=["line", "keys", "lines", "paste", "ctrl-c", "ctrl-u", "edited", "moved", "endless"],
-)
-def test_lines_that_were_typed_as_they_are_have_a_fingerprint(
-    chunks: list[bytes], lines: list[str]
-) -> None:
-    typed = TypedLines()
-    for chunk in chunks:
-        typed.feed(chunk, hidden=False)
-    assert typed.take() == b"".join(map(fingerprint, lines))
-    assert typed.take() == b""
-
-
-def test_what_the_terminal_hides_has_none_and_there_are_not_too_many() -> None:
-    typed = TypedLines()
-    typed.feed(b"secret\r", hidden=True)
-    assert typed.take() == b""
-    typed.feed(b"x\r" * (LINES_MAX + 1), hidden=False)
-    assert len(typed.take()) == LINES_MAX * len(fingerprint("x"))

@@ -1,6 +1,6 @@
-"""Programs that are none of the six: bash, Python's prompt, and a chat that draws with Textual.
+"""A program that is none of the six: a chat that draws with Textual.
 
-Nothing tells relay what these say but their screen, and nothing takes a message but their terminal.
+Nothing tells relay what it says but its screen, and nothing takes a message but its terminal.
 What a screen cannot show as it was said (bold, a fence that is drawn away) is not asked of it here;
 docs/screen.md says what that is.
 """
@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from tests.support import wait_until
 pytestmark = pytest.mark.usefixtures("stop_broker")
 
 CHAT = Path(__file__).with_name("programs") / "chat.py"
+PROMPT, DRAFT = r"^ready", "half_a_draft"
 SCROLL_BAR = " ▁▂▃▄▅▆▇█"
 SIZES = [(80, 24), (120, 40)]
 LONG = "please check the tests in the source folder and report back, " * 5 + "for sure"
@@ -81,56 +81,20 @@ TEXTS = {
 }
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A program: its command, its prompt on the screen, and how it is made to do something.
-
-    ``say`` and ``wait`` hold ``{}`` for the path of a file to be printed, or waited for.
-    """
-
-    argv: list[str]
-    prompt: str
-    say: str
-    wait: str
-    draft: str = "half_a_draft"
-    undo: str = "\x15"
-
-
-KINDS = {
-    "bash": Kind(
-        ["bash", "--norc", "-i"],
-        r"ready\$\s*\Z",
-        "cat '{}'",
-        "until [ -e '{}' ]; do :; done",
-        undo="\x03",
-    ),
-    "python": Kind(
-        [sys.executable, "-q"],
-        r">>>\s*\Z",
-        "print(open('{}').read())",
-        "while not __import__('os').path.exists('{}'): pass\r",
-        undo="\x03",
-    ),
-    "chat": Kind([sys.executable, str(CHAT), "."], r"^ready", "say {}", "wait {}"),
-}
-
-
 class Other:
-    """One of these programs under ``relay wrap``, named Ada, in a folder of its own."""
+    """The chat under ``relay wrap``, named Ada, in a folder of its own."""
 
-    def __init__(self, which: str, folder: Path, cols: int, rows: int) -> None:
-        self.which, self.kind, self.folder = which, KINDS[which], folder
+    def __init__(self, folder: Path, cols: int, rows: int) -> None:
+        self.folder = folder
         for name, text in TEXTS.items():
-            (folder / name).write_text(text + "\n" * (which == "bash"))
+            (folder / name).write_text(text)
         wrap = [sys.executable, "-P", "-m", "relay", "wrap", "--name", "Ada", "--"]
-        env = {**os.environ, "PS1": "ready$ ", "HOME": str(folder), "LANG": "C.UTF-8"}
-        env |= {"PYTHON_HISTORY": str(folder / "history")}
-        self.terminal = Terminal(
-            argv=[*wrap, *self.kind.argv], env=env, cwd=folder, cols=cols, rows=rows
-        )
+        env = {**os.environ, "HOME": str(folder), "LANG": "C.UTF-8"}
+        argv = [*wrap, sys.executable, str(CHAT), "."]
+        self.terminal = Terminal(argv=argv, env=env, cwd=folder, cols=cols, rows=rows)
 
     def ready(self) -> None:
-        self.terminal.wait_match(self.kind.prompt)
+        self.terminal.wait_match(PROMPT)
         wait_registered("Ada")
 
     def enter(self, words: str) -> None:
@@ -142,13 +106,13 @@ class Other:
 
     def say(self, name: str, last: str = "Ready.") -> None:
         """Have it say the text of this name, and wait until it has."""
-        self.enter(self.kind.say.format(name))
+        self.enter(f"say {name}")
         self.terminal.wait_that(lambda: self._shown_last(last), what=f"{last} at the end")
 
     def _shown_last(self, last: str) -> bool:
         rows = (row.rstrip(SCROLL_BAR).strip() for row in self.terminal.lines())
         shown = [row for row in rows if row]
-        return last in shown[-6:] and self.terminal.matches(self.kind.prompt)
+        return last in shown[-6:] and self.terminal.matches(PROMPT)
 
     def submitted(self) -> list[str]:
         """What the chat was told."""
@@ -160,14 +124,12 @@ class Other:
 
     def received(self, marker: str) -> int:
         """How many messages with ``marker`` the program took."""
-        if self.which == "chat":
-            return sum(marker in text for text in self.submitted())
-        return 1 if outcome(marker)[0] == "seen" else 0
+        return sum(marker in text for text in self.submitted())
 
 
 @contextmanager
-def other(which: str, folder: Path, cols: int = 80, rows: int = 24) -> Iterator[Other]:
-    program = Other(which, folder, cols, rows)
+def other(folder: Path, cols: int = 80, rows: int = 24) -> Iterator[Other]:
+    program = Other(folder, cols, rows)
     with program.terminal:
         program.ready()
         yield program
@@ -193,11 +155,10 @@ def wait_seen(program: Other, marker: str) -> None:
 
 
 @pytest.mark.parametrize(("cols", "rows"), SIZES)
-@pytest.mark.parametrize("which", KINDS)
 def test_what_it_says_is_heard_once_and_whole(
-    which: str, tmp_path: Path, bob: None, cols: int, rows: int
+    tmp_path: Path, bob: None, cols: int, rows: int
 ) -> None:
-    with other(which, tmp_path, cols, rows) as ada:
+    with other(tmp_path, cols, rows) as ada:
         ada.say("all")
         wait_sent(expected := list(HEARD))
         ada.say("many", "Over.")
@@ -214,36 +175,34 @@ def test_what_it_says_is_heard_once_and_whole(
         assert solid(bodies_from("Ada")) == solid(expected)
 
 
-@pytest.mark.parametrize("which", KINDS)
-def test_what_it_is_sent_arrives_once(which: str, tmp_path: Path) -> None:
+def test_what_it_is_sent_arrives_once(tmp_path: Path) -> None:
     body = "\n".join(f"MARK-LONG {n} '\"`$(x) \\ {'y' * 80}" for n in range(105))
-    with other(which, tmp_path) as ada:
+    with other(tmp_path) as ada:
         relay("send", "Ada", "MARK-IDLE words", "--wait=60")
         wait_seen(ada, "MARK-IDLE")
         relay("send", "Ada", body, "--wait=60")
         wait_seen(ada, "MARK-LONG 104")
-        if which == "chat":
-            assert marked(body) in ada.submitted()[-1]
+        assert marked(body) in ada.submitted()[-1]
 
-        ada.terminal.type(ada.kind.draft)
-        ada.terminal.wait_for(ada.kind.draft)
+        ada.terminal.type(DRAFT)
+        ada.terminal.wait_for(DRAFT)
         relay("send", "Ada", "MARK-DRAFT words")
         wait_until(lambda: "draft" in outcome("MARK-DRAFT")[1], 30)
         assert outcome("MARK-DRAFT")[0] == "queued"
-        ada.terminal.wait_for(ada.kind.draft)
-        ada.terminal.type(ada.kind.undo)
+        ada.terminal.wait_for(DRAFT)
+        ada.terminal.type("\x15")
         wait_seen(ada, "MARK-DRAFT")
 
-        ada.enter(ada.kind.wait.format("go"))
+        ada.enter("wait go")
         relay("send", "Ada", "MARK-BUSY words")
         wait_until(lambda: outcome("MARK-BUSY")[1], 30)
         (ada.folder / "go").touch()
         wait_seen(ada, "MARK-BUSY")
-        assert not any(ada.kind.draft in text for text in ada.submitted())
+        assert not any(DRAFT in text for text in ada.submitted())
 
 
 def test_a_dialog_is_not_answered(tmp_path: Path) -> None:
-    with other("chat", tmp_path) as ada:
+    with other(tmp_path) as ada:
         ada.enter("ask")
         ada.terminal.wait_for("Do you want to proceed?")
         relay("send", "Ada", "MARK-ASKED words")

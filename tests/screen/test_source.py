@@ -200,36 +200,6 @@ def test_what_was_typed_while_it_worked_is_answered_on_the_prompts_own_row() -> 
     assert [line for line in texts(events) if line != "ask me:"] == ["one", "two", BOB]
 
 
-@pytest.mark.parametrize(
-    "shown",
-    [b"\x1b[H\x1b[2J\x1b[3J", b"\x1b[H\x1b[J", b"\x1b[?1049h\x1b[Ha page\x1b[?1049l"],
-    ids=["clear", "home", "pager"],
-)
-def test_in_a_shell_what_is_entered_soon_after_the_screen_was_cleared_is_known(
-    shown: bytes,
-) -> None:
-    shell = ScreenSource(80, 24, style=find_profile("shell")[0].screen)
-    events = shell.feed(b"$ ", 0.0) + shell.activity(frames.ENTERED, 0.1)
-    events += shell.feed(b"show\r\n" + shown + b"$ ", 0.2)
-    events += shell.activity(frames.TYPED, 0.3) + shell.feed(b"echo '@relay:Bob hi'", 0.4)
-    events += shell.activity(frames.ENTERED, 0.5) + shell.feed(b"\r\n@relay:Bob hi\r\n$ ", 0.6)
-    known = [e for e in events if isinstance(e, Entered) or "Bob" in getattr(e, "text", "")]
-    assert known == [
-        Entered("show"),
-        Entered("echo '@relay:Bob hi'"),
-        Line("screen", "@relay:Bob hi"),
-    ]
-
-
-def test_a_picture_that_a_program_in_a_shell_clears_again_and_again_is_heard_once() -> None:
-    shell = ScreenSource(80, 24, style=find_profile("shell")[0].screen)
-    events = shell.feed(b"$ ", 0.0) + shell.activity(frames.ENTERED, 0.1)
-    for frame in range(1, 9):
-        events += shell.feed(b"\x1b[H\x1b[2J" + BOB.encode() + b"\r\n", frame * 0.5)
-        events += shell.tick(frame * 0.5 + 0.4)
-    assert texts(events).count(BOB) == 1
-
-
 # -- any stream, cut anywhere ------------------------------------------------------------------
 
 _PIECES = st.one_of(

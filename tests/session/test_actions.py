@@ -14,8 +14,8 @@ from relay.hooks.add_ons import AddOnCommand
 from relay.session.actions import SessionActions
 from relay.session.detector import Detection
 from relay.session.run_info import RunInfo
-from relay.session.session_commands import AddOnRequested, PersonNote
-from relay.session.session_events import EventQueue, SendRequested
+from relay.session.session_commands import AddOnRequested, PersonNote, SendRequested
+from relay.session.session_events import EventQueue
 
 E = TypeVar("E")
 

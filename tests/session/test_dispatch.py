@@ -20,6 +20,7 @@ from relay.session.session_commands import (
     PersonNote,
     ReportEvent,
     RunHandlers,
+    SendRequested,
 )
 from relay.session.session_events import HandlersEnded
 from tests.session.playbook import find
@@ -81,11 +82,20 @@ def test_one_that_is_refused_is_told_and_does_not_stop_its_lane() -> None:
 
 
 def test_relays_own_handlers_are_called_at_once() -> None:
-    dispatch = dispatcher(builtin="relay")
-    heard = find("relay", "Bob")
-    told = ReportEvent("match", "x", {"namespace": "relay", "target": "Bob"}, match_event_id(heard))
+    dispatch = dispatcher(builtin="memory")
+    heard = find("memory", "save")
+    about = {"namespace": "memory", "target": "save"}
+    told = ReportEvent("match", "x", about, match_event_id(heard))
     assert list(dispatch.take(heard)) == [told, CallBuiltin(heard)]
     assert dispatch.idle
+
+
+def test_a_message_is_sent_at_once_unless_the_user_has_handlers_for_it() -> None:
+    heard = find("relay", "Bob")
+    dispatch = dispatcher(builtin="relay")
+    _, sent = dispatch.take(heard)
+    assert isinstance(sent, SendRequested) and sent.fields["to"] == ["Bob"] and dispatch.idle
+    assert list(dispatcher("relay:Bob", builtin="relay").take(heard)) == [RunHandlers(heard)]
 
 
 def test_a_target_without_a_handler_is_told_with_what_there_is() -> None:

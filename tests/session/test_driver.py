@@ -128,18 +128,18 @@ def test_what_the_agent_says_is_sent_under_the_id_of_what_was_heard() -> None:
 
 
 def test_a_refusal_of_relays_own_handler_is_told() -> None:
-    def relay(target: str, message: str) -> None:
+    def memory(target: str, message: str) -> None:
         raise UsageError("the text is empty", hint="say something")
 
     registry = Registry()
-    registry.add_pattern("relay", "*", relay, source=BUILTIN)
+    registry.add_pattern("memory", "*", memory, source=BUILTIN)
 
     async def scenario(bench: Bench) -> None:
-        bench.hear(find("relay", "Bob"))
+        bench.hear(find("memory", "save"))
         await bench.until(lambda: bench.asked("send"))
 
     (told,) = play(registry, scenario).asked("send")
-    assert told["body"] == "not done: @relay:Bob: the text is empty (say something)"
+    assert told["body"] == "not done: @memory:save: the text is empty (say something)"
 
 
 def test_a_handler_of_the_users_runs_in_its_turn_and_its_answer_goes_to_the_agent() -> None:
@@ -264,15 +264,15 @@ def test_a_fault_inside_is_noted_and_nothing_else_ends(capsys: pytest.CaptureFix
 def test_one_command_that_fails_loses_none_of_the_others() -> None:
     registry, sent = Registry(), list[str]()
 
-    def relay(target: str) -> None:
+    def memory(target: str) -> None:
         if target == "Bob":
             raise KeyError(target)
         sent.append(target)
 
-    registry.add_pattern("relay", "*", relay, source=BUILTIN)
+    registry.add_pattern("memory", "*", memory, source=BUILTIN)
 
     async def scenario(bench: Bench) -> None:
-        bench.queue.post(AgentWrote(b"@relay:Bob one\r\n\r\n@relay:Carol two\r\n\r\n"))
+        bench.hear(find("memory", "Bob", number=1), find("memory", "Carol", number=2))
         await bench.until(lambda: sent)
 
     assert "something in relay failed: KeyError" in play(registry, scenario).playbook.notes[0]

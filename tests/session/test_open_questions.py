@@ -11,7 +11,6 @@ from relay.protocol import frames
 from relay.screen.questions import DIALOG
 from relay.screen.source import ScreenSource
 from relay.session.open_questions import OpenQuestions
-from relay.session.prompt_watch import PromptWatch
 from tests.screen.screens import cast, until
 from tests.session.test_typing_channel import FakeScreen, FakeTerminal
 
@@ -22,7 +21,7 @@ MENU = ["Which one?", "1. keep all files", "2. delete all files", "> "]
 def test_what_stays_of_a_dialog_in_a_conversation_is_none(size: tuple[int, int]) -> None:
     profile, _ = find_profile("cn")
     source = ScreenSource(*size, style=profile.screen)
-    questions = OpenQuestions(source, FakeTerminal(cooked=False), TypingRules(), {})
+    questions = OpenQuestions(source, FakeTerminal(cooked=False), TypingRules())
 
     def known(rows: list[str]) -> ComposerState:
         return profile.composer_at_rest(rows, source.title, source.cursor[1])
@@ -42,21 +41,21 @@ def test_what_stays_of_a_dialog_in_a_conversation_is_none(size: tuple[int, int])
 def test_a_key_of_before_a_restart_answers_nothing() -> None:
     terminal, screen = FakeTerminal(cooked=True), FakeScreen(paste=False)
     screen.rows, screen.cursor = ["hi", "> go"], (4, 1)
-    before = PromptWatch(screen, terminal, TypingRules())
-    before.pressed(4, frames.ENTERED, 1.0)
+    before = OpenQuestions(screen, terminal, TypingRules())
+    before.pressed(4, frames.ENTERED)
     screen.rows, screen.cursor = MENU, (2, 3)
     assert before.asks() == DIALOG
-    after = PromptWatch(screen, terminal, TypingRules(), before.state())
-    after.pressed(4, frames.ENTERED, 2.0)  # the pump tells each session of the last key
+    after = OpenQuestions(screen, terminal, TypingRules(), before.state())
+    after.pressed(4, frames.ENTERED)  # the pump tells each session of the last key
     assert after.asks() == DIALOG
 
 
 def test_a_prompt_that_came_back_is_none_though_it_reads_like_a_question() -> None:
     terminal, screen = FakeTerminal(cooked=True), FakeScreen(paste=False)
     screen.rows, screen.cursor = ["Enter text: "], (12, 0)
-    watch = PromptWatch(screen, terminal, TypingRules())
+    watch = OpenQuestions(screen, terminal, TypingRules())
     assert watch.asks()
-    watch.questions.enters()
-    watch.questions.enters()
+    watch.enters()
+    watch.enters()
     assert not watch.asks()
-    assert not PromptWatch(screen, terminal, TypingRules(), watch.state()).asks()
+    assert not OpenQuestions(screen, terminal, TypingRules(), watch.state()).asks()

@@ -257,8 +257,3 @@ def test_a_channel_is_joined_in_the_order_said_and_the_agent_is_told() -> None:
     assert sent(outbox.send(join)) + sent(outbox.send(fields(3))) == ["id1", "id3"]
     told = list(outbox.answered("id1", {"note": "you are in #build now"}, 0.0))
     assert AgentNotice("you are in #build now", True) in told
-    # What a shell only shows joins nothing.
-    shown = list(outbox.shown("id4", Match("relay", "join", "#x", {}, False, "")))
-    assert shown == [
-        PersonNote("not done: @relay:join, which a shell showed and nobody typed there")
-    ]

@@ -25,7 +25,6 @@ from relay.session.hangup import AGENT_LATE
 from relay.session.session_commands import (
     Acknowledge,
     AgentNotice,
-    CallBuiltin,
     DeliverMessage,
     FireHooks,
     InjectText,
@@ -35,9 +34,11 @@ from relay.session.session_commands import (
     ReadPump,
     ReportAgent,
     ReportDelivery,
+    ReportEvent,
     ReportPerson,
     RunHandlers,
     SendMessage,
+    SendRequested,
     TellAddOns,
     TellHeldAgain,
     TextProven,
@@ -60,7 +61,6 @@ from relay.session.session_events import (
     ReceiptArrived,
     SendAnswered,
     SendFailed,
-    SendRequested,
     SessionStarted,
     SourcesHeard,
     TerminalGone,
@@ -99,11 +99,10 @@ def asked(target: str) -> Detection:
 def test_what_the_agent_says_to_another_is_sent() -> None:
     playbook = Playbook(with_handlers("relay", builtin=True))
     playbook >> SessionStarted() >> AgentWrote(b"@relay:Bob hello\r\n\r\n")
-    (call,) = playbook.take(CallBuiltin)
-    assert (call.detection.found.target, call.detection.found.body) == ("Bob", "hello")
-    said = {"id": call.detection.id, "to": ["Bob"], "body": "hello"}
-    playbook >> SendRequested(said) << SendMessage(said)
-    playbook >> SendAnswered(call.detection.id, OK)
+    (sent,) = playbook.take(SendMessage)
+    assert (sent.fields["to"], sent.fields["body"]) == (["Bob"], "hello")
+    playbook.take(ReportEvent)
+    playbook >> SendAnswered(sent.fields["id"], OK)
     playbook.done()
     assert [message.body for message in playbook.session.messages.snapshot()] == ["hello"]
 
@@ -124,7 +123,9 @@ def test_a_handler_of_the_users_runs_and_its_answer_is_injected() -> None:
 def test_an_answer_that_does_not_come_in_time_is_missed_aloud() -> None:
     playbook = Playbook(with_handlers("relay", builtin=True))
     question = asked("Bob")
-    playbook >> SourcesHeard([question]) << CallBuiltin(question)
+    playbook >> SourcesHeard([question])
+    assert playbook.take(SendMessage)[0].fields["await"]
+    playbook.take(ReportEvent)
     playbook.at(29.0).done()
     playbook.at(30.0) << notice("new1", "no answer from Bob within 30 s", question=question.id)
 
@@ -132,7 +133,9 @@ def test_an_answer_that_does_not_come_in_time_is_missed_aloud() -> None:
 def test_an_answer_in_time_is_not_missed() -> None:
     playbook = Playbook(with_handlers("relay", builtin=True))
     question = asked("Ann")
-    playbook >> SourcesHeard([question]) << CallBuiltin(question)
+    playbook >> SourcesHeard([question])
+    assert playbook.take(SendMessage)[0].fields["await"]
+    playbook.take(ReportEvent)
     playbook >> MessageArrived(MESSAGE) << DeliverMessage(MESSAGE)
     playbook.at(60.0).done()
 
@@ -246,12 +249,12 @@ def test_a_key_that_an_earlier_session_dealt_with_hides_no_line_of_the_agents() 
     second = Playbook(with_handlers("relay", builtin=True), restarts=1)
     second >> PumpCheckpoint(checkpoint) >> SessionStarted()
     second >> PersonTyped(3, frames.ENTERED) >> AgentWrote(b"@relay:Ann first\r\n\r\n")
-    assert [call.detection.found.body for call in second.take(CallBuiltin)] == ["first"]
+    assert [sent.fields["body"] for sent in second.take(SendMessage)] == ["first"]
     assert second.guards.sequence == 3
     # A key that is new is the person's, and so is its echo.
     second >> PersonTyped(4, frames.ENTERED) << ReportPerson()
     second >> AgentWrote(b"@relay:Ann typed\r\n@relay:Ann second\r\n\r\n")
-    assert [call.detection.found.body for call in second.take(CallBuiltin)] == ["second"]
+    assert [sent.fields["body"] for sent in second.take(SendMessage)] == ["second"]
 
 
 def test_the_broker_learns_once_that_the_person_spoke_after_something_had_come() -> None:
@@ -271,13 +274,11 @@ def test_output_is_acknowledged_with_a_checkpoint_in_which_what_it_led_to_stands
     line = b"@relay:Bob hello\r\n\r\n"
     playbook >> AgentWrote(line + bytes(ACK_BYTES))
     assert not [one for one in playbook.commands if isinstance(one, Acknowledge)]
-    (call,) = playbook.take(CallBuiltin)
-    said = {"id": call.detection.id, "to": ["Bob"], "body": "hello"}
-    playbook >> SendRequested(said) << SendMessage(said)
+    (sent,) = playbook.take(SendMessage)
     playbook.at(0.0)
     (ack,) = playbook.take(Acknowledge)
     assert ack.offset == 100 + len(line) + ACK_BYTES
-    assert json.loads(ack.checkpoint)["pending"] == [said]
+    assert json.loads(ack.checkpoint)["pending"] == [sent.fields]
 
 
 def test_output_counts_whatever_fails_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,18 +7,15 @@ from typing import Any
 
 import pytest
 
-from relay.agents.base import SourceState, StructuredSource, TypingRules
-from relay.agents.interpreters import may_be_primary
+from relay.agents.base import SourceState, StructuredSource
 from relay.core.message import AgentState
-from relay.core.source_events import Entered, Line, Pause, Proof, SourceEvent, StateChange
+from relay.core.source_events import Line, Pause, Proof, SourceEvent, StateChange
 from relay.directive.grammar import Match, Scanner, Unclosed
 from relay.protocol import frames
 from relay.protocol.nested_wrap import NestedOutput, begins, ends
 from relay.screen.source import ScreenSource
-from relay.session.command_lines import CommandLines
 from relay.session.detector import AgentSaid, Detection, DirectiveDetector, ForAgent, Heard
 from relay.session.pager_watch import PagerWatch
-from relay.session.prompt_watch import PromptWatch
 from relay.session.sources import (
     LAST_WORDS,
     LINE_PATIENCE,
@@ -62,20 +59,6 @@ class FakeScreen:
     title = ""
 
 
-class FakePrompt(PromptWatch):
-    """Every line is entered at a prompt, unless ``proven`` is False."""
-
-    def __init__(self) -> None:
-        self.proven = True
-        self.rules = TypingRules(is_shell=True, at_prompt=may_be_primary)
-
-    def begins(self, line: str) -> bool:
-        return line.startswith("ready$")
-
-    def command(self) -> bool:
-        return self.proven
-
-
 class FakeStructured(StructuredSource):
     """Yields what its hooks carry."""
 
@@ -105,7 +88,11 @@ class FakeStructured(StructuredSource):
 
 class Desk:
     def __init__(
-        self, structured: FakeStructured | None = None, pager: PagerWatch | None = None
+        self,
+        structured: FakeStructured | None = None,
+        pager: PagerWatch | None = None,
+        *,
+        deaf: bool = False,
     ) -> None:
         self.heard: list[Detection] = []
         self.text: list[str] = []
@@ -117,6 +104,7 @@ class Desk:
             FakeScreen(),
             structured,
             pager=pager,
+            deaf=deaf,
         )
 
     def hear(self, heard: list[Heard]) -> None:
@@ -300,139 +288,12 @@ def test_the_next_words_that_are_shown_end_an_open_block(
     assert [one.body.strip() if isinstance(one, Match) else None for one in finds] == found
 
 
-class Shell(FakeScreen):
-    """A shell: ``$ `` begins a line that the person enters."""
-
-    def __init__(self, *, ignore: bool = False) -> None:
-        self.prompt = FakePrompt()
-        detector = DirectiveDetector("run", 0, ["relay", "deploy"])
-        lines = CommandLines(self.prompt, ignore=ignore)
-        self.sources = SourceSelector(detector, self, None, commands=lines)
-
-    def feed(self, data: bytes, now: float) -> list[SourceEvent]:
-        lines = data.decode().splitlines()
-        events: list[SourceEvent] = [
-            Entered(text[2:]) if text.startswith("$ ") else Line("screen", text) for text in lines
-        ]
-        return [*events, Pause("screen")]
-
-    def shows(self, text: str) -> list[tuple[str, bool]]:
-        """What is found, and whether nobody has typed it."""
-        return [
-            (one.found.body if isinstance(one.found, Match) else "?", one.shown)
-            for one in self.sources.output(text.encode(), 0.0)
-            if isinstance(one, Detection)
-        ]
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("$ echo '@relay:Bob hi'\n@relay:Bob hi\n", [("hi", False)]),
-        ("$ printf '@relay:Bob a\\nb\\n'\n@relay:Bob a\nb\n", [("a\nb", False)]),
-        ("$ cat f\n@relay:Bob hi\n", [("hi", True)]),
-        ("$ grep '@relay:Bob' f\n@relay:Bob hi\n", [("hi", True)]),
-        ("$ echo '@relay:Bob hi'; cat f\n@relay:Bob hi\nand more\n", [("hi\nand more", True)]),
-        ("$ cat f\n@deploy:prod now\n", [("now", True)]),
-        ("$ cat f\n@relay:Bob <<<\nopen\n$ echo '@relay:Bob x'\n@relay:Bob x\n", [("x", False)]),
-        ("@relay:Bob before any command\n", [("before any command", True)]),
-        (
-            "$ echo '@relay:Bob hi'\n@relay:Bob hi\n$ cat f\n@relay:Bob hi\n",
-            [("hi", False), ("hi", True)],
-        ),
-        (
-            "$ (sleep 9; echo '@relay:Bob hi') &\n$ cat f\n@relay:Bob hi\n@relay:Bob hi\n",
-            [("hi", False), ("hi", True)],
-        ),
-        (
-            "$ for i in 1 2; do echo '@relay:Bob hi'; done\n@relay:Bob hi\n@relay:Bob hi\n",
-            [("hi", False), ("hi", False)],
-        ),
-        (
-            "$ echo '@relay:Bob hi'\n@relay:Bob hi\n$ !!\n@relay:Bob hi\n",
-            [("hi", False), ("hi", False)],
-        ),
-        ("$ echo '@relay:Bob drop nothing'; cat f\n@relay:Bob drop\n", [("drop", True)]),
-        ("$ echo 'never do it' '@relay:Bob'; cat f\n@relay:Bob\ndo it\n", [("do it", True)]),
-    ],
-    ids=[
-        *("echo", "printf", "cat", "grep", "appended", "handler", "open", "start"),
-        *("again-from-a-file", "background", "loop", "last-command", "cut-short", "pieces"),
-    ],
-)
-def test_in_a_shell_only_what_was_typed_there_is_said(
-    text: str, wanted: list[tuple[str, bool]]
-) -> None:
-    assert Shell().shows(text) == wanted
-
-
-def test_what_was_typed_among_a_programs_output_is_no_command() -> None:
-    shell = Shell()
-    shell.prompt.proven = False
-    assert shell.shows("$ @relay:Bob hi\n@relay:Bob hi\n") == [("hi", True)]
-
-
-@pytest.mark.parametrize(
-    ("typed", "text", "wanted"),
-    [
-        (
-            ["echo '@relay:Bob a'", "echo '@relay:Bob b'"],
-            "ready$ echo '@relay:Bob a'\n@relay:Bob a\nready$ echo '@relay:Bob b'\n@relay:Bob b\n",
-            [("a", False), ("b", False)],
-        ),
-        (
-            ["echo '@relay:Bob a'"],
-            "half\necho '@relay:Bob a'\nway\nready$ echo '@relay:Bob a'\n@relay:Bob a\n",
-            [("a", False)],
-        ),
-        (
-            ["cat <<E", "@relay:Bob a <<<", "b", ">>>", "E"],
-            "ready$ cat <<E\n> @relay:Bob a <<<\n> b\n> >>>\n> E\n@relay:Bob a <<<\nb\n>>>\n",
-            [("a\nb", False)],
-        ),
-        (
-            ["cat f", "echo '@relay:Bob b'"],
-            "ready$ cat f\nready$ echo '@relay:Bob a'\n@relay:Bob a\n"
-            "ready$ echo '@relay:Bob b'\n@relay:Bob b\n",
-            [("a", True), ("b", False)],
-        ),
-        (
-            ["echo '@relay:Bob a'", "echo '@relay:Bob b'"],
-            "echo '@relay:Bob a'\necho '@relay:Bob b'\n"
-            "ready$ echo '@relay:Bob a'\n@relay:Bob a\nready$ echo '@relay:Bob b'\n@relay:Bob b\n",
-            [("a", False), ("b", False)],
-        ),
-        (
-            ["echo '@relay:Bob a'", "echo '@relay:Bob b'"],
-            "$ echo '@relay:Bob a'\n@relay:Bob a\nready$ echo '@relay:Bob b'\n@relay:Bob b\n",
-            [("a", False), ("b", False)],
-        ),
-        (["cat f", "y"], "ready$ cat f\n@relay:Bob really\n", [("really", True)]),
-    ],
-    ids=[
-        "at-once",
-        "echoed-twice",
-        "here-document",
-        "a-file-with-a-prompt",
-        "before-the-start",
-        "first-entered",
-        "one-letter",
-    ],
-)
-def test_in_a_shell_is_said_what_was_typed_wherever_it_shows(
-    typed: list[str], text: str, wanted: list[tuple[str, bool]]
-) -> None:
-    shell = Shell()
-    shell.prompt.proven = False
-    lines = b"".join(map(frames.fingerprint, typed))
-    shell.sources.activity(frames.ENTERED, 0.0, lines)
-    assert shell.shows(text) == wanted
-
-
-def test_what_a_shell_shows_can_be_ignored() -> None:
-    shell = Shell(ignore=True)
-    assert shell.shows("$ cat f\n@relay:Bob hi\n") == []
-    assert shell.shows("$ echo @relay:Bob hi\n@relay:Bob hi\n") == [("hi", False)]
+def test_nothing_is_said_by_what_is_not_heard() -> None:
+    desk = Desk(deaf=True)
+    desk.hear(desk.ears.output(b"@relay:Bob hi\n@relay:Bob <<<\nopen\n", 1.0))
+    desk.hear(desk.ears.activity(frames.ENTERED, 2.0))
+    desk.hear(desk.ears.finish(3.0))
+    assert not (desk.bodies or desk.text or desk.misses)
 
 
 def test_what_a_pager_shows_is_nobodys_words_and_what_came_before_and_after_is() -> None:

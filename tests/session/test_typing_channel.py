@@ -18,8 +18,8 @@ from relay.screen.questions import DIALOG, QUESTION
 from relay.session import paste_typing, typing_channel
 from relay.session.agent_tty import InnerTerminal
 from relay.session.delivery_channel import write_id
+from relay.session.open_questions import OpenQuestions
 from relay.session.paste_typing import STANDS
-from relay.session.prompt_watch import PromptWatch
 from relay.session.typing_channel import COOKED_MAX, STARTING, TypingChannel
 from relay.session.typing_policy import DRAFT, KEY_REST, Guards
 from tests.directive.envelope_reader import read
@@ -101,14 +101,14 @@ class Desk:
         self.now = 100.0
         rules = options.pop("rules", TypingRules())
         assert isinstance(rules, TypingRules)
-        self.prompt = PromptWatch(self.screen, self.terminal, rules)
-        self.guards = Guards(self.prompt)
+        self.questions = OpenQuestions(self.screen, self.terminal, rules)
+        self.guards = Guards(self.questions)
         self.door = TypingChannel(
             self.link,
             self.terminal,
             self.screen,
             self.guards,
-            self.prompt,
+            self.questions,
             lambda: self.now,
             **options,  # type: ignore[arg-type]
         )
@@ -747,17 +747,6 @@ def test_unread_input_is_waited_for() -> None:
     assert held is not None and "not read" in held.reason
 
 
-def test_a_shell_is_only_typed_into_at_its_prompt() -> None:
-    rules = TypingRules(is_shell=True, style="shell", in_front=lambda: True)
-    desk = Desk(cooked=False, paste=True, rules=rules)
-    desk.screen.rows, desk.screen.cursor = ["$"], (2, 0)
-    assert desk.door.hold(100.0) is None
-    desk.guards.output(100.0)
-    desk.terminal.is_cooked, desk.screen.bracketed_paste = True, False
-    held = desk.door.hold(101.0)
-    assert held is not None and "command is running" in held.reason
-
-
 def test_the_composer_of_a_known_agent_decides() -> None:
     desk = Desk(cooked=False, paste=True, composer=lambda rows: "dialog")
     held = desk.door.hold(100.0)
@@ -833,74 +822,6 @@ def test_a_program_that_reads_keys_gets_nothing() -> None:
     desk = Desk(rules=TypingRules(refusal="vim reads keys"))
     held = desk.door.hold(0.0)
     assert held is not None and held.reason == "vim reads keys"
-
-
-def test_what_runs_in_a_shell_gets_nothing() -> None:
-    front: list[bool | None] = [False]
-    rules = TypingRules(is_shell=True, style="shell", in_front=lambda: front[0])
-    desk = Desk(cooked=False, paste=True, rules=rules)
-    desk.screen.rows = ["Do you want to proceed?", "❯ 1. Yes", "  2. No"]
-    held = desk.door.hold(0.0)
-    assert held is not None and "command is running" in held.reason
-    desk.screen.rows, desk.screen.cursor = [*desk.screen.rows, "$"], (2, 3)
-    front[0] = None  # nobody knows: something else may run in the shell's place
-    held = desk.door.hold(0.0)
-    assert held is not None and "middle of something" in held.reason
-    front[0] = True  # the shell is in front, so the choices are what a command has left behind
-    assert desk.door.hold(0.0) is None
-
-
-def test_a_paste_mode_of_what_ran_in_a_simple_shell_does_not_shut_its_door() -> None:
-    front: list[bool | None] = [False]
-    rules = TypingRules(is_shell=True, style="shell", in_front=lambda: front[0])
-    desk = Desk(cooked=False, paste=True, rules=rules)
-    desk.screen.rows, desk.screen.cursor = ["$"], (2, 0)
-    assert desk.door.hold(0.0) is not None
-    desk.terminal.is_cooked, desk.screen.bracketed_paste, front[0] = True, False, True
-    assert desk.door.hold(0.0) is None
-
-
-@pytest.mark.parametrize("paste", [True, False])
-def test_an_interpreter_gets_comment_lines_at_its_prompt_only(paste: bool) -> None:
-    rules = TypingRules(style="comment", comment="# ", at_prompt=lambda line: line == ">>> ")
-    desk = Desk(cooked=False, paste=paste, rules=rules)
-    desk.screen.rows, desk.screen.cursor = ["... "], (4, 0)
-    held = desk.door.hold(0.0)
-    assert held is not None and "prompt" in held.reason
-    desk.screen.rows = [">>>"]  # a screen's rows have no blanks at their ends
-    assert desk.door.hold(0.0) is None
-    asyncio.run(desk.door.submit([message("one\nimport os")]))
-    lines = b"".join(desk.link.written).decode().splitlines()
-    assert len(lines) == 4 and all(line.startswith("# ") for line in lines)
-
-
-def test_a_program_that_may_be_a_shell_is_written_to_as_one() -> None:
-    desk = Desk(cooked=False, paste=True, rules=TypingRules(style="shell"))
-    asyncio.run(desk.door.submit([message("$(touch x)")]))
-    assert desk.link.written[0].startswith(b"\x1b[200~: '")
-    desk.screen.rows = ["❯ 1. Yes", "  2. No"]
-    assert desk.door.hold(0.0) is not None
-
-
-def test_a_shell_that_takes_no_pastes_gets_lines_at_its_own_prompt_only() -> None:
-    front: list[bool | None] = [None]
-    desk = Desk(
-        cooked=False,
-        rules=TypingRules(
-            is_shell=True,
-            style="shell",
-            in_front=lambda: front[0],
-        ),
-    )
-    desk.screen.rows, desk.screen.cursor = ["$"], (2, 0)
-    assert desk.door.hold(0.0) is not None
-    front[0] = True
-    assert desk.door.hold(0.0) is None
-    asyncio.run(desk.door.submit([message("$(touch x)")]))
-    (typed,) = desk.link.written
-    assert typed.startswith(b": '") and typed.endswith(b"\n")
-    desk.screen.rows, desk.screen.cursor = ["Go on? [y/n] "], (13, 0)
-    assert desk.door.hold(0.0) is not None
 
 
 def test_what_ctrl_c_throws_away_is_known_whole_or_in_part() -> None:
