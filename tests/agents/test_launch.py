@@ -248,7 +248,7 @@ def test_whatever_a_planner_stumbles_over_the_agent_is_started(
 
     module = import_module(PLANNERS[name])
     monkeypatch.setattr(module, "plan", stumble)
-    monkeypatch.setattr(module, "converses", stumble)
+    monkeypatch.setattr(module.READER, "converses", stumble)
     launch = make([name, "-x", "words"])
     assert (launch.argv, launch.env, launch.profile) == ([name, "-x", "words"], {}, name)
     assert "embedded null byte" in str(launch.data["degraded"])

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from relay.agents.aider.launch import OLDEST, AiderSettings, Unclear
-from relay.agents.launch import Launch, Run, after_module, plan, wants_tcp
+from relay.agents.arguments import after_module
+from relay.agents.launch import Launch, Run, plan, wants_tcp
 from relay.agents.primer import primer
 
 VERSION = ".".join(map(str, OLDEST))
@@ -169,20 +170,20 @@ def test_a_reader_of_lines_is_known(tmp_path: Path) -> None:
 
 
 def test_the_order_of_settings(tmp_path: Path, project: Path) -> None:
-    (project / ".aider.conf.yml").write_text("load: from-root\nvim: true\n")
-    (project / "sub" / ".aider.conf.yml").write_text("load: from-here\n")
-    (project / "given.yml").write_text("load:\n  {x: 1}\n")
+    (project / ".aider.conf.yml").write_text("read: from-root\nvim: true\n")
+    (project / "sub" / ".aider.conf.yml").write_text("read: from-here\n")
+    (project / "given.yml").write_text("read:\n  {x: 1}\n")
     env = {"HOME": str(tmp_path)}
     cwd = str(project / "sub")
-    assert AiderSettings([], env, cwd).values("--load") == ("file", ["from-here"])
+    assert AiderSettings([], env, cwd).values("--read") == ("file", ["from-here"])
     assert AiderSettings([], env, cwd).values("--vim") == ("file", ["true"])
-    assert AiderSettings([], {**env, "AIDER_LOAD": "e"}, cwd).values("--load") == (
+    assert AiderSettings([], {**env, "AIDER_READ": "e"}, cwd).values("--read") == (
         "environment",
         ["e"],
     )
-    assert AiderSettings(["--load", "f"], env, cwd).values("--load") == ("flag", ["f"])
-    assert AiderSettings(["--", "--load", "f"], env, cwd).values("--load")[0] == "file"
-    assert AiderSettings([], env, "/").values("--load") == ("", [])
-    (project / "sub" / ".aider.conf.yml").write_text("load: |\n  x\n")
+    assert AiderSettings(["--read", "f"], env, cwd).values("--read") == ("flag", ["f"])
+    assert AiderSettings(["--", "--read", "f"], env, cwd).values("--read")[0] == "file"
+    assert AiderSettings([], env, "/").values("--read") == ("", [])
+    (project / "sub" / ".aider.conf.yml").write_text("read: |\n  x\n")
     with pytest.raises(Unclear):
-        AiderSettings([], env, cwd).values("--load")
+        AiderSettings([], env, cwd).values("--read")

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from relay.agents.codex.hook_codec import ASKS, CodexHookCodec
-from relay.agents.codex.launch import PATIENCE, TIMEOUT, UNASKED, hooks_off, ours, trusted_hash
+from relay.agents.codex.launch import (
+    PATIENCE,
+    READER,
+    TIMEOUT,
+    UNASKED,
+    hooks_off,
+    ours,
+    trusted_hash,
+)
 from relay.agents.hook_codec import AgentHookCall
 from relay.agents.hook_scripts import ANSWER_TIMEOUT
 from relay.agents.known_agents import ungated
@@ -165,8 +173,8 @@ def test_which_settings_turn_hooks_off(tmp_path: Path, codex: str) -> None:
     home, project = tmp_path / "home", tmp_path / "project"
     env = {"CODEX_HOME": str(home)}
 
-    def off(*options: tuple[str, str]) -> str:
-        return hooks_off(options, env, str(project))
+    def off(*words: str) -> str:
+        return hooks_off(READER.read(list(words)), env, str(project))
 
     def write(folder: Path, text: str) -> str:
         folder.mkdir(parents=True, exist_ok=True)
@@ -175,13 +183,13 @@ def test_which_settings_turn_hooks_off(tmp_path: Path, codex: str) -> None:
         return str(path)
 
     assert off() == ""
-    assert off(("--disable", "hooks")) == "--disable"
-    assert off(("--disable", "other"), ("-c", "features.other=false")) == ""
-    assert off(("-c", "features.hooks = false")) == "-c features.hooks = false"
-    assert off(("--disable", "hooks"), ("-c", "features.hooks=true")) == ""
+    assert off("--disable", "hooks") == "--disable"
+    assert off("--disable", "other", "-c", "features.other=false") == ""
+    assert off("-c", "features.hooks = false") == "-c features.hooks = false"
+    assert off("--disable", "hooks", "-cfeatures.hooks=true") == ""
     user = write(home, "[features]\nhooks = false\n")
     assert off() == user
-    assert off(("--enable", "hooks")) == ""
+    assert off("--disable=hooks", "--enable=hooks") == ""
     write(home, "[features]\nhooks = true\n[profiles.work.features]\nhooks = false\n")
     assert off() == user
     write(home, "features = 1\nprofiles = 2\n")
@@ -190,7 +198,7 @@ def test_which_settings_turn_hooks_off(tmp_path: Path, codex: str) -> None:
     assert off() == ""
     own = write(project / ".codex", "features.hooks = false")
     assert off() == own
-    assert hooks_off([], {"HOME": str(project)}, str(tmp_path)) == own
+    assert hooks_off(READER.read([]), {"HOME": str(project)}, str(tmp_path)) == own
     launch = plan([codex, "--disable", "hooks"], env, run("BeforeTool"))
     [note] = notes(launch)
     assert "--disable turns off all hooks" in note

@@ -60,7 +60,7 @@ def config(argv: list[str]) -> dict[str, Any]:
     ],
 )
 def test_what_is_a_conversation(arguments: list[str], converses: bool) -> None:
-    assert launch.converses(["codex", *arguments]) is converses
+    assert launch.READER.converses(["codex", *arguments]) is converses
     assert wants_tcp(["codex", *arguments]) is converses
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from relay.agents.gemini.adapter import spelled
-from relay.agents.gemini.launch import OLDEST, PACKAGE, converses
+from relay.agents.gemini.launch import OLDEST, PACKAGE, READER
 from relay.agents.gemini.session_file import Claims, SessionFiles
 from relay.agents.launch import Launch, Run, plan
 
@@ -89,7 +89,7 @@ def test_what_is_no_conversation_is_left_alone(tmp_path: Path, rest: list[str]) 
     "rest", [["-m", "mcp"], ["-i", "-p"], ["--", "mcp"], ["tell me of mcp"], []]
 )
 def test_what_looks_like_another_verb_may_be_a_conversation(rest: list[str]) -> None:
-    assert converses(["gemini", *rest]) is (rest != ["--", "mcp"])
+    assert READER.converses(["gemini", *rest]) is (rest != ["--", "mcp"])
 
 
 @pytest.mark.parametrize("version", ["0.60.9", "nightly", ""])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relay.agents.launch import Launch, Run, plan
-from relay.agents.qwen.launch import converses
+from relay.agents.qwen.launch import READER
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from relay.agents.qwen.launch import converses
     ],
 )
 def test_a_conversation(words: str) -> None:
-    assert converses(words.split())
+    assert READER.converses(words.split())
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_conversation(words: str) -> None:
     ],
 )
 def test_no_conversation(words: str) -> None:
-    assert not converses(words.split())
+    assert not READER.converses(words.split())
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_a_version_that_is_too_old_or_unknown_is_left_alone(tmp_path: Path) -> N
     old = program(tmp_path, "0.24.3")
     launch = planned([str(old)], tmp_path)
     assert launch.argv == [str(old)]
-    assert "before 0.24.4" in str(launch.data["degraded"])
+    assert "0.24.4" in str(launch.data["degraded"])
     (tmp_path / "qwen").write_text("#!/bin/sh\n")
     launch = planned([str(tmp_path / "qwen")], tmp_path)
     assert launch.profile == "qwen"
