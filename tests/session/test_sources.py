@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from relay.agents.base import SourceState, StructuredSource, TypingRules
+from relay.agents.base import TypingRules
 from relay.agents.interpreters import may_be_primary
+from relay.agents.structured_source import SourceState, StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import Entered, Line, Pause, Proof, SourceEvent, StateChange
 from relay.directive.grammar import Match, Scanner, Unclosed
