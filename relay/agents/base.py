@@ -1,47 +1,24 @@
-"""Bases of what each agent brings to its session: adapter, structured source, message channel.
+"""Bases of what each agent brings to its session: the adapter and the message channel.
 
-The session talks to an :class:`AgentAdapter`. Its :class:`StructuredSource` makes events of what
-the agent writes and shows, its :class:`MessageChannel`, where it has one, takes messages.
+The session talks to an :class:`AgentAdapter`. Its source (relay.agents.structured_source) makes
+events of what the agent writes and shows, its :class:`MessageChannel`, where it has one, takes
+messages.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from relay.agents.injection_proof import InjectionProof
 from relay.agents.input_line import ComposerState
 from relay.agents.profile import Profile
-from relay.agents.token_counts import TokenCounts
+from relay.agents.structured_source import StructuredSource
 from relay.core.errors import RelayError
-from relay.core.message import AgentState
-from relay.core.source_events import Degraded, SourceEvent, StateChange, Terminal
-from relay.core.state import from_json, to_json
-
-#: Seconds after which a model is worth another try: after an error of the API, and at a limit.
-ERROR_RETRY, LIMIT_RETRY = 30.0, 300.0
-#: Characters of an accepted text that are remembered: its envelope's first lines hold the marker.
-HEAD = 400
-_MARKER = re.compile(r"Relay (?:message|notice) (\[[^\[\]\s]{1,16}\])")
-
-
-def markers_in(text: str) -> list[str]:
-    """Find the markers of all envelopes in ``text``: several messages may go over as one."""
-    return _MARKER.findall(text)
-
-
-def remembered(text: str) -> str:
-    """What is kept of an accepted text: its beginning, and the markers of all envelopes in it."""
-    return " ".join([text[:HEAD], *markers_in(text[HEAD - 100 :])])
-
-
-def broken_off(events: list[SourceEvent]) -> list[SourceEvent]:
-    """The same of a turn that was broken off."""
-    return [replace(one, broken=True) if isinstance(one, StateChange) else one for one in events]
+from relay.core.source_events import SourceEvent, Terminal
 
 
 class ChannelClosed(RelayError):
@@ -106,124 +83,6 @@ class SourceFeed(Protocol):
     @property
     def pastes(self) -> bool:
         """Whether the program takes pastes now."""
-
-
-@dataclass(slots=True)
-class SourceState:
-    """The checkpoint of a source; each agent's adds its own fields."""
-
-    state: AgentState = AgentState.STARTING
-    #: The source cannot tell what the agent says.
-    failed: bool = False
-    #: The model that spoke last, as the agent calls it; empty where it does not say.
-    model: str = ""
-    usage: TokenCounts = field(default_factory=TokenCounts)
-
-
-class StructuredSource:
-    """Makes events of an agent's own records, hooks and screen. No I/O, no clock.
-
-    Methods that take something in return what came of it. ``now`` is monotonic, in seconds.
-    """
-
-    saved: SourceState
-
-    #: Whether :meth:`look` is called soon after the agent has drawn; else only while it is blocked.
-    reads_screen = False
-    #: Whether the end of a turn is only inferred from what the screen shows.
-    infers_turns = False
-
-    def __init__(self, saved: SourceState, profile: Profile | None = None) -> None:
-        self.saved = saved
-        #: How its screen is read.
-        self.profile = profile or Profile()
-
-    @property
-    def trusted(self) -> bool:
-        """Whether this source has the agent's words; otherwise the screen stands in."""
-        return not self.saved.failed
-
-    @property
-    def agent_state(self) -> AgentState:
-        """What the agent is doing."""
-        return self.saved.state
-
-    @property
-    def transcript_path(self) -> str | None:
-        """The agent's own transcript, where it is known."""
-        return None
-
-    @property
-    def conversation(self) -> str:
-        """The agent's own id of the conversation in front; empty where it is not known."""
-        return ""
-
-    def accepted(self, marker: str) -> bool:
-        """Whether the agent has taken a text that holds ``marker``, be it that it still waits."""
-        return self.seen(marker)
-
-    def seen(self, marker: str) -> bool:
-        """Whether a text that holds ``marker`` has demonstrably reached the model."""
-        return False
-
-    def poll_interval(self) -> float:
-        """Seconds after which the agent's records are worth another look."""
-        return 1.0
-
-    def failed(self, reason: str) -> list[SourceEvent]:
-        """Stop: nothing can be read here. ``reason`` is empty where the person knows it."""
-        if self.saved.failed:
-            return []
-        self.saved.failed = True
-        return [Degraded(reason)] if reason else []
-
-    def hook(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
-        """Take an event of the agent's own hooks or of its server."""
-        return []
-
-    def transcript(self, line: str, now: float) -> list[SourceEvent]:
-        """Take a complete line of the agent's own records, in the order of the file."""
-        return []
-
-    def look(self, rows: list[str], title: str, now: float) -> list[SourceEvent]:
-        """Take the screen's rows and the terminal's title."""
-        return []
-
-    def tick(self, now: float) -> list[SourceEvent]:
-        """Do what is due by ``now``."""
-        return []
-
-    def next_deadline(self) -> float | None:
-        """When :meth:`tick` has something to do."""
-        return None
-
-    def finish(self, now: float) -> list[SourceEvent]:
-        """The agent has ended: nothing more will come."""
-        return self._change(AgentState.GONE)
-
-    def state(self) -> dict[str, Any]:
-        """Return a JSON-able checkpoint."""
-        made: dict[str, Any] = to_json(self.saved)
-        return made
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on where :meth:`state` was taken."""
-        self.saved = from_json(type(self.saved), state)
-
-    def _change(
-        self, state: AgentState, reason: str = "", retry: float | None = None
-    ) -> list[SourceEvent]:
-        """Note what the agent does now; an event only where that is something else."""
-        if state is self.saved.state:
-            return []
-        self.saved.state = state
-        return [StateChange(state, reason, retry)]
-
-    def _limited(self, reason: str | None, error: str) -> list[SourceEvent]:
-        """The model does not answer: ``reason`` where that lasts, None for any other error."""
-        words = reason or f"the API answers with an error ({error})"
-        self.saved.state = AgentState.LIMITED
-        return [StateChange(AgentState.LIMITED, words, LIMIT_RETRY if reason else ERROR_RETRY)]
 
 
 class MessageChannel(Protocol):

@@ -15,8 +15,7 @@ from __future__ import annotations
 import os
 
 from relay.agents.installed import which
-from relay.agents.launch import GATE_TIMEOUT
-from relay.core.files import make_private_folder
+from relay.agents.launch import GATE_TIMEOUT, private_file
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -182,14 +181,8 @@ def write_teller(run: Run, *, aside: bool = False) -> str:
 
 
 def _write(run: Run, name: str, script: str) -> str:
-    make_private_folder(run.folder)
-    path = os.path.join(run.folder, name)
-    where = (
-        f"RELAY_PORT={run.port} RELAY_TOKEN={quoted(run.token)}\nexport RELAY_PORT RELAY_TOKEN\n"
-    )
-    with open(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
-        file.write(f"{where}{script}\n")
-    return path
+    where = f"RELAY_PORT={run.port} RELAY_TOKEN={quoted(run.token)}"
+    return private_file(run, name, f"{where}\nexport RELAY_PORT RELAY_TOKEN\n{script}\n")
 
 
 def command(path: str, refusal: str = "") -> str:

@@ -9,6 +9,7 @@ import os
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
 #: Bytes of a settings file that are looked at.
@@ -24,6 +25,12 @@ Version = tuple[int, ...]
 def word_set(text: str) -> frozenset[str]:
     """Return the words of ``text``: names of options, programs, subcommands."""
     return frozenset(text.split())
+
+
+def own_folder_of(env: Mapping[str, str], variable: str, name: str) -> str:
+    """An agent's folder in the person's home (``~/.claude``), which a variable may replace."""
+    usual = os.path.join(env.get("HOME") or os.path.expanduser("~"), name)
+    return os.path.expanduser(env.get(variable) or usual)
 
 
 def find(program: str, env: dict[str, str]) -> str | None:
@@ -57,6 +64,17 @@ def version_of(program: str, env: dict[str, str], package: str) -> Version | Non
     # that lead into it.
     packaged = npm_version(real, package) or pip_version(path, package)
     return packaged or pip_version(real, package) or _version_in_path(real)
+
+
+def why_unknown(
+    title: str, program: str, env: dict[str, str], package: str, oldest: Version
+) -> str:
+    """Say that this version of the agent is not one that relay knows; "" where it is."""
+    version = version_of(program, env, package)
+    if version is not None and version >= oldest:
+        return ""
+    this = "cannot be told" if version is None else dotted(version)
+    return f"relay knows {title} from {dotted(oldest)} on (this version: {this})"
 
 
 def _version_in_path(path: str) -> Version | None:

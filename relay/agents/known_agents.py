@@ -10,17 +10,12 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from relay.agents.base import (
-    AgentAdapter,
-    AgentStart,
-    SourceState,
-    StructuredSource,
-    TypingRules,
-)
+from relay.agents.base import AgentAdapter, AgentStart, TypingRules
 from relay.agents.hook_codec import HookCodec
 from relay.agents.interpreters import launches, refusal, script_of
 from relay.agents.launch import TURN_EVENTS
 from relay.agents.profile import Profile, find_profile, has_profile
+from relay.agents.structured_source import SourceState, StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import SourceEvent
 from relay.hooks.events import TOOL_CALL, HookEventName

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from relay.agents.arguments import after_module
+
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,8 +110,7 @@ def program(argv: list[str]) -> str:
 
 
 #: The modules that know how to start an agent, by the name of its program. Each offers
-#: ``converses(argv)``, whether this starts a conversation (``claude mcp`` does not), and
-#: ``plan(argv, env, run)``, which never raises.
+#: ``READER``, the table of its command line, ``PACKAGE``, and ``plan(argv, env, run)``.
 PLANNERS = {
     "claude": "relay.agents.claude.launch",
     "codex": "relay.agents.codex.launch",
@@ -170,18 +171,38 @@ def wanted_hooks(run: Run, events: tuple[str, ...]) -> list[str]:
     return [event for event in events if event in run.hooks]
 
 
-def planned_hooks(run: Run, no_tools: str = "", no_turns: str = "") -> dict[str, object]:
+def planned_hooks(run: Run, no_tools: str = "", no_turns: str | None = None) -> dict[str, object]:
     """Return what a plan's ``data`` says of hooks: the events put in, or why none of them is.
 
     ``gates`` are those about tool calls, or ``ungated`` is ``no_tools``; ``tells`` are those about
-    turns and notices, or ``untold`` is ``no_turns``.
+    turns and notices, or ``untold`` is ``no_turns`` (the same where it is None).
     """
+    no_turns = no_tools if no_turns is None else no_turns
     found: dict[str, object] = {}
     if tools := wanted_hooks(run, TOOL_EVENTS):
         found |= {"ungated": no_tools} if no_tools else {"gates": tools}
     if turns := wanted_hooks(run, TURN_EVENTS):
         found |= {"untold": no_turns} if no_turns else {"tells": turns}
     return found
+
+
+def run_folder(run: Run) -> str:
+    """Make the run's own folder and return it. Raises OSError."""
+    from relay.core.files import make_private_folder
+
+    if not run.folder:
+        raise OSError("this run has no folder")
+    make_private_folder(run.folder)
+    return run.folder
+
+
+def private_file(run: Run, name: str, text: str) -> str:
+    """Write a file in the run's own folder and return its path. Raises OSError."""
+    path = os.path.join(run_folder(run), name)
+    create = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
+    with open(os.open(path, create, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
 
 
 def context_file(run: Run) -> str:
@@ -241,7 +262,7 @@ def wants_tcp(argv: list[str], hooks: tuple[str, ...] = ()) -> bool:
     if name not in HOOKED and not (name in GATED and asked):
         return False
     try:
-        return bool(_planner(argv).converses(argv))
+        return bool(_planner(argv).READER.converses(argv))
     except Exception:
         return False
 
@@ -305,20 +326,6 @@ def _as_it_is(argv: list[str], error: Exception) -> Launch:
     return Launch(list(argv), {}, kind, data)
 
 
-def after_module(argv: list[str]) -> int | None:
-    """Where the arguments of ``python -m MODULE …`` begin; None when ``argv`` is not that."""
-    if not program(argv).startswith("python"):
-        return None
-    at = 1
-    while at < len(argv) and argv[at].startswith("-"):
-        if argv[at] == "-m":
-            return at + 2 if at + 1 < len(argv) else None
-        if argv[at] in ("-c", "-"):
-            return None
-        at += 2 if argv[at] in ("-W", "-X") else 1
-    return None
-
-
 def _planner(argv: list[str]) -> Any:
     start = after_module(argv)
     name = argv[start - 1] if start else program(argv)
@@ -328,45 +335,3 @@ def _planner(argv: list[str]) -> Any:
     from importlib import import_module
 
     return import_module(module)
-
-
-def yargs_options(
-    arguments: list[str],
-    valued: frozenset[str],
-    *,
-    optional: frozenset[str] = frozenset(),
-    lists: frozenset[str] = frozenset(),
-) -> tuple[dict[str, str], list[str]]:
-    """Read a command line as yargs does: its options, each with its last value, and its words.
-
-    An option of ``valued`` takes the next word, one of ``optional`` only a word that is no option,
-    one of ``lists`` all words up to the next option. After ``--`` there are words only.
-    """
-    options: dict[str, str] = {}
-    words: list[str] = []
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if word == "--":
-            return options, words + rest
-        if len(word) < 2 or not word.startswith("-"):
-            words.append(word)
-            continue
-        before, equals, value = word.partition("=")
-        names = option_names(before)
-        last = names[-1]
-        if not equals and rest and (last in valued or not rest[0].startswith("-")):
-            if last in valued or last in optional:
-                value = rest.pop(0)
-            while last in lists and rest and not rest[0].startswith("-"):
-                value = rest.pop(0)
-        options |= {**dict.fromkeys(names, ""), last: value}
-    return options, words
-
-
-def option_names(word: str) -> list[str]:
-    """Return the options in ``word`` as help names them: ``--jsonFile`` is ``--json-file``, and
-    ``-yi`` is ``-y -i``."""
-    if not word.startswith("--"):
-        return [f"-{letter}" for letter in word[1:]] or [word]
-    return ["".join(f"-{c.lower()}" if c.isupper() else c for c in word)]

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from relay.agents.json_lines import object_in
-from relay.agents.last_turns import READERS
-from relay.agents.past_reader import PastReader
+from relay.agents.past.last_turns import READERS
+from relay.agents.past.past_reader import PastReader
 from relay.broker.client import BrokerClient, connect
 from relay.cli import output, progress
 from relay.core.errors import (

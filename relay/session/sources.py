@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, Protocol
 
-from relay.agents.base import LIMIT_RETRY, StructuredSource
+from relay.agents.structured_source import LIMIT_RETRY, StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import (
     Degraded,

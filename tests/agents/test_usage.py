@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.base import StructuredSource
 from relay.agents.claude.source import ClaudeSource
 from relay.agents.codex.source import CodexSource
 from relay.agents.gemini.source import GeminiSource
 from relay.agents.opencode.source import OpencodeSource
 from relay.agents.qwen.source import QwenSource
+from relay.agents.structured_source import StructuredSource
 
 HERE = Path(__file__).parent
 CLAUDE = "claude/recorded/projects/-srv-demo/2f3a93f5-844d-471e-8f33-ffd977e9dc08.jsonl"

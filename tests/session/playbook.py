@@ -11,7 +11,7 @@ from collections.abc import Collection
 from itertools import count
 from typing import Any
 
-from relay.agents.base import StructuredSource
+from relay.agents.structured_source import StructuredSource
 from relay.core.message import Message
 from relay.directive.grammar import Match
 from relay.hooks.events import HookEventName

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from relay.agents.base import AgentAdapter, AgentStart, Blocked, SourceState, StructuredSource
+from relay.agents.base import AgentAdapter, AgentStart, Blocked
+from relay.agents.structured_source import SourceState, StructuredSource
 from relay.core.message import Message, QueueMode
 from relay.directive.envelope import marker_of
 from relay.session import native_channel

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from relay.agents.base import SourceState, StructuredSource
+from relay.agents.structured_source import SourceState, StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import Line, Pause, Proof, SourceEvent, StateChange
 from relay.directive.grammar import Match, Scanner, Unclosed

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import os
 
-from relay.agents.installed import version_of, word_set
-from relay.agents.launch import (
-    Launch,
-    Run,
-    after_module,
-)
+from relay.agents.arguments import ArgvReader, split
+from relay.agents.installed import why_unknown
+from relay.agents.launch import Launch, Run, private_file, run_folder
 from relay.agents.primer import primer
-from relay.core.files import make_private_folder
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -30,39 +26,32 @@ PRIMER = "relay-primer.md"
 OLDEST = (0, 86, 2)
 #: Bytes of a settings file that are looked at.
 FILE_MAX = 256 * 1024
-#: Flags with which aider does one thing and ends, or is no program of the terminal.
-_ONCE = word_set(
-    """
-    -h --help --version --message --msg -m --message-file -f --commit --lint --test --apply
-    --apply-clipboard-edits --show-repo-map --show-prompts --exit --list-models --models
-    --just-check-update --upgrade --update --install-main-branch --gui --browser
-    --shell-completions
-    """
+READER = ArgvReader(
+    once="-h --help --version --message --msg -m --message-file -f --commit --lint --test --apply"
+    " --apply-clipboard-edits --show-repo-map --show-prompts --exit --list-models --models"
+    " --just-check-update --upgrade --update --install-main-branch --gui --browser"
+    " --shell-completions",
+    valued="--llm-history-file --read --env-file -c --config",
 )
-
-
-def converses(argv: list[str]) -> bool:
-    """Whether ``argv`` starts a conversation (``aider --message …`` and the like do not)."""
-    return not AiderSettings(_split(argv)[1], {}, os.sep).given(*_ONCE)
 
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """The argv with our files in it, or as it was, with the reason in ``data["degraded"]``."""
-    if not converses(argv) or not run.terminal:
+    if not READER.converses(argv) or not run.terminal:
         return Launch(list(argv), {}, "command", {})
     data: dict[str, Any] = {}
-    before, arguments = _split(argv)
+    before, arguments = split(argv)
     flags: list[str] = []
     problems: list[str] = []
+    settings = AiderSettings(arguments, env, os.getcwd())
     try:
-        settings = AiderSettings(arguments, env, os.getcwd())
         data["lines"] = _takes_lines(settings, env)
         flags += _history(argv, env, run, settings, data)
     except (OSError, Unclear, _Problem) as error:
         problems.append(f"aider is heard by its screen: {_words(error)}")
     if run.primer:
         try:
-            flags += _told(run, AiderSettings(arguments, env, os.getcwd()))
+            flags += _told(run, settings)
             # aider reads it with each request.
             data["context"] = {"file": os.path.join(run.folder, PRIMER), "event": ""}
             if data.get("own") is False:
@@ -85,27 +74,18 @@ def _words(error: Exception) -> str:
     return str(error)
 
 
-def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """The program (``aider``, ``python -m aider``), and its arguments."""
-    start = after_module(argv) or 1
-    return argv[:start], argv[start:]
-
-
 def _takes_lines(settings: AiderSettings, env: dict[str, str]) -> bool:
     """Whether aider reads plain lines instead of having an input line of its own."""
     dumb = env.get("TERM", "dumb") in ("dumb", "unknown", "")
-    return dumb or settings.given("--no-fancy-input")
+    return dumb or settings.flags.given("--no-fancy-input")
 
 
 def _history(
     argv: list[str], env: dict[str, str], run: Run, settings: AiderSettings, data: dict[str, Any]
 ) -> list[str]:
     """The flags that make aider log what its model says; ``data`` learns where."""
-    version = version_of(argv[0], env, PACKAGE)
-    if version is None:
-        raise _Problem("its version cannot be told")
-    if version < OLDEST:
-        raise _Problem(f"versions before {'.'.join(map(str, OLDEST))} are not known")
+    if unknown := why_unknown("aider", argv[0], env, PACKAGE, OLDEST):
+        raise _Problem(unknown)
     theirs = settings.path("--llm-history-file")
     if theirs is not None:
         data["history"], data["own"] = theirs, False
@@ -115,7 +95,7 @@ def _history(
         except FileNotFoundError:
             data["from"] = [0, 0]
         return []
-    path = os.path.join(_folder(run), "aider-llm-history")
+    path = os.path.join(run_folder(run), "aider-llm-history")
     data["history"], data["own"], data["from"] = path, True, [0, 0]
     return ["--llm-history-file", path]
 
@@ -126,18 +106,9 @@ def _told(run: Run, settings: AiderSettings) -> list[str]:
     A ``--read`` on the command line takes the place of those in the settings, so these go along.
     """
     where, theirs = settings.values("--read")
-    path = os.path.join(_folder(run), PRIMER)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(primer(run.known_as, run.namespaces))
+    path = private_file(run, PRIMER, primer(run.known_as, run.namespaces))
     again = [] if where == "flag" else theirs
     return [word for name in [*again, path] for word in ("--read", name)]
-
-
-def _folder(run: Run) -> str:
-    if not run.folder:
-        raise OSError("this run has no folder")
-    make_private_folder(run.folder)
-    return run.folder
 
 
 # -- aider's settings
@@ -158,24 +129,18 @@ class AiderSettings:
     """
 
     def __init__(self, arguments: list[str], env: dict[str, str], cwd: str) -> None:
-        end = arguments.index("--") if "--" in arguments else len(arguments)
-        self._arguments = arguments[:end]
+        self.flags = READER.read(arguments)
         self._env = env
         self._cwd = cwd
         self._home = env.get("HOME") or os.path.expanduser("~")
         self.git_root = _git_root(cwd)
-
-    def given(self, *names: str) -> bool:
-        """Whether one of these flags stands on the command line."""
-        return any(word.partition("=")[0] in names for word in self._arguments)
 
     def values(self, option: str) -> tuple[str, list[str]]:
         """Where ``option`` (such as ``--read``) is set, and to what.
 
         Where: ``flag``, ``environment``, ``file`` or, for no setting at all, "". Raises Unclear.
         """
-        flags = self._flags(option)
-        if flags:
+        if flags := self._flags(option):
             return "flag", flags
         variable = "AIDER_" + option.lstrip("-").replace("-", "_").upper()
         named = self._environment(variable)
@@ -192,15 +157,10 @@ class AiderSettings:
         values = self.values(option)[1]
         return os.path.join(self._cwd, values[-1]) if values and values[-1] else None
 
-    def _flags(self, option: str) -> list[str]:
-        found = []
-        for at, word in enumerate(self._arguments):
-            name, equals, value = word.partition("=")
-            if name == option and equals:
-                found.append(value)
-            elif name == option and at + 1 < len(self._arguments):
-                found.append(self._arguments[at + 1])
-        return found
+    def _flags(self, *names: str) -> list[str]:
+        """The values that the command line has for the option of these names."""
+        options = self.flags.all(*names)
+        return [option.value for option in options if option.value is not None]
 
     def _environment(self, variable: str) -> str | None:
         value = self._env.get(variable)
@@ -223,8 +183,7 @@ class AiderSettings:
 
     def _config_files(self) -> Iterator[str]:
         """From the one that counts most to the one that counts least."""
-        given = [*self._flags("-c"), *self._flags("--config")]
-        if given:
+        if given := self._flags("-c", "--config"):
             yield os.path.join(self._cwd, given[-1])
             return
         for folder in (self._cwd, self.git_root, self._home):

@@ -23,7 +23,7 @@ from relay.agents.aider.history import (
     Requested,
     Said,
 )
-from relay.agents.base import SourceState, StructuredSource
+from relay.agents.structured_source import SourceState, StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import End, Line, Proof, SourceEvent, StateChange
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 import json
 import os
 
+from relay.agents.arguments import ArgvReader
+from relay.agents.hook_install import command_hook, merged, primer_hook, turned_off
 from relay.agents.hook_scripts import giver, reporter
-from relay.agents.installed import version_of, word_set
+from relay.agents.installed import own_folder_of, read_settings, why_unknown
 from relay.agents.launch import (
     GATE_TIMEOUT,
     MCP,
@@ -24,25 +26,24 @@ from relay.agents.launch import (
     mcp_command,
     planned_hooks,
 )
-from relay.agents.primer import primer
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-#: First words that start something else than a conversation.
-SUBCOMMANDS = word_set(
-    "agents attach auth auto-mode config doctor gateway import install kill logs mcp"
-    " migrate-installer plugin plugins purge respawn rm setup-token stop ultrareview update upgrade"
+READER = ArgvReader(
+    subcommands="agents attach auth auto-mode config doctor gateway import install kill logs mcp"
+    " migrate-installer plugin plugins purge respawn rm setup-token stop ultrareview update"
+    " upgrade",
+    once="-v --version -h --help",
+    valued="--settings",
 )
 PACKAGE = "@anthropic-ai/claude-code"
 #: The oldest version in which every hook that is used here has been seen at work.
 OLDEST = (2, 1, 330)
-_ASIDE = word_set("-v --version -h --help")
 #: Short options that take no value: ``-p`` may stand among them in one word.
 _FLAGS = frozenset("cpvh")
-_WITHOUT_HOOKS = {"--bare": "--bare turns hooks off", "--safe-mode": "--safe-mode turns hooks off"}
 
 #: Seconds that a text waits for the session before it is shown: what a stopped session costs.
 DISPLAY_TIMEOUT = 0.5
@@ -63,9 +64,6 @@ PROMPTED = "UserPromptSubmit"
 #: An argument of a program may have 128 KiB on Linux; what is longer stays as the user wrote it.
 ARGUMENT_MAX = 120_000
 
-#: A larger settings file is not read. In bytes.
-SETTINGS_MAX = 1024 * 1024
-_HOOKS_OFF = "disableAllHooks"
 #: Commands in a skill's own text, which run without a question to any hook.
 _NO_SKILL_SHELL = "disableSkillShellExecution"
 _MANAGED = "/etc/claude-code/managed-settings.json"
@@ -74,18 +72,11 @@ _SCRIPT = "RELAY_REPORT"
 _REPORT = reporter({"X-Relay-Messaging-Socket": "$CLAUDE_CODE_MESSAGING_SOCKET"})
 
 
-def converses(argv: list[str]) -> bool:
-    """Whether ``argv`` starts a conversation (``claude mcp`` and ``claude --version`` do not)."""
-    if len(argv) > 1 and argv[1] in SUBCOMMANDS:
-        return False
-    return not any(word in _ASIDE for word in _options(argv))
-
-
 def answers_once(argv: list[str]) -> bool:
     """Whether ``argv`` prints one answer and ends (``claude -p …``)."""
     return any(
-        word == "--print" or (word[:1] == "-" and "p" in word[1:] and _FLAGS.issuperset(word[1:]))
-        for word in _options(argv)
+        option.name == "--print" or ("p" in option.name and _FLAGS.issuperset(option.name[1:]))
+        for option in READER.read(argv[1:]).options
     )
 
 
@@ -96,21 +87,21 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     nothing.
     """
     data: dict[str, Any] = {}
-    if not converses(argv):
+    if not READER.converses(argv):
         return Launch(list(argv), {}, "command", {})
     if answers_once(argv) or not run.terminal or run.gate_only:
         data["headless"] = True
     reason = _why_no_hooks(argv, env, run)
-    if reason is None:
+    if not reason:
         try:
-            arguments, theirs = _take_settings(argv[1:], os.getcwd())
-            off = _why_no_gates(theirs, env, run)
-            data |= planned_hooks(run, off, off)
+            arguments, theirs = _take_settings(argv[1:])
+            data |= planned_hooks(run, _why_no_gates(theirs, env, run))
             ours = hooks(run, told="headless" not in data)
             if SKILL_SHELL in run.without:
                 theirs[_NO_SKILL_SHELL] = True
             served = _server(run, data, theirs)
-            settings = json.dumps(_merged(theirs, ours), separators=(",", ":"))
+            theirs["hooks"] = merged(theirs.get("hooks"), ours)
+            settings = json.dumps(theirs, separators=(",", ":"))
             if len(settings) > ARGUMENT_MAX:
                 raise ValueError("they are too long for a command line")
         except (OSError, ValueError) as error:
@@ -122,7 +113,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             more = {_SCRIPT: _REPORT} if "PreCompress" in run.hooks else {}
             added = ["--settings", settings, *served]
             return Launch([argv[0], *added, *arguments], more, "claude", data)
-    data |= {"hooks": False, **planned_hooks(run, reason, reason)}
+    data |= {"hooks": False, **planned_hooks(run, reason)}
     data["degraded"] = f"{reason}; what Claude says is read from its transcript"
     return Launch(list(argv), {}, "claude", data)
 
@@ -143,10 +134,10 @@ def hooks(run: Run, *, told: bool = True) -> dict[str, list[dict[str, Any]]]:
         short = {**report, "command": f'eval "${_SCRIPT}"'}
         chosen["PreCompact"] = [{"hooks": [short]}]
     if told:
-        give = {"type": "command", "command": giver(context_file(run)), "timeout": REPORT_TIMEOUT}
+        give = command_hook(giver(context_file(run)), REPORT_TIMEOUT)
         chosen[PROMPTED][0]["hooks"].append(give)
     if told and run.primer:
-        chosen["SessionStart"][0]["hooks"].append(_tell(primer(run.known_as, run.namespaces)))
+        chosen["SessionStart"][0]["hooks"].append(primer_hook(run, REPORT_TIMEOUT))
     if "BeforeTool" in run.hooks:
         chosen["PreToolUse"] = [_gate(run)]
     return chosen | _after(run)
@@ -177,13 +168,6 @@ def _ask(run: Run, timeout: float) -> dict[str, Any]:
     }
 
 
-def _tell(text: str) -> dict[str, Any]:
-    """A hook that gives the model ``text`` when a session starts, resumes or was compacted."""
-    output = {"hookEventName": "SessionStart", "additionalContext": text}
-    quoted = json.dumps({"hookSpecificOutput": output}).replace("'", "'\\''")
-    return {"type": "command", "command": f"printf '%s' '{quoted}'", "timeout": REPORT_TIMEOUT}
-
-
 def _server(run: Run, data: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     """The flag that brings relay's tools in; ``theirs`` allows them: by a line of its answer the
     agent can do the same without a question."""
@@ -201,117 +185,53 @@ def _server(run: Run, data: dict[str, Any], theirs: dict[str, Any]) -> list[str]
     return [f"--mcp-config={json.dumps({'mcpServers': {MCP: server}}, separators=(',', ':'))}"]
 
 
-def _why_no_hooks(argv: list[str], env: dict[str, str], run: Run) -> str | None:
+def _why_no_hooks(argv: list[str], env: dict[str, str], run: Run) -> str:
     if run.port is None:
         return "no loopback port could be bound for hooks"
-    for option in _options(argv):
-        if option in _WITHOUT_HOOKS:
-            return _WITHOUT_HOOKS[option]
+    for option in READER.read(argv[1:]).all("--bare", "--safe-mode"):
+        return f"{option.name} turns hooks off"
     # A version that does not know one of our hooks stops at its start to complain of it.
-    version = version_of(argv[0], env, PACKAGE)
-    if version is None:
-        return "the version of this Claude Code cannot be told"
-    if version < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
-        return f"Claude Code before {wanted} may not know the hooks that relay uses"
-    return None
+    return why_unknown("Claude Code", argv[0], env, PACKAGE, OLDEST)
 
 
 def _why_no_gates(theirs: dict[str, Any], env: dict[str, str], run: Run) -> str:
-    if not run.hooks:
-        return ""
-    off = hooks_off(theirs, env, os.getcwd())
+    off = hooks_off(theirs, env, os.getcwd()) if run.hooks else ""
     return f"{off} turns off all hooks (disableAllHooks)" if off else ""
 
 
-def _options(argv: list[str]) -> list[str]:
-    """The words before ``--``: after it everything is the prompt."""
-    end = argv.index("--") if "--" in argv else len(argv)
-    return argv[1:end]
-
-
-def _take_settings(arguments: list[str], cwd: str) -> tuple[list[str], dict[str, Any]]:
+def _take_settings(arguments: list[str]) -> tuple[list[str], dict[str, Any]]:
     """The arguments without ``--settings``, and the settings that counted (the last ones).
 
     Raises OSError or ValueError when those cannot be read: Claude Code will say so itself.
     """
-    rest: list[str] = []
-    given: str | None = None
-    words = iter(arguments)
-    for word in words:
-        if word == "--":
-            rest += [word, *words]
-        elif word == "--settings":
-            given = next(words, None)
-            if given is None:
-                raise ValueError("its value is missing")
-        elif word.startswith("--settings="):
-            given = word.partition("=")[2]
-        else:
-            rest.append(word)
-    return rest, _load(given, cwd) if given is not None else {}
-
-
-def _load(given: str, cwd: str) -> dict[str, Any]:
-    text = given
-    if not given.lstrip().startswith("{"):
-        with open(os.path.join(cwd, given), encoding="utf-8") as file:
+    read = READER.read(arguments)
+    options = read.all("--settings")
+    if not options:
+        return arguments, {}
+    text = options[-1].value
+    if text is None:
+        raise ValueError("its value is missing")
+    if not text.lstrip().startswith("{"):
+        with open(text, encoding="utf-8") as file:
             text = file.read()
     settings = json.loads(text)
     if not isinstance(settings, dict):
         raise ValueError("they are no JSON object")
-    return settings
-
-
-def _merged(theirs: dict[str, Any], ours: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Their settings with our hooks after theirs. ``disableAllHooks`` stays as they set it."""
-    mine = theirs.get("hooks") or {}
-    if not isinstance(mine, dict):
-        raise ValueError("their hooks are no JSON object")
-    merged: dict[str, Any] = dict(mine)
-    for event, groups in ours.items():
-        before = merged.get(event) or []
-        if not isinstance(before, list):
-            raise ValueError(f"their {event} hooks are no list")
-        merged[event] = [*before, *groups]
-    return {**theirs, "hooks": merged}
+    return read.without(options), settings
 
 
 def hooks_off(given: Mapping[str, Any], env: Mapping[str, str], cwd: str) -> str:
     """Name the person's settings that turn all hooks off; "" where none do that can be seen.
 
-    They are only read: turned on again, the person's own would come back with ours.
-
     ``given`` are those of ``--settings``. The first that says anything decides, as in Claude Code:
     managed ones, those of the command line, the project's local ones, the project's, the user's.
     """
-    home = env.get("CLAUDE_CONFIG_DIR") or os.path.join(
-        env.get("HOME") or os.path.expanduser("~"), ".claude"
-    )
     project = os.path.join(cwd, ".claude")
-    if _says(_settings(_MANAGED)):
-        return _MANAGED
-    if _HOOKS_OFF in given:
-        return "--settings" if _says(given) else ""
-    for path in (
+    paths = (
         os.path.join(project, "settings.local.json"),
         os.path.join(project, "settings.json"),
-        os.path.join(home, "settings.json"),
-    ):
-        settings = _settings(path)
-        if _HOOKS_OFF in settings:
-            return path if _says(settings) else ""
-    return ""
-
-
-def _says(settings: Mapping[str, Any]) -> bool:
-    return settings.get(_HOOKS_OFF) is True
-
-
-def _settings(path: str) -> Mapping[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            settings = json.loads(file.read(SETTINGS_MAX))
-    except (OSError, ValueError):
-        return {}
-    return settings if isinstance(settings, dict) else {}
+        os.path.join(own_folder_of(env, "CLAUDE_CONFIG_DIR", ".claude"), "settings.json"),
+    )
+    files = [(path, read_settings(path) or {}) for path in paths]
+    managed = turned_off([(_MANAGED, read_settings(_MANAGED) or {})])
+    return managed or turned_off([("--settings", given), *files])

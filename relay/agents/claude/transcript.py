@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from relay.agents.json_lines import object_in, seconds_of, text_in
-from relay.agents.token_counts import Tokens
+from relay.agents.structured_source import Tokens
 
 Kind = Literal[
     "said",  # a text block of the assistant's; text, uuid, message_id, model
@@ -45,7 +45,7 @@ class TranscriptRecord:
     prompt_id: str = ""
     uuid: str = ""
     model: str = ""
-    #: See relay.agents.token_counts.
+    #: See relay.agents.structured_source.
     tokens: Tokens = ()
 
 

@@ -18,8 +18,10 @@ import hashlib
 import json
 import os
 
+from relay.agents.arguments import Arguments, ArgvReader
+from relay.agents.hook_install import command_hook, merged, primer_hook
 from relay.agents.hook_scripts import ANSWER_TIMEOUT, asker, giver, reporter
-from relay.agents.installed import version_of, word_set
+from relay.agents.installed import own_folder_of, why_unknown
 from relay.agents.launch import (
     GATE_TIMEOUT,
     MCP,
@@ -33,11 +35,10 @@ from relay.agents.launch import (
     mcp_command,
     planned_hooks,
 )
-from relay.agents.primer import primer
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
 PACKAGE = "@openai/codex"
@@ -59,26 +60,15 @@ _SEARCH = "web_search"
 _LAYER = "/<session-flags>/config.toml"
 #: A larger settings file is not read. In bytes.
 SETTINGS_MAX = 1024 * 1024
-#: First words that start something else than a conversation in this terminal.
-SUBCOMMANDS = word_set(
-    "agents exec e review login logout mcp mcp-server plugin app-server remote-control completion"
-    " update doctor sandbox debug apply a queue archive delete migrate-rollouts migrate-nfs-db"
-    " unarchive cloud exec-server features help"
+READER = ArgvReader(
+    style="clap",
+    subcommands="agents exec e review login logout mcp mcp-server plugin app-server remote-control"
+    " completion update doctor sandbox debug apply a queue archive delete migrate-rollouts"
+    " migrate-nfs-db unarchive cloud exec-server features help",
+    once="-h --help -V --version",
+    valued="-c --config --enable --disable --remote --remote-auth-token-env -i --image -m --model"
+    " --local-provider -p --profile -s --sandbox -C --cd --add-dir -a --ask-for-approval",
 )
-_ASIDE = word_set("-h --help -V --version")
-#: Options that take the next word as their value.
-_VALUED = word_set(
-    "-c --config --enable --disable --remote --remote-auth-token-env -i --image -m --model"
-    " --local-provider -p --profile -s --sandbox -C --cd --add-dir -a --ask-for-approval"
-)
-
-
-def converses(argv: list[str]) -> bool:
-    """Whether ``argv`` starts a conversation (``codex exec`` and ``codex --version`` do not)."""
-    options, words = _parse(argv[1:])
-    if words and words[0] in SUBCOMMANDS:
-        return False
-    return not any(name in _ASIDE for name, _ in options)
 
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
@@ -89,22 +79,20 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """
     if run.gate_only:
         return _gated_only(argv, env, run)
-    if not converses(argv) or not run.terminal:
+    if not READER.converses(argv) or not run.terminal:
         return Launch(list(argv), {}, "command", {})
-    reason = _why_unreadable(argv, env)
-    if reason is not None:
-        data: dict[str, Any] = {"heard": False, "hooks": False, "degraded": reason}
-        data |= planned_hooks(run, reason, reason)
+    read = READER.read(argv[1:])
+    if reason := _why_unreadable(read, argv, env):
+        data: dict[str, Any] = {"heard": False, "hooks": False, **planned_hooks(run, reason)}
+        data["degraded"] = f"{reason}; what it says is read from its screen"
         return Launch(list(argv), {}, "codex", data)
-    options, _ = _parse(argv[1:])
-    data = {"heard": True, "hooks": True, "program": argv[0], "unasked": _unasked(options)}
-    chosen: list[str] = [] if any(name == "--no-daemon" for name, _ in options) else ["--no-daemon"]
+    data = {"heard": True, "hooks": True, "program": argv[0], "unasked": _unasked(read)}
+    chosen = [] if read.given("--no-daemon") else ["--no-daemon"]
     try:
-        added, kept = hook_flags(run, argv[1:])
+        added, kept = hook_flags(run, read)
     except ValueError as error:
-        data["hooks"] = False
         reason = f"the hooks on the command line cannot be extended ({error})"
-        data |= planned_hooks(run, reason, reason)
+        data |= {"hooks": False, **planned_hooks(run, reason)}
         data["degraded"] = (
             f"no hooks were put in, because those on the command line cannot be extended ({error});"
             " a permission dialog is noticed on the screen only, and the model was not told how to"
@@ -113,32 +101,29 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         return Launch([argv[0], *chosen, *argv[1:]], {}, "codex", data)
     if run.mcp:
         added = [*added, *_server()]
-        moved = any(name in ("-C", "--cd") for name, _ in options)
-        data["mcp"] = not (moved or has_settings((".codex",)))
+        data["mcp"] = not (read.given("-C", "--cd") or has_settings((".codex",)))
     data["context"] = {"file": context_file(run), "event": PROMPTED}
     if run.port is None:
         data["degraded"] = "no loopback port could be bound for hooks; the session file is read"
-    off = _why_no_gates(options, env, run)
-    data |= planned_hooks(run, off, off)
+    data |= planned_hooks(run, _why_no_gates(read, env, run))
     return Launch([argv[0], *chosen, *added, *kept], {}, "codex", data)
 
 
 def _gated_only(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """``codex exec`` with the hook before each tool."""
-    options, _ = _parse(argv[1:])
-    reason = _why_unreadable(argv, env) or _why_no_gates(options, env, run)
+    read = READER.read(argv[1:])
+    reason = _why_unreadable(read, argv, env) or _why_no_gates(read, env, run)
     added: list[str] = []
     kept = argv[1:]
     if not reason:
         try:
-            added, kept = hook_flags(run, kept)
+            added, kept = hook_flags(run, read)
         except ValueError as error:
             reason = f"the hooks on the command line cannot be extended ({error})"
-    data = planned_hooks(run, reason, reason)
     if "web_search" in run.without and "exec" in kept:  # the last one that is given counts
         place = kept.index("exec") + 1
         kept = [*kept[:place], "-c", f'{_SEARCH}="disabled"', *kept[place:]]
-    return Launch([argv[0], *added, *kept], {}, "codex", data)
+    return Launch([argv[0], *added, *kept], {}, "codex", planned_hooks(run, reason))
 
 
 def _server() -> list[str]:
@@ -156,84 +141,49 @@ def _server() -> list[str]:
     return ["-c", f"mcp_servers.{MCP}={_toml(server)}"]
 
 
-def _unasked(options: list[tuple[str, str]]) -> list[str]:
+def _unasked(read: Arguments) -> list[str]:
     """The tools that this Codex may use and no hook is asked about."""
-    said = [value for name, value in options if name in ("-c", "--config")]
-    off = any(one.replace('"', "").replace(" ", "") == f"{_SEARCH}=disabled" for one in said)
+    settings = [option.value or "" for option in read.all("-c", "--config")]
+    off = any(one.replace('"', "").replace(" ", "") == f"{_SEARCH}=disabled" for one in settings)
     return ["write_stdin"] if off else ["web_search", "write_stdin"]
 
 
-def _why_no_gates(options: list[tuple[str, str]], env: dict[str, str], run: Run) -> str:
+def _why_no_gates(read: Arguments, env: dict[str, str], run: Run) -> str:
     if run.port is None:
         return "no loopback port could be bound for hooks"
-    if not run.hooks:
-        return ""
-    off = hooks_off(options, env, os.getcwd())
+    off = hooks_off(read, env, os.getcwd()) if run.hooks else ""
     return f"{off} turns off all hooks (features.hooks)" if off else ""
 
 
-def _why_unreadable(argv: list[str], env: dict[str, str]) -> str | None:
-    options, _ = _parse(argv[1:])
-    if any(name == "--remote" for name, _ in options):
-        return "with --remote the session is kept elsewhere: Codex is heard by its screen"
-    version = version_of(argv[0], env, PACKAGE)
-    if version is None or version < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
-        found = "cannot be told" if version is None else ".".join(map(str, version))
-        return (
-            f"relay knows the hooks and session files of Codex from {oldest} on (this version:"
-            f" {found}); what it says is read from its screen"
-        )
-    return None
-
-
-def _parse(arguments: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """The options with their values, and the words that are none (a prompt after ``--`` is left
-    out: no subcommand is meant there)."""
-    options: list[tuple[str, str]] = []
-    words: list[str] = []
-    rest = iter(arguments)
-    for word in rest:
-        if word == "--":
-            break
-        if len(word) < 2 or not word.startswith("-"):
-            words.append(word)
-        elif word in _VALUED:
-            options.append((word, next(rest, "")))
-        elif word.startswith("--"):
-            name, _, value = word.partition("=")
-            options.append((name, value))
-        else:
-            options.append((word[:2], word[2:].removeprefix("=")))
-    return options, words
+def _why_unreadable(read: Arguments, argv: list[str], env: dict[str, str]) -> str:
+    if read.given("--remote"):
+        return "with --remote the session is kept elsewhere"
+    return why_unknown("Codex", argv[0], env, PACKAGE, OLDEST)
 
 
 # -- hooks -----------------------------------------------------------------------------------------
 
 
-def hook_flags(run: Run, arguments: list[str]) -> tuple[list[str], list[str]]:
+def hook_flags(run: Run, read: Arguments) -> tuple[list[str], list[str]]:
     """Return the flags to add, and the user's own arguments without those that went into them.
 
     Of several ``-c`` for one key Codex takes the last, so hooks that the user gives are taken into
     ours, before them. Raises ValueError where theirs are of a form that cannot be extended.
     """
-    theirs, kept = _take(arguments)
+    theirs, kept = _take(read)
     trust = theirs.pop("state", {})
     if not isinstance(trust, dict):
         raise ValueError("hooks.state is no table")
-    added: list[str] = []
-    for event, groups in ours(run).items():
-        before = theirs.pop(event, [])
-        if not isinstance(before, list):
-            raise ValueError(f"hooks.{event} is no list")
-        for number, group in enumerate(groups, len(before)):
+    added = ours(run)
+    whole = merged(theirs, added)
+    for event, groups in added.items():
+        for number, group in enumerate(groups, len(whole[event]) - len(groups)):
             for place, hook in enumerate(group["hooks"]):
                 key = f"{_LAYER}:{_snake(event)}:{number}:{place}"
                 trust[key] = {"trusted_hash": trusted_hash(event, hook)}
-        added += ["-c", f"hooks.{event}={_toml([*before, *groups])}"]
-    for event, value in theirs.items():
-        added += ["-c", f"hooks.{event}={_toml(value)}"]
-    return [*added, "-c", f"hooks.state={_toml(trust)}"], kept
+    tables = {**{event: whole[event] for event in added}, **whole, "state": trust}
+    flags = [word for name in tables for word in ("-c", f"hooks.{name}={_toml(tables[name])}")]
+    return flags, kept
 
 
 def ours(run: Run) -> dict[str, list[dict[str, Any]]]:
@@ -243,17 +193,17 @@ def ours(run: Run) -> dict[str, list[dict[str, Any]]]:
         after = {"PostToolUse": [{"hooks": [_ask()]}]} if "AfterTool" in run.hooks else {}
         return {"PreToolUse": [{"hooks": [_ask(UNASKED)]}], **after}
     if run.port is not None:
-        report = {"type": "command", "command": reporter(), "timeout": TIMEOUT, "async": True}
+        report = {**command_hook(reporter(), TIMEOUT), "async": True}
         more = ("PreCompact",) if "PreCompress" in run.hooks else ()
         chosen = {event: [{"hooks": [dict(report)]}] for event in (*REPORTED, *more)}
         if "BeforeTool" in run.hooks:
             chosen["PreToolUse"] = [{"hooks": [_ask(UNASKED)]}]
         # Messages may go to the model with the answer, so it is asked for in any case.
         chosen["PostToolUse"] = [{"hooks": [_ask() if "AfterTool" in run.hooks else _steered()]}]
-    give = {"type": "command", "command": giver(context_file(run)), "timeout": TIMEOUT}
+    give = command_hook(giver(context_file(run)), TIMEOUT)
     chosen.setdefault(PROMPTED, []).append({"hooks": [give]})
     if run.primer:
-        chosen.setdefault("SessionStart", []).append({"hooks": [_tell(run)]})
+        chosen.setdefault("SessionStart", []).append({"hooks": [primer_hook(run, TIMEOUT)]})
     return chosen
 
 
@@ -267,48 +217,28 @@ def trusted_hash(event: str, hook: dict[str, Any]) -> str:
 
 def _ask(why: str = "") -> dict[str, Any]:
     """A hook that Codex waits for; with ``why`` it refuses where there is no answer."""
-    return {"type": "command", "command": asker(PATIENCE, why), "timeout": GATE_TIMEOUT}
+    return command_hook(asker(PATIENCE, why), GATE_TIMEOUT)
 
 
 def _steered() -> dict[str, Any]:
     """A hook by which messages come in: where there is no answer at once, Codex goes on."""
-    return {"type": "command", "command": asker(TIMEOUT - 1), "timeout": TIMEOUT}
+    return command_hook(asker(TIMEOUT - 1), TIMEOUT)
 
 
-def _tell(run: Run) -> dict[str, Any]:
-    """A hook that gives the model the primer when a session starts, resumes or was compacted."""
-    text = primer(run.known_as, run.namespaces)
-    output = {"hookEventName": "SessionStart", "additionalContext": text}
-    quoted = json.dumps({"hookSpecificOutput": output}).replace("'", "'\\''")
-    return {"type": "command", "command": f"printf '%s' '{quoted}'", "timeout": TIMEOUT}
-
-
-def _take(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
+def _take(read: Arguments) -> tuple[dict[str, Any], list[str]]:
     """The user's own ``-c hooks.…``, by what follows the dot, and the other arguments."""
     theirs: dict[str, Any] = {}
-    kept: list[str] = []
-    words = iter(arguments)
-    for word in words:
-        if word == "--":
-            kept += [word, *words]
+    taken = []
+    for option in read.all("-c", "--config"):
+        key, _, value = (option.value or "").partition("=")
+        table, dot, name = key.strip().partition(".")
+        if table != "hooks":
             continue
-        taken, given = [word], None
-        if word in ("-c", "--config"):
-            given = next(words, None)
-            taken += [] if given is None else [given]
-        elif word.startswith("--config="):
-            given = word.partition("=")[2]
-        elif word.startswith("-c") and not word.startswith("--"):
-            given = word[2:].removeprefix("=")
-        key, _, value = (given or "").partition("=")
-        if key.strip().partition(".")[0] != "hooks":
-            kept += taken
-            continue
-        _, dot, name = key.strip().partition(".")
         if not dot or "." in name or '"' in name:
             raise ValueError(f"{key.strip()} is not one event's")
         theirs[name] = _parsed(value)
-    return theirs, kept
+        taken.append(option)
+    return theirs, read.without(taken)
 
 
 def _parsed(value: str) -> Any:
@@ -343,26 +273,24 @@ def _snake(event: str) -> str:
     return "".join("_" + c.lower() if c.isupper() else c for c in event).lstrip("_")
 
 
-def hooks_off(options: Sequence[tuple[str, str]], env: Mapping[str, str], cwd: str) -> str:
+def hooks_off(read: Arguments, env: Mapping[str, str], cwd: str) -> str:
     """Name the person's settings that turn hooks off; "" where none do that can be seen.
 
-    ``options`` are those of the command line with their values; what stands there counts more than
-    the files do, and the last one of them most. In the files, one that turns them off is enough.
+    What stands on the command line counts more than the files do, and the last one of it most. In
+    the files, one that turns them off is enough.
     """
-    said = ""
-    for name, value in options:
-        if name in ("--enable", "--disable") and value == "hooks":
-            said = name
-        elif name in ("-c", "--config"):
-            key, _, given = value.partition("=")
-            if key.strip() == "features.hooks":
-                said = "--enable" if given.strip() == "true" else f"-c {value}"
-    if said:
-        return "" if said == "--enable" else said
-    home = env.get("CODEX_HOME") or os.path.join(
-        env.get("HOME") or os.path.expanduser("~"), ".codex"
-    )
-    for folder in (home, os.path.join(cwd, ".codex")):
+    decided = None
+    for option in read.all("--enable", "--disable", "-c", "--config"):
+        value = option.value or ""
+        if option.name in ("--enable", "--disable"):
+            if value == "hooks":
+                decided = "" if option.name == "--enable" else "--disable"
+        elif value.partition("=")[0].strip() == "features.hooks":
+            on = value.partition("=")[2].strip() == "true"
+            decided = "" if on else f"-c {value}"
+    if decided is not None:
+        return decided
+    for folder in (own_folder_of(env, "CODEX_HOME", ".codex"), os.path.join(cwd, ".codex")):
         path = os.path.join(folder, "config.toml")
         if _turned_off(_settings(path)):
             return path

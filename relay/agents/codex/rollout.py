@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from relay.agents.interpreters import children_of
 from relay.agents.json_lines import object_in, seconds_of, text_in
-from relay.agents.token_counts import Tokens
+from relay.agents.structured_source import Tokens
 
 Kind = Literal[
     "said",  # a message of the assistant's is complete; key, text
@@ -46,7 +46,7 @@ class RolloutRecord:
     key: str = ""
     error: str = ""
     resets: float = 0.0
-    #: See relay.agents.token_counts; ``key`` tells answers apart.
+    #: See relay.agents.structured_source; ``key`` tells answers apart.
     tokens: Tokens = ()
 
 

@@ -7,10 +7,13 @@ where it is; the screen tells when Codex is ready, and when a dialog has gone ag
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.agents.base import (
+from relay.agents.codex.rollout import RolloutRecord, parse, thread_of
+from relay.agents.profile import Profile
+from relay.agents.structured_source import (
     ERROR_RETRY,
     LIMIT_RETRY,
     SourceState,
@@ -19,9 +22,6 @@ from relay.agents.base import (
     markers_in,
     remembered,
 )
-from relay.agents.codex.rollout import RolloutRecord, parse, thread_of
-from relay.agents.codex.screen import loading
-from relay.agents.profile import Profile
 from relay.core.bounded import RecentSet
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent
@@ -52,6 +52,8 @@ _LIMITS = {
 _THIS_TURN_ONLY = frozenset(
     {"context_window_exceeded", "bad_request", "thread_rollback_failed", "sandbox_error", "other"}
 )
+_SHORTCUTS = "? for shortcuts"
+_LOADING = re.compile(r"^\s*loading\s*$")
 
 
 @dataclass(slots=True)
@@ -309,3 +311,10 @@ class CodexSource(StructuredSource):
         if state is not AgentState.BLOCKED:
             self._asked, self._dialog_shown = None, False
         return super()._change(state, reason, retry)
+
+
+def loading(rows: list[str], profile: Profile) -> bool:
+    """Whether Codex draws its input line already but has not read its settings yet."""
+    place = profile.input.find(rows) if profile.input else None
+    footer = [row.strip() for row in rows[place[0] + 1 :] if row.strip()] if place else []
+    return footer == [_SHORTCUTS] or any(_LOADING.match(row) for row in rows)

@@ -14,23 +14,23 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 
 from relay.agents import hook_scripts
+from relay.agents.hook_install import SystemSettings, command_hook
 from relay.agents.installed import parse_settings, read_settings, read_text
 from relay.agents.launch import GATE_TIMEOUT
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
-    from collections.abc import Container
     from typing import Any
 
+    from relay.agents.arguments import Arguments
+    from relay.agents.hook_install import Groups
     from relay.agents.launch import Run
 
-FILE = "settings.json"
+SYSTEM = SystemSettings("GEMINI_CLI", "gemini-cli", "GeminiCli")
 #: The project's settings, below the folder that Gemini CLI works in.
-PROJECT = os.path.join(".gemini", FILE)
-PATH, SYSTEM_PATH = "GEMINI_CLI_SYSTEM_DEFAULTS_PATH", "GEMINI_CLI_SYSTEM_SETTINGS_PATH"
+PROJECT = os.path.join(".gemini", "settings.json")
 #: What the person's own hook runs: a script of ours.
 ASK = "RELAY_ASK"
 #: The name of our hooks, by which the person can turn them off.
@@ -38,15 +38,15 @@ NAME = "relay"
 REFUSAL = '{"decision": "deny", "reason": "relay cannot be asked whether this may run"}'
 
 
-def why_off(options: Container[str], env: dict[str, str], run: Run) -> str:
+def why_off(read: Arguments, env: dict[str, str], run: Run) -> str:
     """Say why there would be no hooks, wherever they stood; "" where there may be."""
-    for path in _layers(env):
+    for path in (SYSTEM.defaults(env), own_settings(env), PROJECT, SYSTEM.system(env)):
         config = (read_settings(path) or {}).get("hooksConfig")
         if isinstance(config, dict) and config.get("enabled") is False:
             return f"hooks are turned off (hooksConfig.enabled in {path})"
         if isinstance(config, dict) and NAME in (config.get("disabled") or []):
             return f"hooks named {NAME} are turned off (hooksConfig.disabled in {path})"
-    if boxed(options, env):
+    if boxed(read, env):
         return "relay's files are not there in Gemini CLI's sandbox"
     return hook_scripts.why_not(run, env)
 
@@ -63,15 +63,13 @@ def why_no_file(env: dict[str, str], run: Run) -> str:
     insecure = _insecure(run.folder)
     if insecure:
         return f"Gemini CLI takes hooks for one run only from root's files ({insecure} is not)"
-    if read_settings(_defaults(env)) is None:
-        return f"the settings in {_defaults(env)} cannot be read"
-    return ""
+    return SYSTEM.unreadable(env)
 
 
 def put_in(env: dict[str, str], run: Run, gates: list[str], tells: list[str]) -> dict[str, str]:
     """Write the files; returns what names them in the environment. Raises OSError, ValueError."""
     added: dict[str, str] = {}
-    chosen: dict[str, list[dict[str, Any]]] = {}
+    chosen: Groups = {}
     if gates and person_asks(env):
         added[ASK] = hook_scripts.write(run)
     elif gates:
@@ -79,28 +77,14 @@ def put_in(env: dict[str, str], run: Run, gates: list[str], tells: list[str]) ->
     if tells:
         chosen |= observers(hook_scripts.write_teller(run, aside=True), tells)
     if chosen:
-        added[PATH] = _written(env, run, chosen)
+        theirs = SYSTEM.defaults(env)
+        # What Gemini CLI would pass over does not get in by us.
+        settings = {} if _insecure(theirs) else read_settings(theirs) or {}
+        added |= SYSTEM.put_in(run, settings, chosen)
     return added
 
 
-def _written(env: dict[str, str], run: Run, chosen: dict[str, list[dict[str, Any]]]) -> str:
-    """A file with the system's defaults and our hooks."""
-    theirs = _defaults(env)
-    # What Gemini CLI would pass over does not get in by us.
-    settings: dict[str, Any] = {} if _insecure(theirs) else read_settings(theirs) or {}
-    before = settings.get("hooks") or {}
-    if not isinstance(before, dict):
-        raise ValueError("its hooks are no table")
-    merged = dict(before)
-    for event, groups in chosen.items():
-        merged[event] = [*(before.get(event) or []), *groups]
-    file = os.path.join(run.folder, FILE)
-    with open(os.open(file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as out:
-        _write({**settings, "hooks": merged}, out)
-    return file
-
-
-def hooks(script: str, gates: list[str]) -> dict[str, list[dict[str, Any]]]:
+def hooks(script: str, gates: list[str]) -> Groups:
     """Return our hooks, in the form of Gemini CLI's settings.
 
     What was added before a tool is told with its result, so there is always one after it.
@@ -113,7 +97,7 @@ def hooks(script: str, gates: list[str]) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def observers(script: str, tells: list[str]) -> dict[str, list[dict[str, Any]]]:
+def observers(script: str, tells: list[str]) -> Groups:
     """Return our hooks that tell of turns and notices; Gemini CLI is not made to wait for them.
 
     It would tell of a compaction before each request to the model, whether there is one or not; but
@@ -124,17 +108,17 @@ def observers(script: str, tells: list[str]) -> dict[str, list[dict[str, Any]]]:
     return {event: [{**matcher.get(event, {}), "hooks": [hook]}] for event in tells}
 
 
-def untrusting(options: Container[str], env: dict[str, str]) -> str:
+def untrusting(read: Arguments, env: dict[str, str]) -> str:
     """Say why hooks that are put in do not run, as long as the person does not change it."""
-    if trusts(os.getcwd(), options, env):
+    if trusts(os.getcwd(), read, env):
         return ""
     return "Gemini CLI runs hooks only in a folder that it trusts"
 
 
-def boxed(options: Container[str], env: dict[str, str]) -> bool:
+def boxed(read: Arguments, env: dict[str, str]) -> bool:
     """Whether it runs in a sandbox."""
     chosen = env.get("GEMINI_SANDBOX", "").lower() not in ("", "0", "false")
-    return chosen or "--sandbox" in options or "-s" in options
+    return chosen or read.given("--sandbox", "-s")
 
 
 def person_asks(env: dict[str, str]) -> bool:
@@ -148,13 +132,7 @@ def person_asks(env: dict[str, str]) -> bool:
 
 
 def _hook(command: str) -> dict[str, Any]:
-    return {"type": "command", "name": NAME, "command": command, "timeout": GATE_TIMEOUT * 1000}
-
-
-def _write(settings: dict[str, Any], out: Any) -> None:
-    import json
-
-    json.dump(settings, out)
+    return command_hook(command, GATE_TIMEOUT * 1000, name=NAME)
 
 
 def _insecure(path: str) -> str:
@@ -187,39 +165,23 @@ def _insecure(path: str) -> str:
 # -- settings and trust ----------------------------------------------------------------------------
 
 
-def _layers(env: dict[str, str]) -> list[str]:
-    return [_defaults(env), own_settings(env), PROJECT, _system(env)]
-
-
-def _system(env: dict[str, str]) -> str:
-    usual = "/etc/gemini-cli/settings.json"
-    if sys.platform == "darwin":
-        usual = "/Library/Application Support/GeminiCli/settings.json"
-    return env.get(SYSTEM_PATH) or usual
-
-
-def _defaults(env: dict[str, str]) -> str:
-    beside = os.path.join(os.path.dirname(_system(env)), "system-defaults.json")
-    return env.get(PATH) or beside
-
-
 def asks(folder: str, env: dict[str, str]) -> bool:
     """Whether Gemini CLI may ask about ``folder``; where that cannot be told, it may."""
     home = _home(env)
     if _off(read_text(own_settings(env))) and not any(
-        "folderTrust" in read_text(path) for path in (PROJECT, _system(env))
+        "folderTrust" in read_text(path) for path in (PROJECT, SYSTEM.system(env))
     ):
         return False
     rules = env.get("GEMINI_CLI_TRUSTED_FOLDERS_PATH") or os.path.join(home, "trustedFolders.json")
     return not _named(folder, parse_settings(read_text(os.path.expanduser(rules))) or {})
 
 
-def trusts(folder: str, options: Container[str], env: dict[str, str]) -> bool:
+def trusts(folder: str, read: Arguments, env: dict[str, str]) -> bool:
     """Whether it trusts the folder that it works in; where that cannot be told, it does not."""
     said = env.get("GEMINI_CLI_TRUST_WORKSPACE")
     if env.get("GEMINI_RESTRICTED_MODE") == "true" or said == "false":
         return False
-    return said == "true" or "--skip-trust" in options or not asks(folder, env)
+    return said == "true" or read.given("--skip-trust") or not asks(folder, env)
 
 
 def own_settings(env: dict[str, str]) -> str:

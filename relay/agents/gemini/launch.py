@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 
+from relay.agents.arguments import Arguments, ArgvReader
 from relay.agents.gemini import hook_settings
-from relay.agents.installed import read_text, version_of, word_set
+from relay.agents.installed import read_text, why_unknown
 from relay.agents.launch import (
     TOOL_EVENTS,
     TURN_EVENTS,
@@ -19,7 +20,6 @@ from relay.agents.launch import (
     Run,
     planned_hooks,
     wanted_hooks,
-    yargs_options,
 )
 from relay.agents.primer import primer
 from relay.core.files import make_private_folder
@@ -31,27 +31,18 @@ if TYPE_CHECKING:
 PACKAGE = "@google/gemini-cli"
 #: The oldest version that has been seen to know ``--session-id`` and to write lines of JSON.
 OLDEST = (0, 61, 0)
-#: First words that start something else than a conversation.
-SUBCOMMANDS = word_set("mcp extension extensions skill skills hook hooks gemma update")
-_ASIDE = word_set(
-    "--version --help --prompt --list-extensions --list-sessions --delete-session --acp"
-    " --experimental-acp --experimental-zed-integration -v -h -p -l"
-)
-#: Options that take the next word as their value.
-_VALUED = word_set(
-    "--model --prompt --prompt-interactive --approval-mode --policy --admin-policy"
+READER = ArgvReader(
+    style="yargs",
+    subcommands="mcp extension extensions skill skills hook hooks gemma update",
+    once="--version --help --prompt --list-extensions --list-sessions --delete-session --acp"
+    " --experimental-acp --experimental-zed-integration -v -h -p -l",
+    valued="--model --prompt --prompt-interactive --approval-mode --policy --admin-policy"
     " --allowed-mcp-server-names --allowed-tools --extensions --session-file --session-id"
     " --delete-session --include-directories --output-format --fake-responses"
-    " --fake-responses-non-strict --record-responses -m -p -i -e -o"
+    " --fake-responses-non-strict --record-responses -m -p -i -e -o",
+    optional="--resume --worktree -r -w",
+    text_after=True,
 )
-#: Options whose value may be missing: a next word that begins with a dash is none.
-_OPTIONAL = word_set("--resume --worktree -r -w")
-
-
-def converses(argv: list[str]) -> bool:
-    """Whether ``argv`` starts a conversation (``gemini mcp`` and ``gemini -p …`` do not)."""
-    options, words = yargs_options(argv[1:], _VALUED, optional=_OPTIONAL)
-    return not (words and words[0] in SUBCOMMANDS) and options.keys().isdisjoint(_ASIDE)
 
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
@@ -60,53 +51,42 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     ``data``: ``session`` is the conversation's id, None where only its first prompt will tell;
     ``heard`` is False where the session file is not of a form that is known.
     """
-    if not run.gate_only and (not converses(argv) or not run.terminal):
+    if not run.gate_only and (not READER.converses(argv) or not run.terminal):
         return Launch(list(argv), {}, "command", {})
     data: dict[str, Any] = {"heard": True, "session": None}
-    options, _ = yargs_options(argv[1:], _VALUED, optional=_OPTIONAL)
-    more, untold = _teaching(options, env, run)
+    read = READER.read(argv[1:])
+    more, untold = _teaching(read, env, run)
+    unknown = why_unknown("Gemini CLI", argv[0], env, PACKAGE, OLDEST)
+    if run.gate_only and not unknown:
+        return Launch(list(argv), _gate(read, env, run, data), "gemini", data)
+    if unknown:
+        data |= {"heard": False, **planned_hooks(run, unknown)}
+        untold = "; ".join(
+            filter(None, (f"{unknown}; what it says is read from its screen", untold))
+        )
     if untold:
         data["degraded"] = untold
-    version = version_of(argv[0], env, PACKAGE)
-    known = version is not None and version >= OLDEST
-    if run.gate_only and known:
-        return Launch(list(argv), _gate(options, env, run, data), "gemini", data)
-    if version is None or version < OLDEST:
-        oldest = ".".join(map(str, OLDEST))
-        found = "cannot be told" if version is None else ".".join(map(str, version))
-        data["heard"] = False
-        data["degraded"] = "; ".join(
-            [
-                f"relay knows the session files of Gemini CLI from {oldest} on (this version:"
-                f" {found}); what it says is read from its screen",
-                *([untold] if untold else []),
-            ]
-        )
-        unknown = "the hooks of this Gemini CLI are not known to relay"
-        data |= planned_hooks(run, unknown, unknown)
+    if unknown:
         return Launch([argv[0], *more, *argv[1:]], {}, "gemini", data)
-    added = _gate(options, env, run, data)
-    given = options.get("--session-id")
-    resumed = options.get("--resume", options.get("-r"))
+    added = _gate(read, env, run, data)
+    given, resumed = read.value("--session-id"), read.value("--resume", "-r")
     if given is not None:
         data["session"] = given.strip() or None
     elif resumed is not None:
         data["session"] = resumed.strip() if _is_uuid(resumed.strip()) else None
-    elif "--session-file" not in options:
+    elif not read.given("--session-file"):
         data["session"] = new_session_id()
         more += ["--session-id", data["session"]]
     return Launch([argv[0], *more, *argv[1:]], added, "gemini", data)
 
 
-def _gate(
-    options: dict[str, str], env: dict[str, str], run: Run, data: dict[str, Any]
-) -> dict[str, str]:
+def _gate(read: Arguments, env: dict[str, str], run: Run, data: dict[str, Any]) -> dict[str, str]:
     """What brings our hooks in, as environment; ``data`` says of what, or why not."""
     gates = wanted_hooks(run, TOOL_EVENTS)
     tells = wanted_hooks(run, TURN_EVENTS)
     if not gates and not tells:
         return {}
-    off = hook_settings.why_off(options, env, run)
+    off = hook_settings.why_off(read, env, run)
     ungated = off or hook_settings.why_no_gates(env, run)
     untold = off or hook_settings.why_no_file(env, run)
     added: dict[str, str] = {}
@@ -114,18 +94,18 @@ def _gate(
         added = hook_settings.put_in(env, run, [] if ungated else gates, [] if untold else tells)
     except (OSError, ValueError, TypeError) as error:
         ungated = untold = f"no hooks could be put in: {error}"
-    distrust = hook_settings.untrusting(options, env)
+    distrust = hook_settings.untrusting(read, env)
     data |= planned_hooks(run, ungated or distrust, untold or distrust)
     return added
 
 
-def _teaching(options: dict[str, str], env: dict[str, str], run: Run) -> tuple[list[str], str]:
+def _teaching(read: Arguments, env: dict[str, str], run: Run) -> tuple[list[str], str]:
     """The flag that brings the primer in; empty where it is not wanted or cannot be had, and why.
 
     Gemini CLI reads the context files of all folders that it works in. In a sandbox ours would
     not be there. A flag with a comma would be two folders.
     """
-    if not run.primer or not run.folder or hook_settings.boxed(options, env):
+    if not run.primer or not run.folder or hook_settings.boxed(read, env):
         return [], ""
     folder = os.path.join(run.folder, "relay")
     if "," in folder:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from relay.agents.json_lines import object_in, seconds_of, text_in
-from relay.agents.token_counts import Tokens
+from relay.agents.structured_source import Tokens
 from relay.core.files import make_private_folder, write_atomically
 
 Kind = Literal[
@@ -46,7 +46,7 @@ class SessionRecord:
     text: str = ""
     level: str = ""
     model: str = ""
-    #: See relay.agents.token_counts.
+    #: See relay.agents.structured_source.
     tokens: Tokens = ()
 
 

@@ -13,16 +13,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from relay.agents.base import (
+from relay.agents.gemini.screen import Doing, doing, prompts, question
+from relay.agents.gemini.session_file import SessionRecord, parse
+from relay.agents.profile import Profile
+from relay.agents.structured_source import (
     ERROR_RETRY,
     LIMIT_RETRY,
     SourceState,
     StructuredSource,
     markers_in,
 )
-from relay.agents.gemini.screen import Doing, doing, prompts, question
-from relay.agents.gemini.session_file import SessionRecord, parse
-from relay.agents.profile import Profile
 from relay.core.bounded import RecentSet
 from relay.core.message import AgentState
 from relay.core.source_events import End, Line, Proof, SourceEvent, StateChange

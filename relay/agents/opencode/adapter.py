@@ -18,9 +18,9 @@ from relay.agents.opencode.channel import (
     client_from,
 )
 from relay.agents.opencode.launch import OLDEST
-from relay.agents.opencode.screen import agent_shown
 from relay.agents.opencode.server_records import moment, table, word
 from relay.agents.opencode.source import SNAPSHOT, OpencodeSource
+from relay.agents.profile import Profile
 from relay.core.http import EventStreamParser, ResponseStream
 from relay.core.message import AgentState
 
@@ -269,3 +269,12 @@ async def snapshot(
         "session": newest,
     }
     return {"type": SNAPSHOT, "properties": properties}
+
+
+def agent_shown(rows: list[str], profile: Profile) -> str:
+    """The agent that the input line names (``Build``, ``Plan``), empty where none is seen."""
+    place = profile.input.find(rows) if profile.input else None
+    if profile.input is None or place is None:
+        return ""
+    agent, dot, _ = profile.input.text(rows[place[1] - 1]).partition(" · ")
+    return agent.strip() if dot else ""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 
-from relay.agents.installed import version_of, which, word_set
+from relay.agents.arguments import Arguments, ArgvReader
+from relay.agents.installed import dotted, version_of, which
 from relay.agents.launch import (
     MCP,
     MCP_START,
@@ -19,32 +20,25 @@ from relay.agents.launch import (
     has_settings,
     mcp_command,
     planned_hooks,
-    yargs_options,
+    private_file,
 )
 from relay.agents.primer import primer
-from relay.core.files import make_private_folder
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
     from typing import Any
 
-#: First words that start something else than a conversation.
-SUBCOMMANDS = word_set(
-    """
-    acp agent auth completion db debug export generate github import mcp models plug plugin pr
-    providers run serve session stats uninstall upgrade web
-    """
+READER = ArgvReader(
+    style="yargs",
+    subcommands="acp agent auth completion db debug export generate github import mcp models plug"
+    " plugin pr providers run serve session stats uninstall upgrade web",
+    once="-v --version -h --help",
+    valued="--port --hostname --mdns-domain --cors --log-level --prompt --agent -m --model -s"
+    " --session --replay-limit",
 )
 PACKAGE = "opencode-ai"
 #: The oldest version whose server has been seen at work.
 OLDEST = (1, 18, 33)
-_ASIDE = frozenset({"-v", "--version", "-h", "--help"})
-_VALUED = word_set(
-    """
-    --port --hostname --mdns-domain --cors --log-level --prompt --agent -m --model -s --session
-    --replay-limit
-    """
-)
 #: What opencode takes itself where a port is not said.
 USUAL_PORT = 4096
 #: The first of the ports to choose from, and how many: below those that a system gives to programs
@@ -61,58 +55,45 @@ _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 _SETTINGS = ("opencode.json", "opencode.jsonc", ".opencode")
 
 
-def converses(argv: list[str]) -> bool:
-    """Whether ``argv`` starts a conversation (``opencode run`` and ``opencode mcp`` do not)."""
-    first, options = _read(argv)
-    return first not in SUBCOMMANDS and options.keys().isdisjoint(_ASIDE)
-
-
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """The argv with a port in it, or as it was, with the reason in ``data["degraded"]``."""
-    if not run.gate_only and (not converses(argv) or not run.terminal):
+    if not run.gate_only and (not READER.converses(argv) or not run.terminal):
         return Launch(list(argv), {}, "command", {})
-    first, options = _read(argv)
+    read = READER.read(argv[1:])
     added: dict[str, str] = {}
     data: dict[str, Any] = {}
-    if run.gate_only:
-        data |= planned_hooks(run, why := _why_no_gate(first, options, argv[0], env, run), why)
-        _configure(first, env, run, added, data)
-        return Launch(list(argv), added, "opencode", data)
-    reason = _why_no_server(first, options, argv[0], env)
-    if reason is None:
-        try:
-            started = [argv[0], *_serve(options, env, added, data), *argv[1:]]
-        except OSError as error:
-            reason = f"no loopback port could be had: {error}"
-    if reason is not None:
-        started, added = list(argv), {}
-        data = {"degraded": f"{reason}; opencode is heard by its screen"}
-    data["session"] = options.get("--session") or options.get("-s") or ""
-    data["continues"] = "--continue" in options or "-c" in options
-    if "--fork" in options:
-        data["session"], data["continues"] = "", False  # it is told when it is made
-    ungated = _why_no_gate(first, options, argv[0], env, run)
-    data |= planned_hooks(run, ungated, ungated)
-    _configure(first, env, run, added, data)
+    started = list(argv)
+    if not run.gate_only:
+        reason = _why_no_server(read, argv[0], env)
+        if not reason:
+            try:
+                started[1:1] = _serve(read, env, added, data)
+            except OSError as error:
+                reason = f"no loopback port could be had: {error}"
+        if reason:
+            data = {"degraded": f"{reason}; opencode is heard by its screen"}
+        data["session"] = read.value("--session", "-s") or ""
+        data["continues"] = read.given("--continue", "-c")
+        if read.given("--fork"):
+            data["session"], data["continues"] = "", False  # it is told when it is made
+    data |= planned_hooks(run, _why_no_gate(read, argv[0], env, run))
+    _configure(read, env, run, added, data)
     return Launch(started, added, "opencode", data)
 
 
-def _why_no_server(
-    first: str, options: dict[str, str], program: str, env: dict[str, str]
-) -> str | None:
-    if first == "attach":
+def _why_no_server(read: Arguments, program: str, env: dict[str, str]) -> str:
+    if read.first == "attach":
         return "its server is another program's"
-    if "--mini" in options:
+    if read.given("--mini"):
         return "--mini has no server"
     version = version_of(program, env, PACKAGE)
     if version is not None and version < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
-        return f"opencode before {wanted} is not known to relay"
+        return f"opencode before {dotted(OLDEST)} is not known to relay"
     # Where the version cannot be told (the native installer leaves no trace of it), the server
     # will tell it to the session.
     if version is None and _is_another(which(program, env)):
         return "this is the opencode of before 2025"
-    return None
+    return ""
 
 
 def _is_another(path: str | None) -> bool:
@@ -127,21 +108,21 @@ def _is_another(path: str | None) -> bool:
 
 
 def _serve(
-    options: dict[str, str], env: dict[str, str], added: dict[str, str], data: dict[str, Any]
+    read: Arguments, env: dict[str, str], added: dict[str, str], data: dict[str, Any]
 ) -> list[str]:
     """The arguments that make opencode serve; notes in ``data`` where, and how to be let in."""
-    given = options.get("--port", "")
-    open_by_choice = any(word in options for word in ("--port", "--hostname", "--mdns"))
+    given = read.value("--port") or ""
+    open_by_choice = read.given("--port", "--hostname", "--mdns")
     arguments: list[str] = []
     if given.isdigit() and int(given):
         port = int(given)
     else:
         # Where the person opens the server without saying where, opencode takes its usual port.
-        if "--port" in options:
+        if read.given("--port"):
             raise OSError("--port without a number leaves it to opencode")
         port = USUAL_PORT if open_by_choice and _is_free(USUAL_PORT) else _free_port()
         arguments = ["--port", str(port)]
-    host = options.get("--hostname") or ("0.0.0.0" if "--mdns" in options else "127.0.0.1")
+    host = read.value("--hostname") or ("0.0.0.0" if read.given("--mdns") else "127.0.0.1")
     password = env.get("OPENCODE_SERVER_PASSWORD", "")
     if not password and not open_by_choice:
         password = added["OPENCODE_SERVER_PASSWORD"] = os.urandom(16).hex()
@@ -172,17 +153,15 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _why_no_gate(
-    first: str, options: dict[str, str], program: str, env: dict[str, str], run: Run
-) -> str:
+def _why_no_gate(read: Arguments, program: str, env: dict[str, str], run: Run) -> str:
     """Why no plugin can ask about tool calls; "" where one can."""
     if run.port is None:
         return "no loopback port could be bound for opencode's plugin"
-    if first == "attach":
+    if read.first == "attach":
         return "the plugins are those of the server that opencode is attached to"
-    if "--mini" in options:
+    if read.given("--mini"):
         return "opencode --mini has not been seen to load plugins"
-    if "--pure" in options or env.get("OPENCODE_PURE", "").lower() in ("1", "true"):
+    if read.given("--pure") or env.get("OPENCODE_PURE", "").lower() in ("1", "true"):
         return "opencode loads no plugins with --pure or OPENCODE_PURE"
     version = version_of(program, env, PACKAGE)
     if (version is not None and version < OLDEST) or _is_another(which(program, env)):
@@ -191,7 +170,7 @@ def _why_no_gate(
 
 
 def _configure(
-    first: str, env: dict[str, str], run: Run, added: dict[str, str], data: dict[str, Any]
+    read: Arguments, env: dict[str, str], run: Run, added: dict[str, str], data: dict[str, Any]
 ) -> None:
     """Name our plugin and a file with the primer in opencode's configuration of this run."""
     gates: list[str] = [*data.get("gates", []), *data.get("tells", [])]
@@ -202,7 +181,7 @@ def _configure(
     try:
         config = json.loads(given) if given.strip() else {}
         if run.primer:
-            told = _told(run)
+            told = private_file(run, "relay.md", primer(run.known_as, run.namespaces))
             config = {**config, "instructions": [*(config.get("instructions") or []), told]}
             data["context"] = {"file": told, "event": ""}  # it reads it with each request
         if gates:
@@ -210,7 +189,7 @@ def _configure(
         if serves:
             server = {"type": "local", "command": mcp_command(), "timeout": MCP_START * 1000}
             config = {**config, "mcp": {**(config.get("mcp") or {}), MCP: server}}
-            data["mcp"] = not (first or has_settings(_SETTINGS))
+            data["mcp"] = not (read.first or has_settings(_SETTINGS))
     except (OSError, ValueError, TypeError, AttributeError) as error:
         if run.primer:
             data["untaught"] = f"opencode could not be told how to talk: {error}"
@@ -220,21 +199,12 @@ def _configure(
         if gates:
             data.pop("gates", None)
             data.pop("tells", None)
-            data |= planned_hooks(run, why, why)
+            data |= planned_hooks(run, why)
         return
     if gates:
         added["RELAY_GATES"] = ",".join(gates)
         added["RELAY_TELLS"] = ""  # of an opencode that we were started from
     added["OPENCODE_CONFIG_CONTENT"] = json.dumps(config)
-
-
-def _told(run: Run) -> str:
-    """A file with the primer."""
-    file = os.path.join(run.folder, "relay.md")
-    make_private_folder(run.folder)
-    with open(file, "w", encoding="utf-8") as out:
-        out.write(primer(run.known_as, run.namespaces))
-    return file
 
 
 def _plugin() -> str:
@@ -246,10 +216,3 @@ def _plugin() -> str:
         character if character in _PLAIN else "".join(f"%{byte:02X}" for byte in character.encode())
         for character in path
     )
-
-
-def _read(argv: list[str]) -> tuple[str, dict[str, str]]:
-    """The first word that is no option, and the options."""
-    end = argv.index("--") if "--" in argv else len(argv)
-    options, words = yargs_options(argv[1:end], _VALUED)
-    return words[0] if words else "", options

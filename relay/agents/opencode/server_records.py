@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.agents.base import ERROR_RETRY, LIMIT_RETRY
+from relay.agents.structured_source import ERROR_RETRY, LIMIT_RETRY
 from relay.core.bounded import BoundedDict
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, SourceEvent, StateChange

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.agents.base import SourceState, StructuredSource, remembered
 from relay.agents.opencode.server_records import Conversations, TextParts, moment, table, word
+from relay.agents.structured_source import SourceState, StructuredSource, remembered
 from relay.core.bounded import BoundedDict
 from relay.core.message import AgentState
 from relay.core.source_events import Proof, SourceEvent, StateChange

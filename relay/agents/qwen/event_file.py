@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from relay.agents.token_counts import Tokens
+from relay.agents.structured_source import Tokens
 
 Kind = Literal[
     "session",  # this process has begun to tell; id is the session's
@@ -56,7 +56,7 @@ class Record:
     id: str = ""
     number: int = 0
     time: float = 0.0
-    #: See relay.agents.token_counts.
+    #: See relay.agents.structured_source.
     tokens: Tokens = ()
 
 

@@ -12,11 +12,16 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.agents.base import ERROR_RETRY, LIMIT_RETRY, SourceState, StructuredSource, markers_in
 from relay.agents.profile import Profile
 from relay.agents.qwen.block import Block, DoubtedBlocks
 from relay.agents.qwen.event_file import Record, parse
-from relay.agents.qwen.screen import was_cancelled
+from relay.agents.structured_source import (
+    ERROR_RETRY,
+    LIMIT_RETRY,
+    SourceState,
+    StructuredSource,
+    markers_in,
+)
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, Proof, SourceEvent, StateChange
 from relay.core.state import from_json, to_json
@@ -46,6 +51,9 @@ TOLD_MAX, TOLD_HEAD = 8, 2000
 _LIMIT = re.compile(r"\b429\b|quota|rate.?limit|usage limit|insufficient|billing|credit", re.I)
 _REFUSED = re.compile(r"\b(?:401|403)\b|api key|unauthorized|forbidden|invalid.{0,10}token", re.I)
 _THIS_TURN_ONLY = re.compile(r"^\[API Error: 4(?:00|13|22)\b")
+#: In English whatever the language.
+_CANCELLED = re.compile(r"● Request cancelled\.\s*$")
+_SCROLL_BAR = re.compile(r"\s*[│█]?\s*$")
 
 
 def _last(limit: int) -> Any:
@@ -390,3 +398,10 @@ class QwenSource(StructuredSource):
             self.saved.asked.clear()
         self.saved.state = state
         return [StateChange(state, reason, retry)]
+
+
+def was_cancelled(rows: list[str], profile: Profile) -> bool:
+    """Whether the last thing that the screen shows is that the person stopped the turn."""
+    above = profile.input.above_it(rows) if profile.input else rows
+    last = next((bare for row in reversed(above) if (bare := _SCROLL_BAR.sub("", row))), "")
+    return bool(_CANCELLED.search(last))

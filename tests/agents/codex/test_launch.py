@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from relay.agents.codex import launch
 from relay.agents.codex.launch import REPORTED, trusted_hash
-from relay.agents.installed import version_of
-from relay.agents.launch import Run, plan, wants_tcp
+from relay.agents.launch import Run, plan
+from tests.agents.installs import install
 
 
 def run(*, port: int | None = 4711, primer: bool = True) -> Run:
@@ -20,17 +19,7 @@ def run(*, port: int | None = 4711, primer: bool = True) -> Run:
 
 @pytest.fixture
 def codex(tmp_path: Path) -> str:
-    return install(tmp_path, "0.169.0")
-
-
-def install(folder: Path, version: str) -> str:
-    """A program in an npm package of this version."""
-    program = folder / "bin" / "codex"
-    program.parent.mkdir()
-    program.write_text("")
-    program.chmod(0o755)
-    (folder / "package.json").write_text(f'{{"name": "@openai/codex", "version": "{version}"}}')
-    return str(program)
+    return install(tmp_path, "codex")
 
 
 def config(argv: list[str]) -> dict[str, Any]:
@@ -41,32 +30,6 @@ def config(argv: list[str]) -> dict[str, Any]:
         key, _, value = flag.partition("=")
         parsed[key] = tomllib.loads(f"value = {value}")["value"]
     return parsed
-
-
-@pytest.mark.parametrize(
-    ("arguments", "converses"),
-    [
-        ([], True),
-        (["fix the tests"], True),
-        (["-m", "exec", "fix it"], True),
-        (["--model=gpt-5", "resume", "--last"], True),
-        (["fork"], True),
-        (["--", "exec"], True),
-        (["exec", "fix it"], False),
-        (["-c", "model=x", "e", "fix it"], False),
-        (["queue", "--thread", "T"], False),
-        (["--version"], False),
-        (["-h"], False),
-    ],
-)
-def test_what_is_a_conversation(arguments: list[str], converses: bool) -> None:
-    assert launch.converses(["codex", *arguments]) is converses
-    assert wants_tcp(["codex", *arguments]) is converses
-
-
-def test_what_is_none_is_started_as_it_is(codex: str) -> None:
-    chosen = plan([codex, "exec", "fix it"], {}, run())
-    assert (chosen.argv, chosen.profile, chosen.data) == ([codex, "exec", "fix it"], "command", {})
 
 
 def test_hooks_are_put_in_and_trusted(codex: str) -> None:
@@ -136,29 +99,10 @@ def test_hooks_that_cannot_be_extended_are_left_alone(codex: str, flag: str) -> 
     assert "cannot be extended" in str(chosen.data["degraded"])
 
 
-@pytest.mark.parametrize("version", ["0.168.9", "unknown"])
-def test_another_version_is_started_as_it_is_and_says_so(tmp_path: Path, version: str) -> None:
-    program = install(tmp_path, version)
-    chosen = plan([program], {}, run())
-    assert chosen.argv == [program]
-    assert chosen.data["heard"] is False
-    assert "0.169.0" in str(chosen.data["degraded"])
-
-
 def test_a_remote_session_is_heard_by_its_screen(codex: str) -> None:
     chosen = plan([codex, "--remote", "unix://"], {}, run())
     assert chosen.argv == [codex, "--remote", "unix://"]
     assert chosen.data["heard"] is False
-
-
-def test_the_version_stands_in_the_path_where_no_package_does(tmp_path: Path) -> None:
-    folder = tmp_path / "releases" / "0.170.1-x86_64-unknown-linux-musl" / "bin"
-    folder.mkdir(parents=True)
-    program = folder / "codex"
-    program.write_text("")
-    program.chmod(0o755)
-    assert version_of("codex", {"PATH": str(folder)}, launch.PACKAGE) == (0, 170, 1)
-    assert version_of("codex", {"PATH": str(tmp_path)}, launch.PACKAGE) is None
 
 
 def snake(event: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.codex.screen import loading
+from relay.agents.codex.source import loading
 from relay.agents.profile import find_profile
 
 PROFILE = find_profile("codex")[0]

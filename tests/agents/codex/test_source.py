@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from relay.agents.base import ERROR_RETRY, LIMIT_RETRY
 from relay.agents.codex.source import (
     DRAWN,
     HOOKS_DEADLINE,
@@ -18,6 +17,7 @@ from relay.agents.codex.source import (
     CodexSource,
 )
 from relay.agents.profile import find_profile
+from relay.agents.structured_source import ERROR_RETRY, LIMIT_RETRY
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 

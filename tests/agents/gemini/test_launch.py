@@ -11,23 +11,9 @@ from pathlib import Path
 import pytest
 
 from relay.agents.gemini.adapter import spelled
-from relay.agents.gemini.launch import OLDEST, PACKAGE, converses
 from relay.agents.gemini.session_file import Claims, SessionFiles
 from relay.agents.launch import Launch, Run, plan
-
-VERSION = ".".join(map(str, OLDEST))
-
-
-def installed(base: Path, version: str = VERSION) -> str:
-    package = base / "node_modules" / PACKAGE
-    script = package / "bundle" / "gemini.js"
-    script.parent.mkdir(parents=True)
-    script.write_text("#!/usr/bin/env node\n")
-    script.chmod(0o755)
-    (package / "package.json").write_text(json.dumps({"name": PACKAGE, "version": version}))
-    link = base / "gemini"
-    link.symlink_to(script)
-    return str(link)
+from tests.agents.installs import install
 
 
 def make(
@@ -39,7 +25,7 @@ def make(
 
 
 def test_a_new_conversation_gets_an_id_of_its_own(tmp_path: Path) -> None:
-    gemini = installed(tmp_path)
+    gemini = install(tmp_path, "gemini")
     launch = make([gemini, "-m", "flash", "hello"], tmp_path)
     id_ = launch.data["session"]
     assert isinstance(id_, str) and str(uuid.UUID(id_, version=4)) == id_
@@ -69,36 +55,10 @@ UUID = "7c0af7f8-8a85-43de-b88f-3c9c0e06732e"
 def test_what_the_person_says_of_the_conversation_stays(
     tmp_path: Path, rest: list[str], session: str | None
 ) -> None:
-    gemini = installed(tmp_path)
+    gemini = install(tmp_path, "gemini")
     launch = make([gemini, *rest], tmp_path)
     assert launch.argv == [gemini, *rest]
     assert (launch.data["session"], launch.profile) == (session, "gemini")
-
-
-@pytest.mark.parametrize(
-    "rest",
-    [["mcp", "list"], ["--version"], ["-v"], ["-p", "hello"], ["-yp", "hello"], ["--prompt=x"]]
-    + [["-m", "flash", "extensions", "list"], ["--list-sessions"], ["--acp"], ["-h"]],
-)
-def test_what_is_no_conversation_is_left_alone(tmp_path: Path, rest: list[str]) -> None:
-    launch = make([installed(tmp_path), *rest], tmp_path, primer=True)
-    assert (launch.argv[1:], launch.profile) == (rest, "command")
-
-
-@pytest.mark.parametrize(
-    "rest", [["-m", "mcp"], ["-i", "-p"], ["--", "mcp"], ["tell me of mcp"], []]
-)
-def test_what_looks_like_another_verb_may_be_a_conversation(rest: list[str]) -> None:
-    assert converses(["gemini", *rest]) is (rest != ["--", "mcp"])
-
-
-@pytest.mark.parametrize("version", ["0.60.9", "nightly", ""])
-def test_another_version_is_heard_by_its_screen(tmp_path: Path, version: str) -> None:
-    gemini = installed(tmp_path, version)
-    launch = make([gemini], tmp_path)
-    assert launch.argv == [gemini]
-    assert launch.data["heard"] is False
-    assert "from its screen" in str(launch.data["degraded"])
 
 
 def test_the_model_is_told_by_a_file_of_the_run(tmp_path: Path) -> None:
@@ -108,7 +68,7 @@ def test_the_model_is_told_by_a_file_of_the_run(tmp_path: Path) -> None:
         '{"context": {"fileName": ["AGENTS.md", "GEMINI.md"]}, // mine\n'
         ' "security": {"folderTrust": {"enabled": false}}}'
     )
-    launch = make([installed(tmp_path)], tmp_path, primer=True)
+    launch = make([install(tmp_path, "gemini")], tmp_path, primer=True)
     assert launch.argv[1] == "--include-directories"
     folder = Path(launch.argv[2])
     assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
@@ -157,7 +117,7 @@ def test_gemini_is_given_no_folder_that_it_would_ask_about(
         (tmp_path / "project" / ".gemini" / "settings.json").write_text(text)
     named = {str(tmp_path / name).rstrip("/"): level for name, level in rules.items()}
     (folder / "trustedFolders.json").write_text(json.dumps(named))
-    launch = make([installed(tmp_path)], tmp_path, primer=True)
+    launch = make([install(tmp_path, "gemini")], tmp_path, primer=True)
     assert ("--include-directories" in launch.argv) is told
     assert ("folderTrust" in str(launch.data.get("degraded"))) is not told
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from relay.agents.base import ERROR_RETRY, LIMIT_RETRY
 from relay.agents.gemini.source import GeminiSource
 from relay.agents.profile import find_profile
+from relay.agents.structured_source import ERROR_RETRY, LIMIT_RETRY
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 

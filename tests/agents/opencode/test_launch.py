@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from relay.agents.installed import version_of
 from relay.agents.launch import Launch, Run, plan
-from relay.agents.opencode.launch import FIRST_PORT, OLDEST, PACKAGE, PORTS
-
-VERSION = ".".join(map(str, OLDEST))
+from relay.agents.opencode.launch import FIRST_PORT, PORTS
+from tests.agents.installs import install
 
 
 @pytest.fixture
 def opencode(tmp_path: Path) -> str:
-    """A program that looks installed from npm, in the oldest version that is known."""
-    return installed(tmp_path, VERSION)
-
-
-def installed(base: Path, version: str) -> str:
-    package = base / "node_modules" / "opencode-ai"
-    program = package / "bin" / "opencode"
-    program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_bytes(b"\x7fELF program")
-    program.chmod(0o755)
-    described = {"name": "opencode-ai", "version": version}
-    (package / "package.json").write_text(json.dumps(described))
-    return str(program)
+    return install(tmp_path, "opencode")
 
 
 def make(
@@ -44,14 +28,6 @@ def make(
 
 def server(launch: Launch) -> tuple[Any, Any]:
     return launch.data.get("host"), launch.data.get("port")
-
-
-@pytest.mark.parametrize(
-    "rest", [["run", "hi"], ["mcp", "list"], ["--version"], ["-h"], ["serve"], ["-m", "x", "web"]]
-)
-def test_what_is_no_conversation_is_left_alone(opencode: str, rest: list[str]) -> None:
-    launch = make([opencode, *rest])
-    assert (launch.argv, launch.env, launch.profile) == ([opencode, *rest], {}, "command")
 
 
 @pytest.mark.parametrize(
@@ -133,14 +109,6 @@ def test_where_no_server_can_be_had_the_screen_is_heard(
     assert why in str(launch.data["degraded"])
 
 
-@pytest.mark.parametrize("version", ["1.18.32", "0.15.31"])
-def test_an_older_version_is_heard_by_its_screen(tmp_path: Path, version: str) -> None:
-    program = installed(tmp_path, version)
-    launch = make([program])
-    assert launch.argv == [program]
-    assert VERSION in str(launch.data["degraded"])
-
-
 def test_where_the_version_cannot_be_told_the_server_will_tell_it(tmp_path: Path) -> None:
     program = tmp_path / "opencode"
     program.write_bytes(b"\x7fELF a program of Bun's")
@@ -149,15 +117,6 @@ def test_where_the_version_cannot_be_told_the_server_will_tell_it(tmp_path: Path
     program.write_bytes(b"\x7fELF" + b"\x00" * 4000 + b"\x00Go\x00\x00build id")
     launch = make([str(program)])
     assert launch.argv == [str(program)] and "degraded" in launch.data
-
-
-def test_versions_are_found_without_starting_anything(tmp_path: Path, opencode: str) -> None:
-    assert version_of(opencode, {}, PACKAGE) == OLDEST
-    cask = tmp_path / "Cellar" / "opencode" / "1.19.2" / "bin" / "opencode"
-    cask.parent.mkdir(parents=True)
-    cask.write_text("")
-    assert version_of(str(cask), {}, PACKAGE) == (1, 19, 2)
-    assert version_of("opencode", {"PATH": str(tmp_path)}, PACKAGE) is None
 
 
 @pytest.mark.parametrize(
@@ -199,14 +158,3 @@ def test_a_configuration_that_cannot_be_extended_stays(
     launch = make([opencode], {"OPENCODE_CONFIG_CONTENT": given}, str(tmp_path / "run"), True)
     assert "OPENCODE_CONFIG_CONTENT" not in launch.env
     assert "degraded" in launch.data or "untaught" in launch.data
-
-
-def test_the_pump_loads_nothing_heavy(opencode: str) -> None:
-    code = (
-        "import sys; from relay.agents.launch import Run, plan;"
-        f"plan([{opencode!r}], {{}}, Run(name='a', run_id='r', token='t', port=1, primer=False));"
-        "print([m for m in ('dataclasses', 'asyncio', 'typing', 'h11') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
-    assert done.stderr == ""
-    assert done.stdout.strip() == "[]"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.opencode.screen import agent_shown
+from relay.agents.opencode.adapter import agent_shown
 from relay.agents.profile import find_profile
 
 PROFILE = find_profile("opencode")[0]

@@ -2,57 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from relay.agents.launch import Launch, Run, plan
-from relay.agents.qwen.launch import converses
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "qwen",
-        "qwen --approval-mode yolo -m some-model",
-        "qwen -i hello",
-        "qwen --prompt-interactive=hello",
-        "qwen -i hello world",
-        "qwen -c",
-        "qwen -yi hello",
-        "qwen --promptInteractive hello",
-        "qwen --resume",
-        "qwen -r 1234 -y",
-        "qwen --allowed-tools one two three",
-        "qwen --include-directories=/srv/one --yolo",
-    ],
-)
-def test_a_conversation(words: str) -> None:
-    assert converses(words.split())
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "qwen mcp list",
-        "qwen --debug extensions list",
-        "qwen what is this",
-        "qwen -p hello",
-        "qwen -yp hello",
-        "qwen --outputFormat=json",
-        "qwen --prompt=hello",
-        "qwen -y hello",
-        "qwen -- hello",
-        "qwen --version",
-        "qwen -o json",
-        "qwen --input-format stream-json --output-format stream-json",
-        "qwen --acp",
-        "qwen -i hello -h",
-    ],
-)
-def test_no_conversation(words: str) -> None:
-    assert not converses(words.split())
+from tests.agents.installs import install
 
 
 @pytest.fixture
@@ -61,17 +16,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     project = tmp_path / "project"
     project.mkdir()
     monkeypatch.chdir(project)
-    return program(tmp_path, "0.24.4")
-
-
-def program(base: Path, version: str) -> Path:
-    package = base / "node_modules" / "@qwen-code" / "qwen-code"
-    package.mkdir(parents=True)
-    described = {"name": "@qwen-code/qwen-code", "version": version}
-    (package / "package.json").write_text(json.dumps(described))
-    (package / "qwen").write_text("#!/bin/sh\n")
-    (package / "qwen").chmod(0o755)
-    return package / "qwen"
+    return Path(install(tmp_path, "qwen"))
 
 
 def planned(argv: list[str], base: Path, *, primer: bool = False) -> Launch:
@@ -143,25 +88,8 @@ def test_files_named_in_settings_stay_too(installed: Path, tmp_path: Path, where
     assert "heard by its screen" in str(launch.data["degraded"])
 
 
-def test_a_version_that_is_too_old_or_unknown_is_left_alone(tmp_path: Path) -> None:
-    old = program(tmp_path, "0.24.3")
-    launch = planned([str(old)], tmp_path)
-    assert launch.argv == [str(old)]
-    assert "before 0.24.4" in str(launch.data["degraded"])
-    (tmp_path / "qwen").write_text("#!/bin/sh\n")
-    launch = planned([str(tmp_path / "qwen")], tmp_path)
-    assert launch.profile == "qwen"
-    assert "cannot be told" in str(launch.data["degraded"])
-
-
 def test_a_folder_that_cannot_be_made_is_said(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "run").write_text("in the way")
     launch = planned([str(installed)], tmp_path)
     assert launch.argv == [str(installed)]
     assert "cannot be made" in str(launch.data["degraded"])
-
-
-def test_a_subcommand_is_started_as_it_is(installed: Path, tmp_path: Path) -> None:
-    launch = planned([str(installed), "mcp", "list"], tmp_path)
-    assert (launch.argv, launch.profile) == ([str(installed), "mcp", "list"], "command")
-    assert not (tmp_path / "run").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from relay.agents.profile import find_profile
-from relay.agents.qwen.screen import was_cancelled
+from relay.agents.qwen.source import was_cancelled
 
 PROFILE = find_profile("qwen")[0]
 SCREENS = Path(__file__).parent / "screens"

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.base import ERROR_RETRY, LIMIT_RETRY
 from relay.agents.qwen.source import (
     LACKING,
     REST,
@@ -19,6 +18,7 @@ from relay.agents.qwen.source import (
     VERDICT,
     QwenSource,
 )
+from relay.agents.structured_source import ERROR_RETRY, LIMIT_RETRY
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Proof, StateChange
 from tests.agents.qwen.heard import ASKS, IDLE, STOPPED, WORKS, Heard, lines, states

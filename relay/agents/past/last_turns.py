@@ -1,7 +1,6 @@
 """The last turns of a conversation, from the transcript that the agent itself writes.
 
-Apart from the reading in of whole transcripts (relay.cli.ledger_ingest): here the end of a file
-that is being written is looked at, and nothing is kept.
+Only the end of the file is read, which may still be written, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ import os
 import stat
 from typing import Any
 
-from relay.agents.claude.transcript_turns import ClaudeTurns
-from relay.agents.codex.rollout_turns import CodexTurns
 from relay.agents.json_lines import object_in
-from relay.agents.past_reader import MakeReader
+from relay.agents.past.past_reader import MakeReader
+from relay.agents.past.rollout_turns import CodexTurns
+from relay.agents.past.transcript_turns import ClaudeTurns
 from relay.protocol.past_turns import CLAUDE, CODEX
 from relay.protocol.turns import TurnState
 

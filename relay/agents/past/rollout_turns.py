@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from relay.agents.json_lines import object_in, text_in
-from relay.agents.past_reader import OpenTurn, PastReader, milliseconds_of, whole
+from relay.agents.past.past_reader import OpenTurn, PastReader, milliseconds_of, whole
 from relay.protocol.past_turns import CODEX
 from relay.protocol.turns import TurnState
 

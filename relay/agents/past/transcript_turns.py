@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from relay.agents.json_lines import text_in
-from relay.agents.past_reader import OpenTurn, PastReader, milliseconds_of, whole
+from relay.agents.past.past_reader import OpenTurn, PastReader, milliseconds_of, whole
 from relay.core.bounded import BoundedDict
 from relay.protocol.past_turns import CLAUDE, shortened
 from relay.protocol.turns import TEXT_MAX, TurnState

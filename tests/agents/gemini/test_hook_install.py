@@ -1,4 +1,4 @@
-"""Gemini CLI's hooks: where they can be put in for one run, and how they are read and answered."""
+"""Where relay's hooks can be put into Gemini CLI for one run."""
 
 from __future__ import annotations
 
@@ -12,132 +12,13 @@ from typing import Any
 import pytest
 
 from relay.agents.gemini import hook_settings as hooks
-from relay.agents.hook_codec import AgentHookCall, HookCodec
 from relay.agents.hook_scripts import write_teller
-from relay.agents.known_agents import make_hook_codec, ungated, untold
-from relay.agents.launch import Launch, Run, plan
+from relay.agents.known_agents import ungated, untold
+from relay.agents.launch import Launch, Run
 from relay.hooks.events import TOOL_CALL, HookEventName
-from relay.hooks.hook_types import Aggregated, Decision
 from tests.agents.gemini.documented import documented_hooks
-from tests.agents.gemini.test_launch import installed
-
-INPUT = {"command": "ls", "dir_path": "."}
-BASE = {"session_id": "S", "tool_name": "run_shell_command", "tool_input": INPUT}
-BEFORE = {**BASE, "hook_event_name": "BeforeTool"}
-AFTER = {**BASE, "hook_event_name": "AfterTool", "tool_response": {"llmContent": "a"}}
-
-
-@pytest.fixture
-def gate() -> HookCodec:
-    made = make_hook_codec("gemini")
-    assert made is not None
-    return made
-
-
-def answered(gate: HookCodec, event: dict[str, Any], result: Aggregated) -> dict[str, Any]:
-    call = gate.read(event)
-    assert call is not None and call.waits
-    return gate.answer(call, result)
-
-
-def test_tool_calls_are_read(gate: HookCodec) -> None:
-    fields: dict[str, Any] = {
-        "tool_name": "run_shell_command",
-        "tool_input": INPUT,
-        "tool_use_id": "",
-    }
-    assert gate.read(BEFORE) == AgentHookCall(HookEventName.BEFORE_TOOL, fields, True, BEFORE)
-    fields = {**fields, "tool_response": {"llmContent": "a"}, "duration": None}
-    assert gate.read(AFTER) == AgentHookCall(HookEventName.AFTER_TOOL, fields, True, AFTER)
-    assert gate.read({"hook_event_name": "BeforeModel"}) is None
-    assert gate.read({"hook_event_name": {}}) is None
-
-
-@pytest.mark.parametrize(
-    ("event", "call"),
-    [
-        (
-            {"hook_event_name": "BeforeAgent", "prompt": "do it"},
-            AgentHookCall(HookEventName.BEFORE_AGENT, {"prompt": "do it"}),
-        ),
-        (
-            {"hook_event_name": "AfterAgent", "prompt": "do it", "prompt_response": " \ndone "},
-            AgentHookCall(
-                HookEventName.AFTER_AGENT, {"prompt": "do it", "prompt_response": "done"}
-            ),
-        ),
-        (
-            {
-                "hook_event_name": "Notification",
-                "notification_type": "ToolPermission",
-                "message": "Run it?",
-            },
-            AgentHookCall(
-                HookEventName.NOTIFICATION,
-                {"notification_type": "permission_prompt", "message": "Run it?"},
-            ),
-        ),
-        (
-            {"hook_event_name": "PreCompress", "trigger": "manual"},
-            AgentHookCall(HookEventName.PRE_COMPRESS, {"trigger": "manual"}),
-        ),
-        # Told before each request to the model, whether it is compacted or not.
-        ({"hook_event_name": "PreCompress", "trigger": "auto"}, None),
-    ],
-)
-def test_turns_and_notices_are_read(
-    gate: HookCodec, event: dict[str, Any], call: AgentHookCall | None
-) -> None:
-    assert gate.read(event) == call
-
-
-def test_what_nothing_is_said_of_goes_on(gate: HookCodec) -> None:
-    assert answered(gate, BEFORE, Aggregated(decision=Decision.ALLOW, reason="fine")) == {}
-    assert answered(gate, AFTER, Aggregated()) == {}
-
-
-def test_a_refusal_and_a_stop(gate: HookCodec) -> None:
-    denied = Aggregated(decision=Decision.DENY, reason="no")
-    assert answered(gate, BEFORE, denied) == {"decision": "deny", "reason": "no"}
-    stopped = answered(gate, BEFORE, Aggregated(stop=True, stop_reason="enough"))
-    assert stopped["decision"] == "deny"
-    assert (stopped["continue"], stopped["stopReason"]) == (False, "enough")
-
-
-def test_the_person_is_asked_and_told_why(gate: HookCodec) -> None:
-    said = answered(gate, BEFORE, Aggregated(decision=Decision.ASK, reason="sure?"))
-    assert said == {"decision": "ask", "reason": "sure?", "systemMessage": "sure?"}
-
-
-def test_a_changed_input_is_whole(gate: HookCodec) -> None:
-    said = answered(gate, BEFORE, Aggregated(input={"command": "ls -l"}))
-    assert said["hookSpecificOutput"]["tool_input"] == {**INPUT, "command": "ls -l"}
-
-
-def test_context_reaches_the_model_with_the_result_of_that_call(gate: HookCodec) -> None:
-    result = Aggregated(context="before", input={"command": "ls -l"})
-    assert "additionalContext" not in str(answered(gate, BEFORE, result))
-    # It has no id: what tells it is its tool and its input, as it was changed.
-    assert answered(gate, AFTER, Aggregated()) == {}
-    changed = {**AFTER, "tool_input": {**INPUT, "command": "ls -l"}}
-    said = answered(gate, changed, Aggregated(context="after"))
-    assert said["hookSpecificOutput"] == {
-        "hookEventName": "AfterTool",
-        "additionalContext": "before\nafter",
-    }
-    assert answered(gate, changed, Aggregated()) == {}
-
-
-def test_a_result_is_kept_from_the_model(gate: HookCodec) -> None:
-    denied = Aggregated(decision=Decision.DENY, reason="wrong", context="why")
-    assert answered(gate, AFTER, denied) == {"decision": "deny", "reason": "wrong\nwhy"}
-    replaced = Aggregated(response=["é"])
-    assert answered(gate, AFTER, replaced) == {"decision": "deny", "reason": '["é"]'}
-    told = Aggregated(system_message="hello", suppress_output=True)
-    assert answered(gate, AFTER, told) == {"systemMessage": "hello", "suppressOutput": True}
-
-
-# -- where they are put in -------------------------------------------------------------------------
+from tests.agents.installs import install
+from tests.agents.installs import start as planned
 
 
 @pytest.fixture
@@ -147,7 +28,7 @@ def gemini(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path / "project")
     monkeypatch.setattr(hooks, "_insecure", lambda path: "")
     save(tmp_path, {"security": {"folderTrust": {"enabled": False}}})
-    return installed(tmp_path / "program")
+    return install(tmp_path / "program", "gemini")
 
 
 def save(base: Path, settings: dict[str, Any]) -> Path:
@@ -164,18 +45,7 @@ def start(
     env: dict[str, str] | None = None,
     events: tuple[str, ...] = ("BeforeTool", "AfterTool"),
 ) -> Launch:
-    run = Run(
-        name="A",
-        run_id="R",
-        token="t",
-        port=4321,
-        folder=str(base / "run"),
-        primer=False,
-        hooks=events,
-    )
-    own = {"HOME": str(base / "home"), "PATH": os.environ["PATH"]}
-    system = {"GEMINI_CLI_SYSTEM_SETTINGS_PATH": str(base / "system" / "settings.json")}
-    return plan(argv, {**own, **system, **(env or {})}, run)
+    return planned(base, argv, env, hooks=events)
 
 
 def put_in(launch: Launch) -> dict[str, Any]:
@@ -301,21 +171,6 @@ def test_hooks_that_the_person_has_turned_off_stay_off(
     file = save(tmp_path, {"security": {"folderTrust": {"enabled": False}}, **settings})
     launch = start([gemini], tmp_path)
     assert launch.env == {} and why in missed(launch) and str(file) in missed(launch)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "env", "why"),
-    [
-        (["--sandbox"], {}, "sandbox"),
-        ([], {"GEMINI_SANDBOX": "docker"}, "sandbox"),
-        ([], {"PATH": "/nowhere"}, "bash"),
-    ],
-)
-def test_it_is_said_where_there_are_no_hooks(
-    gemini: str, tmp_path: Path, arguments: list[str], env: dict[str, str], why: str
-) -> None:
-    launch = start([gemini, *arguments], tmp_path, env)
-    assert launch.env == {} and why in missed(launch)
 
 
 def test_in_a_folder_that_is_not_trusted_hooks_do_not_run_yet(gemini: str, tmp_path: Path) -> None:

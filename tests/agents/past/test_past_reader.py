@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from relay.agents.claude.transcript_turns import ClaudeTurns
-from relay.agents.codex.rollout_turns import CodexTurns
-from relay.agents.past_reader import PastReader
+from relay.agents.past.past_reader import PastReader
+from relay.agents.past.rollout_turns import CodexTurns
+from relay.agents.past.transcript_turns import ClaudeTurns
 from relay.protocol.past_turns import PastEnd, PastTurns
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 FILES = {
     **{path.stem[:12]: path for path in sorted((HERE / "claude").glob("recorded/**/*.jsonl"))},
     **{path.stem[-12:]: path for path in sorted((HERE / "codex").glob("recorded/**/*.jsonl"))},

@@ -1,0 +1,274 @@
+"""What holds for the start of every agent that relay knows: one table, the same tests for all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import relay
+from relay.agents.base import AgentStart
+from relay.agents.gemini import hook_settings
+from relay.agents.installed import version_of
+from relay.agents.known_agents import HOOK_CODECS, answers_once, make_adapter, ungated, untold
+from relay.agents.launch import MODULES, PLANNERS, takes_primer, wants_tcp
+from relay.hooks.events import TOOL_CALL, HookEventName
+from tests.agents.installs import TOKEN, TOLD, everything, install, oldest, start
+
+AGENTS = sorted(PLANNERS)
+HOOKED = sorted(HOOK_CODECS)
+TOOLS, TURNS = ("BeforeTool", "AfterTool"), ("AfterAgent", "PreCompress")
+
+#: Command lines that start something else than a conversation.
+OTHERS = {
+    "aider": ["--message hi", "-m hi", "--version", "--commit", "--message-file=x"],
+    "claude": ["mcp list", "--version", "--model opus -h", "update"],
+    "codex": ["exec fix", "-c model=x e fix", "queue --thread T", "--version", "-h"],
+    "gemini": [
+        *("mcp list", "--version", "-v", "-p hello", "-yp hello", "--prompt=x", "-- mcp", "--acp"),
+        *("-m flash extensions list", "--list-sessions", "-h"),
+    ],
+    "opencode": ["run hi", "mcp list", "--version", "-h", "serve", "-m x web"],
+    "qwen": [
+        *("mcp list", "--debug extensions list", "what is this", "-p hello", "-yp hello"),
+        *("--outputFormat=json", "--prompt=hello", "-y hello", "-- hello", "--version", "-o json"),
+        *("--input-format stream-json --output-format stream-json", "--acp", "-i hello -h"),
+    ],
+}
+#: Command lines that start one, though some look as if they did not.
+TALKS = {
+    "aider": ["--model x a.py", "-- --message x", "--read --message"],
+    "claude": ["", "--model mcp", "-- mcp", "-p hi", "hello"],
+    "codex": [
+        *("", "fix the tests", "-m exec fix", "--model=gpt-5 resume --last", "fork", "-- exec"),
+    ],
+    "gemini": ["", "-m mcp", "-i -p", "tell me of mcp"],
+    "opencode": ["", ".", "--model run --prompt=web", "-c", "-- run", "--prompt -h"],
+    "qwen": [
+        *("", "--approval-mode yolo -m some-model", "-i hello", "--prompt-interactive=hello"),
+        *("-i hello world", "-c", "-yi hello", "--promptInteractive hello", "--resume"),
+        *("-r 1234 -y", "--allowed-tools one two three"),
+        "--include-directories=/srv/one --yolo",
+    ],
+}
+#: Starts that hooks cannot be put into: the arguments, the environment, and a word of the reason.
+UNHOOKED: dict[str, list[tuple[str, dict[str, str], str]]] = {
+    "claude": [
+        ("--bare", {}, "--bare turns hooks off"),
+        ('--settings {"disableAllHooks":true}', {}, "--settings turns off all hooks"),
+        ("--settings missing.json", {}, "cannot be extended"),
+    ],
+    "codex": [
+        ("--remote host", {}, "--remote"),
+        ("-c hooks=1", {}, "cannot be extended"),
+        ("--disable hooks", {}, "--disable turns off all hooks"),
+    ],
+    "gemini": [
+        ("--sandbox", {}, "sandbox"),
+        ("", {"GEMINI_SANDBOX": "docker"}, "sandbox"),
+        ("", {"PATH": "/nowhere"}, "bash"),
+    ],
+    "opencode": [
+        ("--pure", {}, "--pure"),
+        ("", {"OPENCODE_PURE": "1"}, "OPENCODE_PURE"),
+        ("--mini", {}, "--mini"),
+        ("attach http://127.0.0.1:1", {}, "attached"),
+        ("", {"OPENCODE_CONFIG_CONTENT": "{broken"}, "could not be extended"),
+        ("", {"OPENCODE_CONFIG_CONTENT": '{"plugin": 1}'}, "could not be extended"),
+    ],
+    "qwen": [
+        ("--bare", {}, "--bare"),
+        ("--safe-mode", {}, "--safe-mode"),
+        ("", {"QWEN_CODE_SAFE_MODE": "1"}, "QWEN_CODE_SAFE_MODE"),
+        ("", {"PATH": "/nowhere"}, "bash"),
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project that is trusted, on a machine on which all folders are root's."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(hook_settings, "_insecure", lambda path: "")
+    return folder
+
+
+TRUSTED = {"GEMINI_CLI_TRUST_WORKSPACE": "true"}
+
+
+def lines(table: dict[str, list[str]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        ("agent", "line"), [(agent, line) for agent in AGENTS for line in table[agent]]
+    )
+
+
+@lines(OTHERS)
+def test_what_is_no_conversation_is_left_alone(agent: str, line: str, tmp_path: Path) -> None:
+    words = [install(tmp_path, agent), *line.split()]
+    launch = start(tmp_path, words, primer=True, hooks=TOOLS, mcp=True)
+    assert (launch.argv, launch.env, launch.profile, launch.data) == (words, {}, "command", {})
+    assert not wants_tcp(words, TOOLS) and not (tmp_path / "run").exists()
+    if agent in HOOKED:
+        [note] = ungated(launch.profile, launch.data, lambda event: event in TOOL_CALL)
+        assert "no conversation" in note
+
+
+@lines(TALKS)
+def test_a_conversation_is_known(agent: str, line: str, tmp_path: Path) -> None:
+    words = [install(tmp_path, agent), *line.split()]
+    assert start(tmp_path, words).profile == agent
+    assert wants_tcp(words, TOOLS) is (agent in HOOKED)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_an_agent_without_a_terminal_gets_nothing_of_relays(agent: str) -> None:
+    launch = start(Path("/nowhere"), [agent], primer=True, terminal=False)
+    assert launch.argv == [agent] and launch.env == {}
+    assert answers_once(launch.profile, launch.data)
+
+
+@pytest.mark.parametrize("version", ["0.0.1", "unknown"])
+@pytest.mark.parametrize("agent", AGENTS)
+def test_another_version_is_started_as_it_is(agent: str, version: str, tmp_path: Path) -> None:
+    words = [install(tmp_path, agent, version)]
+    launch = start(tmp_path, words, hooks=TOOLS)
+    assert launch.profile == agent
+    if agent == "opencode" and version == "unknown":
+        assert "--port" in launch.argv  # its server will tell the version
+        return
+    assert launch.argv == words
+    assert oldest(agent) in str(launch.data["degraded"])
+    assert launch.data.get("heard", False) is False
+    if agent in HOOKED:
+        [note] = ungated(agent, launch.data, lambda event: event in TOOL_CALL)
+        assert "nothing is blocked" in note
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_version_stands_in_the_path_where_no_package_does(agent: str, tmp_path: Path) -> None:
+    package = import_module(PLANNERS[agent]).PACKAGE
+    program = install(tmp_path, agent, "9.0.1")
+    assert version_of(program, {}, package) == (9, 0, 1)
+    folder = tmp_path / "nodejs" / "20.11.0" / "releases" / "9.0.2-x86_64-unknown-linux" / "bin"
+    folder.mkdir(parents=True)
+    (folder / agent).write_text("")
+    (folder / agent).chmod(0o755)
+    assert version_of(agent, {"PATH": f"/no:{folder}"}, package) == (9, 0, 2)
+    (folder.parents[2] / agent).write_text("")
+    (folder.parents[2] / agent).chmod(0o755)
+    assert version_of(str(folder.parents[2] / agent), {}, package) is None  # that is Node.js's
+    assert version_of(agent, {"PATH": str(tmp_path)}, package) is None
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_model_is_told_how_to_talk_unless_it_is_not_to_be(agent: str, tmp_path: Path) -> None:
+    words = [install(tmp_path, agent), "--model", "x"]
+    assert TOLD not in everything(start(tmp_path, words, primer=False), tmp_path)
+    file = tmp_path / "home" / ".gemini" / "settings.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"security": {"folderTrust": {"enabled": false}}}')
+    launch = start(tmp_path, words, primer=True)
+    assert TOLD in everything(launch, tmp_path)
+    assert launch.argv[-2:] == words[-2:]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_what_is_secret_stands_in_closed_files_only(agent: str, tmp_path: Path) -> None:
+    launch = start(tmp_path, [install(tmp_path, agent)], primer=True, hooks=TOOLS + TURNS, mcp=True)
+    assert TOKEN not in " ".join(launch.argv)
+    assert str(launch.data.get("password", TOKEN)) not in " ".join(launch.argv)
+    if (tmp_path / "run").exists():
+        assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
+        for path in (tmp_path / "run").iterdir():
+            assert path.is_dir() or path.stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("agent", HOOKED)
+def test_hooks_are_put_in_for_what_has_been_asked_for(agent: str, tmp_path: Path) -> None:
+    words = [install(tmp_path, agent)]
+    launch = start(tmp_path, words, TRUSTED, hooks=(*TOOLS, *TURNS, "Output"))
+    assert (launch.data["gates"], launch.data["tells"]) == ([*TOOLS], [*TURNS])
+    assert ungated(agent, launch.data, lambda event: event in TOOL_CALL) == []
+    assert untold(agent, launch.data, lambda event: event.value in TURNS) == []
+    for hooks in ((), ("Output", "SessionStart")):
+        data = start(tmp_path, words, TRUSTED, hooks=hooks).data
+        assert not {"gates", "ungated", "tells", "untold"} & data.keys()
+    data = start(tmp_path, words, TRUSTED, hooks=("BeforeTool", "AfterAgent")).data
+    assert (data["gates"], data["tells"]) == (["BeforeTool"], ["AfterAgent"])
+
+
+@pytest.mark.parametrize(
+    ("agent", "line", "env", "why"),
+    [
+        *((agent, *case) for agent in HOOKED for case in UNHOOKED[agent]),
+        *((agent, "", {}, "no loopback port") for agent in HOOKED),
+    ],
+)
+def test_who_cannot_be_gated_is_said_with_the_reason(
+    agent: str, line: str, env: dict[str, str], why: str, tmp_path: Path
+) -> None:
+    words = [install(tmp_path, agent), *line.split()]
+    port = None if "port" in why else 4321
+    launch = start(tmp_path, words, {**TRUSTED, **env}, hooks=TOOLS, port=port)
+    assert "gates" not in launch.data
+    assert not [name for name in launch.env if "GATES" in name or "DEFAULTS" in name]
+    [note] = ungated(agent, launch.data, lambda event: event in TOOL_CALL)
+    assert why in note and "nothing is blocked" in note
+    launch = start(tmp_path, words, {**TRUSTED, **env}, hooks=("AfterAgent",), port=port)
+    [note] = untold(agent, launch.data, lambda event: event is HookEventName.AFTER_AGENT)
+    assert why in note and note.endswith(": on_after_agent")
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_whatever_a_planner_stumbles_over_the_agent_is_started(
+    agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(*about: object) -> None:
+        raise ValueError("embedded null byte")
+
+    module = import_module(PLANNERS[agent])
+    monkeypatch.setattr(module, "plan", stumble)
+    monkeypatch.setattr(module.READER, "converses", stumble)
+    launch = start(Path("/nowhere"), [agent, "-x", "words"])
+    assert (launch.argv, launch.env, launch.profile) == ([agent, "-x", "words"], {}, agent)
+    assert "embedded null byte" in str(launch.data["degraded"])
+    assert not wants_tcp([agent])
+    facts = AgentStart(
+        started_ms=0,
+        pid=1,
+        cwd="/",
+        folder="/nowhere",
+        launch=launch.data,
+        env={},
+        checkpoint={},
+        clock=lambda: 0.0,
+    )
+    assert make_adapter(agent, facts) is not None
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_pump_loads_nothing_heavy(agent: str, tmp_path: Path) -> None:
+    code = (
+        "import sys; from relay.agents.launch import Run, plan;"
+        f"plan([{install(tmp_path, agent)!r}], {{}}, Run(name='a', run_id='r', token='t', port=1,"
+        f" primer=False, folder={str(tmp_path / 'run')!r}));"
+        "print([m for m in ('dataclasses', 'asyncio', 'typing', 'h11') if m in sys.modules])"
+    )
+    root = Path(relay.__file__).parents[1]
+    command = [sys.executable, "-S", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root)
+    assert (done.stderr, done.stdout.strip()) == ("", "[]")
+
+
+@pytest.mark.parametrize("agent", sorted(set(PLANNERS) - MODULES))
+def test_a_python_module_of_an_agents_name_is_not_that_agent(agent: str, tmp_path: Path) -> None:
+    command = ["python3", "-m", agent, "x"]
+    launch = start(tmp_path, command)
+    assert launch.argv == command and launch.env == {}
+    assert not takes_primer(command, "") and not (tmp_path / "run").exists()
