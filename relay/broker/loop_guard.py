@@ -225,6 +225,7 @@ class HeldMessages:
     def hold_over_cap(self, message: Accepted, batch: Batch) -> None:
         """Park a message to each agent for which a feature says so, as it has used up a cap."""
         routes = message.routing.routes if message.routing is not None else ()
+        is_told = message.parked  # the person's list tells of it already
         held: dict[str, str] = {}
         for one in routes:
             to = self._directory.get(one.to)
@@ -240,6 +241,8 @@ class HeldMessages:
                 for one in routes
             )
             message.routing = replace(message.routing, routes=tuple(kept))
+            if not is_told:
+                batch.after.append(partial(self._item, message))
 
     def why_held(self, sender: str, to: str, hops: int, batch: Batch) -> str | None:
         """Why a persona that is no agent here must not take this up before the person says so;

@@ -168,15 +168,6 @@ def test_the_person_refuses(home: Home, client: BrokerClient) -> None:
         assert (row["state"], row["reason"]) == ("failed", "the person refused it")
 
 
-def test_an_agent_cannot_decide(home: Home, client: BrokerClient) -> None:
-    with register(home, "Al") as al, register(home, "Bob"):
-        al.request("send", to="Bob", body="x", shown=True)
-        [item] = held(client)
-        with pytest.raises(RelayError, match="only the person"):
-            decide(al, "yes", item["id"])
-        assert held(client) == [item]
-
-
 def test_another_run_of_the_same_name_begins_a_chain_anew(home: Home) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
         exchange(al, bob, HOPS_MAX)

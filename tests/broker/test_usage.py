@@ -74,7 +74,10 @@ def test_a_cap_holds_messages_until_the_person_lets_them_go_or_the_next_day(
         used(bob, 999_999, 0, 0, 0)
         assert me.request("send", to="Bob", body="a")["deliveries"][0]["state"] == "queued"
         used(bob, 1_000_000, 0, 0, 0)
+        me.request("watch", kinds=["item"])
         [held] = me.request("send", to="Bob", body="b")["deliveries"]
+        push = me.next_push(20)
+        assert push is not None and push["rows"][0]["item"]["what"] == "to Bob: b"
         assert held["state"] == "held"
         assert held["reason"].startswith("the cap of $3.00 a day for ")
         [told] = me.request("inbox")["rows"]
