@@ -35,7 +35,7 @@ def add_log(own: Parser) -> None:
     log.add_argument("--agent", metavar="NAME", help="only what this agent did")
     log.add_argument("--kind", choices=_KINDS, metavar="KIND", help=f"only {', '.join(_KINDS)}")
     log.add_argument("--last", type=_count, metavar="N", help=f"only the last N ({_LAST})")
-    log.gone("--html", "relay intent log shows it here, and --json prints all of each record")
+    log.gone("--html", "relay web shows the trace under Intents; --json prints all of each record")
     log.add_argument("--json", action="store_true", help="print the records as JSON")
     log.set_defaults(run=_log)
     text = "whether the trace is as it was written: nothing changed, nothing taken out"

@@ -65,17 +65,26 @@ class NotifyFeature(BrokerFeature):
     @property
     def busy(self) -> bool:
         """Whether notices wait, for the end of quiet hours say, or are being sent."""
-        return bool(self._pending) or self._sending
+        ended = any(task.done() for task in self._tasks)
+        return not ended and (bool(self._pending) or self._sending)
 
     def start(self) -> None:
         """Follow the stream from the first row of this broker on."""
         self._tasks = [self._loop.create_task(self._follow()), self._loop.create_task(self._send())]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
 
     async def close(self) -> None:
         """End, with what is being sent."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():  # a fault of ours: the broker goes on without notices
+            self._log(f"notify: no more notices are sent: {task.exception()!r}")
+            for other in self._tasks:
+                other.cancel()
 
     async def _follow(self) -> None:
         place = 0
