@@ -201,14 +201,15 @@ def _python() -> Check:
 
 
 def _screen() -> Check:
+    from relay.screen import emulator_library
+
     try:
-        importlib.import_module("pyghostty")
-    except Exception as error:
+        emulator_library.check("")
+    except RelayError as error:
         return Check(
             "screen",
             "bad",
-            f"the terminal emulator cannot be loaded ({type(error).__name__}: {error}), so programs"
-            " run without relay: nothing is heard and nothing is delivered",
+            f"{error.message}, so programs run without relay: nothing is heard or delivered",
             "there is one for Linux (glibc) and macOS, x86-64 and arm64",
             f"{sys.executable} -m pip install pyghostty",
         )

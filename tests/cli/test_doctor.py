@@ -269,10 +269,7 @@ def test_what_belongs_to_another_user_is_named(home: Home, path: Path, tmp_path:
 def test_without_the_terminal_emulator_it_says_what_is_missing(
     home: Home, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(name: str) -> object:
-        raise ImportError(name)
-
-    monkeypatch.setattr("importlib.import_module", missing)
+    monkeypatch.setenv("PYGHOSTTY_LIB", str(tmp_path / "missing.so"))
     check = _checks(home, tmp_path)["screen"]
     assert (check.level, "without relay" in check.text) == ("bad", True)
 
