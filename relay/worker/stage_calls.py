@@ -42,7 +42,7 @@ class StageCalls:
         """``timeout``: seconds of a hook that has no limit of its own."""
         functions = FunctionRunner(registry, timeout=timeout)
         runner = HookRunner(functions, cwd=os.getcwd(), env=os.environ, timeout=timeout)
-        self._engine = HookEventHandler(_OfBroker(), registry, Planner(registry), runner, aggregate)
+        self._engine = HookEventHandler(_OfBroker(), Planner(registry), runner, aggregate)
 
     async def run(self, event: str, fields: dict[str, Any]) -> list[Record]:
         """Run those of ``event``. Returns how each ran; what they return counts for nothing."""
