@@ -37,13 +37,13 @@ from relay.config.trust import (
     project_root,
     read_config,
     revoked_via,
+    set_aside_notice,
     trust,
     trusted_before,
     trusted_entry,
     untrust,
     user_config,
 )
-from relay.config.trust_store import set_aside_notice
 from relay.core.errors import ConfigError, NotFound, UsageError
 from relay.core.files import changed_files
 from relay.core.paths import Home

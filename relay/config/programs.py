@@ -14,8 +14,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from relay.config.trust import project_root
-from relay.config.trust_store import TrustEntry
+from relay.config.trust import TrustEntry, project_root
 from relay.core.errors import ConfigError
 from relay.core.files import file_hash
 from relay.core.projects import config_base

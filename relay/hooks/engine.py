@@ -29,7 +29,6 @@ from relay.hooks.hook_types import (
     Plan,
 )
 from relay.hooks.planner import Planner
-from relay.hooks.registry import Registry
 from relay.hooks.request_channel import Payload, RefusedRequest, RequestChannel, RequestCode
 from relay.hooks.runner import HookRunner
 
@@ -76,7 +75,6 @@ class HookEventHandler:
     def __init__(
         self,
         config: Config,
-        registry: Registry,
         planner: Planner,
         runner: HookRunner,
         aggregate: Aggregate,
@@ -85,7 +83,6 @@ class HookEventHandler:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._config = config
-        self._registry = registry
         self._planner = planner
         self._runner = runner
         self._aggregate = aggregate
@@ -97,7 +94,7 @@ class HookEventHandler:
 
     def has(self, event: HookEventName) -> bool:
         """Whether anything is registered for ``event``: a dictionary look-up."""
-        return bool(self._registry.hooks(event))
+        return bool(self._planner.registry.hooks(event))
 
     def guarded(self, event: HookEventName, fields: Mapping[str, Any]) -> bool:
         """Whether a hook that matches an event with these fields blocks it by its own failure.
@@ -236,7 +233,7 @@ class HookEventHandler:
 
     def _any_guard(self, event: HookEventName) -> bool:
         try:
-            return _blocking(event, self._registry.hooks(event))
+            return _blocking(event, self._planner.registry.hooks(event))
         except Exception:
             return event is HookEventName.BEFORE_TOOL
 

@@ -45,7 +45,7 @@ class Planner:
     """Plans for the hooks of one registry; what is registered later counts from then on."""
 
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+        self.registry = registry
 
     def plan(self, event: HookEventName, payload: Mapping[str, Any]) -> Plan:
         """The hooks for ``event`` with this input, in the registry's order.
@@ -54,7 +54,7 @@ class Planner:
         runs once however often it was registered; it then blocks on failure if any of them would.
         One sequential hook among those selected makes all of them run one after the other.
         """
-        hooks = self._registry.hooks(event)
+        hooks = self.registry.hooks(event)
         chosen = [hook for hook in hooks if hook.trusted and matches(hook, payload)]
         return Plan(event, tuple(_once(chosen)), any(hook.sequential for hook in chosen))
 

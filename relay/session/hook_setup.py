@@ -59,7 +59,7 @@ def make_engine(
 ) -> HookEventHandler:
     """The engine over ``registry``; programs among the hooks run with ``env``."""
     runner = HookRunner(functions, cwd=config.working_dir(), env=env, timeout=functions.timeout)
-    return HookEventHandler(config, registry, Planner(registry), runner, aggregate, log=log)
+    return HookEventHandler(config, Planner(registry), runner, aggregate, log=log)
 
 
 class SessionHooks:

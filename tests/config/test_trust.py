@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.config import trust_store
+from relay.config import trust as module
 from relay.config.load import load_for_session
 from relay.config.manifest import known, notices
 from relay.config.trust import (
@@ -203,7 +203,7 @@ def test_a_lock_that_is_held_too_long_is_an_error(
     import fcntl
 
     home.create()
-    monkeypatch.setattr(trust_store, "LOCK_TIMEOUT", 0.0)
+    monkeypatch.setattr(module, "LOCK_TIMEOUT", 0.0)
     with open(home.trust + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(RelayError, match="another process"):

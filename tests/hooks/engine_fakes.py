@@ -191,7 +191,6 @@ class Engine:
         self.aggregate = FakeAggregate()
         self.handler = HookEventHandler(
             self.config,
-            cast(Any, self.registry),
             cast(Any, self.planner),
             cast(Any, self.runner),
             self.aggregate,

@@ -42,7 +42,6 @@ class Whole:
             functions = FunctionRunner(self.registry)
             handler = HookEventHandler(
                 FakeConfig(),
-                self.registry,
                 Planner(self.registry),
                 HookRunner(functions, cwd=str(self.folder), env=ENV),
                 aggregate,
