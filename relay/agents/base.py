@@ -55,6 +55,8 @@ class TypingRules:
     literal: bytes = b""
     #: Its input line surely shows a paste.
     shows_paste: bool = False
+    #: In its lists a digit chooses at once.
+    digits: bool = False
     #: Why nothing is ever typed.
     refusal: str = ""
 

@@ -47,6 +47,7 @@ from relay.session.agent_tty import open_agent_tty
 from relay.session.background import Tasks
 from relay.session.broker_reports import Broker, BrokerReports
 from relay.session.delivery import DeliveryQueue
+from relay.session.delivery_channel import AgentTerminal
 from relay.session.detector import DirectiveDetector
 from relay.session.driver import AdapterFeed, LateClock, Services, SessionDriver
 from relay.session.hook_server import HookServer
@@ -338,8 +339,7 @@ class SessionParts:
             now_ms=now_ms,
         )
         requests = ScreenRequests(
-            *(self._screen, self._questions, self._guards, self._link, self._terminal),
-            *(self._stopper, self._clock, self._profile.digits),
+            *(self._at, self._screen, self._questions, self._stopper),
             lambda: (self._kind, self._sources.transcript_path),
             session.output,
         )
@@ -440,13 +440,10 @@ class SessionParts:
     def _make_deliveries(self, reports: BrokerReports) -> DeliveryQueue:
         adapter = None if answers_once(self._kind, self._launch) else self._adapter
         records = AgentRecords(adapter)
+        drawn = (self._terminal, self._screen)
+        self._at = AgentTerminal(self._link, *drawn, self._guards, self._asking, self._clock)
         typing = TypingChannel(
-            self._link,
-            self._terminal,
-            self._screen,
-            self._guards,
-            self._asking,
-            self._clock,
+            self._at,
             ascii_only=not takes_utf8(self._run.env),
             composer=self._fit.composer,
             written=frozenset(self._hello.get("written", ())),

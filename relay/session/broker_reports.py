@@ -131,12 +131,16 @@ class BrokerReports:
     async def look_up(self, ids: list[str], name: str) -> None:
         """What an earlier session has reported last of these deliveries to the agent ``name``."""
         for id_ in ids:
-            with contextlib.suppress(RelayError):
+            try:
                 ask = partial(self._broker.request, "wait", id=id_, timeout=0)
                 found = await self._until_answered(ask)
-                for row in found["deliveries"]:
-                    if row["to"].lower() == name.lower() and State(row["state"]).final:
-                        self._events.post(DeliveryReported(id_, State(row["state"])))
+            except RelayError as error:
+                told = f"how far a message is could not be asked: {error.message}"
+                self._events.post(PersonNote(told))
+                continue
+            for row in found["deliveries"]:
+                if row["to"].lower() == name.lower() and State(row["state"]).final:
+                    self._events.post(DeliveryReported(id_, State(row["state"])))
 
     async def turn(self, fields: dict[str, Any]) -> None:
         """How a turn ended, told until the broker has it."""

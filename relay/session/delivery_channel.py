@@ -7,12 +7,15 @@ its own: :mod:`relay.session.delivery` does, after it has looked whether the las
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from relay.agents.base import Blocked
 from relay.core.message import Message
+from relay.core.source_events import Screen, Terminal
+from relay.session.open_questions import OpenQuestions
+from relay.session.typing_policy import Guards
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,18 @@ class WriteLink(Protocol):
     async def write(
         self, data: bytes, *, write_id: int, sequence: int, offset: int | None = None
     ) -> bool | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTerminal:
+    """The terminal of one agent, as whatever presses keys there needs it."""
+
+    link: WriteLink
+    terminal: Terminal
+    screen: Screen
+    guards: Guards
+    questions: OpenQuestions
+    clock: Callable[[], float]
 
 
 def write_id(message: Message, step: str) -> int:

@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from relay.agents.base import Blocked
 from relay.core.message import Message
-from relay.core.source_events import Screen, Terminal
 from relay.directive.envelope import Envelope
-from relay.session.delivery_channel import WriteLink, write_id
-from relay.session.open_questions import OpenQuestions
-from relay.session.typing_policy import TYPING, Guards
+from relay.session.delivery_channel import AgentTerminal, write_id
+from relay.session.typing_policy import TYPING
 
 #: Such a program rests when it has written nothing for this many seconds and shows a prompt.
 LINE_REST = 1.0
@@ -67,20 +64,11 @@ class LineTyper:
 
     def __init__(
         self,
-        link: WriteLink,
-        terminal: Terminal,
-        screen: Screen,
-        guards: Guards,
-        questions: OpenQuestions,
-        clock: Callable[[], float],
+        at: AgentTerminal,
     ) -> None:
-        self._link = link
-        self._terminal = terminal
-        self._screen = screen
-        self._guards = guards
-        self._questions = questions
-        self._clock = clock
-        self._rules = questions.rules
+        self._link, self._terminal, self._screen = at.link, at.terminal, at.screen
+        self._guards, self._questions, self._clock = at.guards, at.questions, at.clock
+        self._rules = at.questions.rules
         self._vouched = self._rules.vouched
         self._edits = False  # it was typed into in this way
         self._typed: _Typed | None = None

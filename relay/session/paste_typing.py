@@ -14,13 +14,10 @@ from dataclasses import dataclass
 
 from relay.agents.base import Blocked
 from relay.core.message import AgentState, Message
-from relay.core.source_events import Screen, Terminal
 from relay.directive.envelope import Envelope
 from relay.screen.questions import DIALOG
-from relay.session.delivery_channel import WriteLink, write_id
+from relay.session.delivery_channel import AgentTerminal, write_id
 from relay.session.line_typing import PLACEHOLDER, bare, before_cursor
-from relay.session.open_questions import OpenQuestions
-from relay.session.typing_policy import Guards
 
 #: A pasted text needs this long before Enter is taken as Enter (Gemini needs 60 ms).
 PASTE_REST = 0.15
@@ -81,22 +78,13 @@ class PasteTyper:
 
     def __init__(
         self,
-        link: WriteLink,
-        terminal: Terminal,
-        screen: Screen,
-        guards: Guards,
-        questions: OpenQuestions,
-        clock: Callable[[], float],
+        at: AgentTerminal,
         composer: Callable[[list[str]], str],
         seen: Callable[[str], bool | None],
     ) -> None:
-        self._link = link
-        self._terminal = terminal
-        self._screen = screen
-        self._guards = guards
-        self._questions = questions
-        self._rules = questions.rules
-        self._clock = clock
+        self._link, self._terminal, self._screen = at.link, at.terminal, at.screen
+        self._guards, self._questions, self._clock = at.guards, at.questions, at.clock
+        self._rules = at.questions.rules
         self._composer = composer
         self._seen = seen
         self._half: Message | None = None

@@ -22,15 +22,14 @@ from relay.agents.past.last_turns import READERS, last_turns
 from relay.core.errors import NotDelivered, Timeout, UsageError, only_the_person
 from relay.core.ids import new_ulid
 from relay.core.message import AgentState, Message
-from relay.core.source_events import Terminal
 from relay.hooks.context import Recent
 from relay.screen.dialogs import Dialog, Takes
 from relay.screen.styled_rows import styled_rows
-from relay.session.delivery_channel import WriteLink
+from relay.session.delivery_channel import AgentTerminal
 from relay.session.question_watch import AskingScreen, QuestionWatch
 from relay.session.remote_hooks import AddOnAnswer
 from relay.session.turn_stopper import BY_PERSON, UNSTOPPED, TurnStopper
-from relay.session.typing_policy import DIALOG_WAITS, DRAFT, Guards
+from relay.session.typing_policy import DIALOG_WAITS, DRAFT
 
 #: Between two looks at what a key has done, and how long that is waited for. Seconds.
 LOOK, TAKES = 0.05, 2.0
@@ -57,30 +56,23 @@ class ShownScreen(AskingScreen, Protocol):
 
 
 class ScreenRequests:
-    """Answers for one session. ``digits``: in this program's lists a digit chooses at once."""
+    """Answers for one session."""
 
     def __init__(
         self,
+        at: AgentTerminal,
         screen: ShownScreen,
         questions: QuestionWatch,
-        guards: Guards,
-        link: WriteLink,
-        terminal: Terminal,
         stopper: TurnStopper,
-        clock: Callable[[], float],
-        digits: bool,
         records: Callable[[], tuple[str, str | None]],
         output: Recent[str],
     ) -> None:
         """``records``: the kind of agent and its own transcript; ``output``: what it said last."""
         self._screen = screen
         self._questions = questions
-        self._guards = guards
-        self._link = link
-        self._terminal = terminal
-        self._stopper = stopper
-        self._clock = clock
-        self._digits = digits
+        self._guards, self._link, self._terminal = at.guards, at.link, at.terminal
+        self._stopper, self._clock = stopper, at.clock
+        self._digits = at.questions.rules.digits
         self._records = records
         self._output = output
         self._one = asyncio.Lock()  # one answer at a time

@@ -11,13 +11,10 @@ from dataclasses import replace
 from relay.agents.base import Blocked
 from relay.agents.input_line import Composer, nobody_knows
 from relay.core.message import Message
-from relay.core.source_events import Screen, Terminal
 from relay.directive.envelope import LINE_BYTES, Envelope, Style, envelope, envelopes, marker_of
-from relay.session.delivery_channel import Submitted, WriteLink, in_pieces, write_id
+from relay.session.delivery_channel import AgentTerminal, Submitted, in_pieces, write_id
 from relay.session.line_typing import WAY_OUT, LineTyper
-from relay.session.open_questions import OpenQuestions
 from relay.session.paste_typing import STANDS, PasteTyper
-from relay.session.typing_policy import Guards
 
 #: A cooked terminal keeps 4095 bytes and drops the rest without a word (macOS: 1024 a line), so
 #: never more than this stands unread in it.
@@ -53,34 +50,23 @@ class TypingChannel:
 
     def __init__(
         self,
-        link: WriteLink,
-        terminal: Terminal,
-        screen: Screen,
-        guards: Guards,
-        questions: OpenQuestions,
-        clock: Callable[[], float],
+        at: AgentTerminal,
         *,
         ascii_only: bool = False,
         composer: Composer = nobody_knows,
         written: frozenset[int] = frozenset(),
         seen: Callable[[str], bool | None] = lambda marker: None,
     ) -> None:
-        self._link = link
-        self._terminal = terminal
-        self._screen = screen
-        self._guards = guards
-        self._questions = questions
-        self._clock = clock
-        self._rules = questions.rules
+        self._link, self._terminal, self._screen = at.link, at.terminal, at.screen
+        self._guards, self._questions, self._clock = at.guards, at.questions, at.clock
+        self._rules = at.questions.rules
         self._ascii_only = ascii_only
-        self._composer = composer = questions.composer(composer)
+        self._composer = composer = at.questions.composer(composer)
         self._written = written
         self._seen = seen
-        self._line = LineTyper(link, terminal, screen, guards, questions, clock)
+        self._line = LineTyper(at)
         self._outstanding: list[tuple[Message, int]] = []  # typed and perhaps not read: bytes
-        self._paste = PasteTyper(
-            link, terminal, screen, guards, questions, clock, composer=composer, seen=seen
-        )
+        self._paste = PasteTyper(at, composer=composer, seen=seen)
         self._raw: OrderedDict[str, Message] = OrderedDict()  # that it was read proves nothing
         self._started = False  # the program was seen to wait for input
         self._begun = "", 0  # of this message so many pieces have been typed

@@ -82,7 +82,7 @@ class Worker:
         # Functions of its own: hooks that hang do not use up what route functions have.
         functions = FunctionRunner(registry, timeout=limit)
         runner = HookRunner(functions, cwd=os.getcwd(), env=os.environ, timeout=limit)
-        self._hooks = HookEventHandler(_NoSession(), registry, Planner(registry), runner, aggregate)
+        self._hooks = HookEventHandler(_NoSession(), Planner(registry), runner, aggregate)
         self._observing = asyncio.Semaphore(OBSERVING_MAX)
         self._writer = writer
         #: Calls that may begin: the runner refuses what is beyond its bound.

@@ -17,7 +17,7 @@ from relay.protocol import frames
 from relay.screen.questions import DIALOG, QUESTION
 from relay.session import paste_typing, typing_channel
 from relay.session.agent_tty import InnerTerminal
-from relay.session.delivery_channel import write_id
+from relay.session.delivery_channel import AgentTerminal, write_id
 from relay.session.open_questions import OpenQuestions
 from relay.session.paste_typing import STANDS
 from relay.session.typing_channel import COOKED_MAX, STARTING, TypingChannel
@@ -103,15 +103,9 @@ class Desk:
         assert isinstance(rules, TypingRules)
         self.questions = OpenQuestions(self.screen, self.terminal, rules)
         self.guards = Guards(self.questions)
-        self.door = TypingChannel(
-            self.link,
-            self.terminal,
-            self.screen,
-            self.guards,
-            self.questions,
-            lambda: self.now,
-            **options,  # type: ignore[arg-type]
-        )
+        seen = (self.terminal, self.screen, self.guards, self.questions)
+        at = AgentTerminal(self.link, *seen, lambda: self.now)
+        self.door = TypingChannel(at, **options)  # type: ignore[arg-type]
         if paste:
             self.screen.rows, self.screen.cursor = ["> "], (2, 0)
             self.link.after = self.draw_paste
