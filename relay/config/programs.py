@@ -145,7 +145,7 @@ def _listed(command: Command, place: str) -> list[str]:
 
 
 def _words(command: Command, place: str) -> Iterator[tuple[str, str]]:
-    """Each word of ``command``, and the file of the project that it runs, "" where it runs none.
+    """Each word of ``command``, and the file that it runs, "" where it runs none.
 
     A link in the project to a program outside of it counts as that program: so an agent cannot
     turn it elsewhere.
@@ -166,12 +166,12 @@ def _words(command: Command, place: str) -> Iterator[tuple[str, str]]:
                 runs = script and _PATH.fullmatch(word) is not None
         script = script or _INTERPRETER.fullmatch(os.path.basename(word)) is not None
         before = word
-        if not runs or not _is_in(path, project):
+        if not runs:
             yield word, ""
-        elif _is_in(real := os.path.realpath(path), project):
-            yield word, path
-        else:
+        elif _is_in(path, project) and not _is_in(real := os.path.realpath(path), project):
             yield word, real
+        else:
+            yield word, path
 
 
 def _where(command: Command, place: str) -> str:

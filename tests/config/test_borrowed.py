@@ -255,6 +255,22 @@ def test_programs_are_found_by_the_persons_path_and_never_where_agents_work(
     assert ask(project)["reason"] == "good"
 
 
+@pytest.mark.parametrize("command", ["~/bin/mine.sh", "../home/bin/mine.sh"])
+def test_a_program_outside_of_the_project_is_seen_from_the_configuration(
+    home: Home,
+    project: Path,
+    ask: Ask,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    script(tmp_path / "home" / "bin" / "mine.sh")
+    script(project / "home" / "bin" / "mine.sh", EVIL)
+    guard(project, home, [command])
+    assert ask(project / "home")["reason"] == "good"
+
+
 def test_a_link_to_a_program_of_the_system_cannot_be_turned_elsewhere(
     home: Home, project: Path, ask: Ask
 ) -> None:
