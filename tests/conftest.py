@@ -33,7 +33,7 @@ KINDS = {
     "fidelity": "alone",
     "integrations": "process",
     "memory/embedding": "stores",
-    "memory/vectors": "stores",
+    "memory/indexes": "stores",
     "pump": "process",
     "real_agents": "agents",
     "ui": "process",

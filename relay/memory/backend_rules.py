@@ -1,4 +1,4 @@
-"""What relay's own backends do alike: ids, near duplicates, what an import adds, what is refused.
+"""The rules of the store: ids, near duplicates, what an import adds, what is refused.
 
 An id is 8 characters of Crockford's base 32 in lower case: 40 bits of randomness.
 """

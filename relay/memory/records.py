@@ -230,7 +230,7 @@ def from_json(value: object) -> Memory:
 
 
 def check_memory(memory: Memory) -> Memory:
-    """The memory itself, when a backend may store it as it is; else UsageError."""
+    """The memory itself, when it may be stored as it is; else UsageError."""
     for id_ in (memory.id, memory.supersedes):
         if id_ is not None and not ID_PATTERN.fullmatch(id_):
             raise _not_a_memory(f"{id_[:80]!r} cannot be an id")

@@ -244,10 +244,10 @@ class MemoryServer:
 
 
 def thread_key(spec: StoreSpec) -> str:
-    """Which thread answers for the store: stores with the same one are never open at once.
+    """Which thread answers: indexes with the same one are never open at once.
 
-    That is one store whatever embeds and whichever key opens it; and any two of a backend that are
-    not on a server, for they may have one folder. The local ones share their files without harm.
+    That is one index whatever embeds and whichever key opens it; and any two of a backend that are
+    not on a server, for they may have one folder. All share the store's files without harm.
     """
     if spec.backend == "local":
         return spec.fingerprint()

@@ -38,7 +38,7 @@ ACTIONS = ("save", "search", "forget", "list")
 #: checkpoint a character may be twelve bytes.
 PENDING_MAX = 1000
 PENDING_SIZE_MAX = 256 * 1024
-#: A text longer than this is not kept for a broker that is away: no backend takes it either.
+#: A text longer than this is not kept for a broker that is away: no store takes it either.
 TEXT_MAX = 64 * 1024
 #: How long a search may wait for a broker that is away, and between two tries. Seconds.
 SEARCH_DEADLINE = 60.0

@@ -163,7 +163,9 @@ class StoreAccess:
 
     def _can_embed_now(self) -> bool:
         without = self._store is not None and self._store.meaning is None and not self._problem
-        return without and not self._named and installed(self._home.models) is not None
+        if not without or self._named:
+            return False
+        return installed(self._home.models) is not None and have_numpy()
 
     def _vectors(self) -> Meaning | None:
         try:

@@ -1,4 +1,4 @@
-"""What the store does, whatever finds by meaning in it: see tests.memory.local.test_contract."""
+"""What the store does, whatever finds by meaning in it: see tests.memory.indexes.test_store."""
 
 from __future__ import annotations
 

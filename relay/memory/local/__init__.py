@@ -1,1 +1,1 @@
-"""The default backend: one SQLite file for each place, full text, vectors where there are any."""
+"""The store: one SQLite file for each place, full text, vectors where there are any."""
