@@ -22,11 +22,10 @@ from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.broker.ops_delivery import DeliveryOps, caused_by
 from relay.broker.ops_query import fitting
-from relay.broker.ops_usage import CAP
 from relay.broker.routing import Route
 from relay.core.bounded import BoundedDict, RecentSet
 from relay.core.errors import NotFound, RelayError, UsageError
-from relay.core.message import State
+from relay.core.message import HeldFor, State
 from relay.ledger import queries
 from relay.ledger.schema import Row
 from relay.protocol.broker import Json
@@ -74,19 +73,21 @@ class LoopGuard:
         self._times: BoundedDict[Pair, deque[int]] = BoundedDict(PAIRS_MAX)
         self._closed: BoundedDict[Pair, str] = BoundedDict(PAIRS_MAX)
 
-    def check(self, sender: str, to: str, hops: int, now_ms: int) -> str | None:
-        """Why this message must wait for the person; None when it may go, which then counts."""
+    def check(self, sender: str, to: str, hops: int, now_ms: int) -> tuple[HeldFor, str] | None:
+        """Why this message must wait for the person, and that in words; None when it may go, which
+        then counts."""
         pair = pair_of(sender, to)
         if pair in self._closed:
-            return self._closed[pair]
+            return HeldFor.RATE, self._closed[pair]
         if self._hops_max and hops > self._hops_max:
-            return f"{hops} messages followed from one another without a person"
+            reason = f"{hops} messages followed from one another without a person"
+            return HeldFor.HOPS, reason
         if not self._rate_max:
             return None
         if self._is_full(pair, now_ms):
             reason = f"more than {self._rate_max} messages a minute between {sender} and {to}"
             self.close(sender, to, reason)
-            return reason
+            return HeldFor.RATE, reason
         self.count(sender, to, now_ms)
         return None
 
@@ -171,9 +172,8 @@ class HeldMessages:
                 self._guard.count(sender, to, at_ms)
         for row in queries.parked(self._ledger, PARKED_MAX):
             self._told.add(pair_of(row["from"], row["to"]))
-            reason = row["reason"]
-            if reason and not reason.startswith((SHOWN, CAP)) and not reason[:1].isdigit():
-                self._guard.close(row["from"], row["to"], row["reason"])
+            if row["held_for"] == HeldFor.RATE.name.lower():
+                self._guard.close(row["from"], row["to"], row["reason"] or "")
 
     def person(self, request: ClientRequest, batch: Batch) -> Json:
         """The session says that the person has spoken to its agent."""
@@ -249,10 +249,10 @@ class HeldMessages:
                 held[one.to] = why
         for name, why in held.items():
             text = f"{why}. What is written to {name} is held until you decide. {_DECIDE}"
-            self._tell((f"{CAP}{batch.now_ms // _DAY_MS}", name.lower()), text, batch)
+            self._tell((f"cap {batch.now_ms // _DAY_MS}", name.lower()), text, batch)
         if held and message.routing is not None:
             kept = (
-                Route(one.to, State.HELD, held[one.to], parked=True) if one.to in held else one
+                Route(one.to, State.HELD, held[one.to], HeldFor.CAP) if one.to in held else one
                 for one in routes
             )
             message.routing = replace(message.routing, routes=tuple(kept))
@@ -260,15 +260,16 @@ class HeldMessages:
     def why_held(self, sender: str, to: str, hops: int, batch: Batch) -> str | None:
         """Why a persona that is no agent here must not take this up before the person says so;
         None where it may, which then counts."""
-        reason = self._guard.check(sender, to, hops, batch.now_ms)
-        if reason is None:
+        held = self._guard.check(sender, to, hops, batch.now_ms)
+        if held is None:
             batch.on_failure.append(partial(self._guard.uncount, sender, to, batch.now_ms))
-        else:
-            text = (
-                f"{sender} and {to}: {reason}. What {sender} asks {to} is not done until you"
-                f" decide: relay broker retry {to} lets it go on."
-            )
-            self._tell(pair_of(sender, to), text, batch)
+            return None
+        _, reason = held
+        text = (
+            f"{sender} and {to}: {reason}. What {sender} asks {to} is not done until you"
+            f" decide: relay broker retry {to} lets it go on."
+        )
+        self._tell(pair_of(sender, to), text, batch)
         return reason
 
     def reopen(self, one: str, other: str) -> None:
@@ -280,18 +281,19 @@ class HeldMessages:
         to = self._directory.get(one.to)
         if one.state is not State.QUEUED or to is None or to.person:
             return one
-        reason = self._guard.check(counts, one.to, message.hops, batch.now_ms)
-        if reason is None:
+        held = self._guard.check(counts, one.to, message.hops, batch.now_ms)
+        if held is None:
             # One that cannot be stored now comes again, perhaps every second.
             uncount = partial(self._guard.uncount, counts, one.to, batch.now_ms)
             batch.on_failure.append(uncount)
             return one
+        cause, reason = held
         text = (
             f"{message.sender} and {one.to}: {reason}. What they write to each other is held until"
             f" you decide. {_DECIDE}"
         )
         self._tell(pair_of(message.sender, one.to), text, batch)
-        return Route(one.to, State.HELD, reason, parked=True)
+        return Route(one.to, State.HELD, reason, cause)
 
     def _parked(self, message: Accepted, one: Route, batch: Batch) -> Route:
         if one.state is State.FAILED:
@@ -302,7 +304,7 @@ class HeldMessages:
             f" {_DECIDE}"
         )
         self._tell(pair_of(message.sender, one.to), text, batch)
-        return Route(one.to, State.HELD, SHOWN, parked=True)
+        return Route(one.to, State.HELD, SHOWN, HeldFor.SHOWN)
 
     def _item(self, message: Accepted) -> None:
         """Tell those who follow what of this message waits for the person."""

@@ -23,8 +23,6 @@ from relay.protocol.broker import Json
 
 #: Models of one run that are counted, and the most tokens that one can have used.
 _MODELS_MAX, _TOKENS_MAX = 20, 1 << 48
-#: What every reason begins with.
-CAP = "the cap of "
 
 
 class UsageOps:
@@ -84,7 +82,7 @@ class UsageOps:
             else:
                 continue
             if used >= most:
-                return f"{CAP}${most:.2f} a day for {whose} is used up (${used:.2f})"
+                return f"the cap of ${most:.2f} a day for {whose} is used up (${used:.2f})"
         return ""
 
     def _caps(self) -> dict[str, float]:

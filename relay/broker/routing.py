@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from relay.broker.delivery_states import absent, nobody
 from relay.core.agent_names import channel_of, valid_name
 from relay.core.errors import NotFound, UsageError
-from relay.core.message import State
+from relay.core.message import HeldFor, State
 
 EVERYONE = "*"
 #: The most recipients that one message may name.
@@ -43,14 +43,14 @@ P = TypeVar("P", bound=Peer)
 class Route:
     """One recipient and the state in which its delivery begins.
 
-    ``parked``: it is held until the person lets it go on. The reason of one that is queued is told
-    to its sender and not stored: it passes as soon as the recipient starts.
+    ``parked``: why it is held until the person lets it go on. The reason of one that is queued is
+    told to its sender and not stored: it passes as soon as the recipient starts.
     """
 
     to: str
     state: State = State.QUEUED
     reason: str | None = None
-    parked: bool = False
+    parked: HeldFor = HeldFor.NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 #: Bodies beyond this are refused with an error, never cut. In bytes of UTF-8.
 BODY_MAX = 1024 * 1024
+
+
+class HeldFor(IntEnum):
+    """Why a delivery waits until the person lets it go on. The ledger holds the number."""
+
+    NOTHING = 0  # it does not
+    RATE = 1  # these two exchange too much: all that is between them waits
+    HOPS = 2  # too many messages followed from one another
+    SHOWN = 3  # a shell showed it, and nobody typed it
+    CAP = 4  # the recipient has used up what it may cost
 
 
 class State(StrEnum):

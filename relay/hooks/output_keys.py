@@ -69,15 +69,22 @@ class HandlerError(RelayError):
 
 
 def read_mapping(
-    value: Mapping[object, object], name: str, event: HookEventName, *, strict: bool
+    value: Mapping[object, object],
+    name: str,
+    event: HookEventName,
+    *,
+    strict: bool,
+    denier: str = "",
 ) -> HookOutput:
     """The HookOutput for ``value``, which the hook ``name`` answered with. Raises HandlerError.
+
+    ``denier`` is what a denial without a reason calls the hook, if not ``name``.
 
     ``strict`` is for functions: every key must be known and mean something for ``event``. A program
     may have been written for another engine, so what relay has no use for is ignored there; but not
     a decision that cannot be obeyed, nor what looks like a misspelt key.
     """
-    answer = _Reader(name, event, strict)
+    answer = _Reader(name, event, strict, denier or name)
     answer.take(value)
     return answer.output()
 
@@ -161,6 +168,8 @@ class _Reader:
     event: HookEventName
     #: Every key must be known and mean something for the event.
     strict: bool
+    #: What a denial without a reason calls it.
+    denier: str
     #: Fields of HookOutput that were read.
     said: dict[str, Any] = field(default_factory=dict)
     #: With a reason of its own, or None: the one of permissionDecisionReason, which may come later.
@@ -220,7 +229,7 @@ class _Reader:
         reason = "\n".join(dict.fromkeys(text for text in own if text))
         reason = reason or self.reason or self.permission_reason
         if not reason and decision is Decision.DENY:
-            reason = default_reason(self.name)
+            reason = default_reason(self.denier)
         return HookOutput(decision=decision, reason=cut(reason, TEXT_MAX), **said)
 
     def _decision(self, key: str, item: object) -> Decision:

@@ -194,7 +194,6 @@ def _denial(
         )
     output = _spoken(definition, event, said) or NOTHING_SAID
     own = output.reason if output.decision is not Decision.ALLOW else ""
-    own = "" if own == default_reason(definition.name) else own
     reason = clipped(complaint) or own or default_reason(definition.name)
     return replace(output, decision=Decision.DENY, reason=reason, input=None)
 
@@ -230,10 +229,7 @@ def _spoken(definition: HookDefinition, event: HookEventName, said: str) -> Hook
 def _read(
     definition: HookDefinition, event: HookEventName, value: Mapping[object, object]
 ) -> HookOutput:
-    output = read_mapping(value, _IT, event, strict=False)
-    if output.reason == default_reason(_IT):
-        return replace(output, reason=default_reason(definition.name))
-    return output
+    return read_mapping(value, _IT, event, strict=False, denier=definition.name)
 
 
 def _parsed(said: str) -> Any:

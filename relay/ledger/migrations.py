@@ -13,7 +13,7 @@ from relay.ledger.broker_tables import AUTOMATION_TABLES, BROKER_TABLES
 #: ``senders`` says in which blocks of ``1 << BLOCK_BITS`` events somebody spoke: it lets a search
 #: for one sender skip the others' blocks, for a row a block instead of an index entry a message.
 #: ``hops`` counts the messages between agents that led to this one, itself included; one that is
-#: ``parked`` is offered to nobody before the person lets it go on (see relay.broker.loop_guard);
+#: ``parked`` (not 0) is offered to nobody before the person lets it go on (see HeldFor);
 #: those of an agent are of what made it speak: a broker that is killed does not begin anew.
 #: ``hook_invocations`` holds each run of a hook (relay.hooks.hook_log); ``duration`` in seconds.
 #: ``nonce_key`` is what the nonces of messages are made with (relay.core.message).
@@ -160,5 +160,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         # What events with secrets say, for those who still have to get it: see Ledger.shown.
         "CREATE TABLE originals (event INTEGER PRIMARY KEY, body TEXT NOT NULL)",
+    ),
+    (
+        # ``parked`` says what for (relay.core.message.HeldFor); until then only the reason did.
+        "UPDATE deliveries SET parked = CASE"
+        " WHEN reason LIKE 'a shell showed it%' THEN 3 WHEN reason LIKE 'the cap of %' THEN 4"
+        " WHEN reason GLOB '[0-9]*' THEN 2 ELSE 1 END WHERE parked = 1",
     ),
 )

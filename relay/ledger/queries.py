@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from relay.core.message import State
+from relay.core.message import HeldFor, State
 from relay.ledger import event_rows
 from relay.ledger.schema import (
     BLOCK_BITS,
@@ -298,21 +298,25 @@ def deliveries(ledger: Ledger, id_: str) -> list[Row]:
 
 
 def parked(ledger: Ledger, limit: int) -> list[Row]:
-    """Deliveries that wait for the person to let them go on, oldest first, with ``hops``."""
+    """Deliveries that wait for the person to let them go on, oldest first, with ``hops`` and
+    ``held_for``."""
     rows = ledger.rows(
-        f"""{RECIPIENTS} SELECT {COLUMNS}, d.hops FROM recipients
-            JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1 AND d.parked = 1
+        f"""{RECIPIENTS} SELECT {COLUMNS}, d.hops, d.parked FROM recipients
+            JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1 AND d.parked > 0
             JOIN events e ON e.seq = d.event ORDER BY d.event LIMIT ?""",
         (limit,),
     )
-    return [{**message_row(row[:-1]), "hops": row[-1]} for row in rows]
+    return [
+        {**message_row(row[:-2]), "hops": row[-2], "held_for": HeldFor(row[-1]).name.lower()}
+        for row in rows
+    ]
 
 
 def parked_count(ledger: Ledger) -> int:
     """How many deliveries wait for the person."""
     found = ledger.row(
         f"""{RECIPIENTS} SELECT count(*) FROM recipients
-            JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1 AND d.parked = 1"""
+            JOIN deliveries d ON d.recipient = recipients.name AND d.open = 1 AND d.parked > 0"""
     )
     return int(found[0])
 

@@ -146,7 +146,8 @@ Ops (``?`` marks what may be left out):
               choice {key, label}, by, gone? (of a question: whether it went). Stored, as an event
               ``answer``, before anything follows. What is typed at an agent is typed while the
               very same question stands there, else it is refused as ``stale``. Not for agents.
-``held``      -> rows (with ``hops``), more: what the loop guard has parked for the person
+``held``      -> rows (with ``hops``, ``held_for``), more: what the loop guard has parked for the
+              person
 ``decide``    which? (ids, parts of ids, names; without it all), refuse? -> rows [{id, from, to}]:
               parked messages go on, or fail. Not for agents.
 ``spawn``     name, command (words), cwd?, options?, team?, conversation?, auth? -> parent: whether

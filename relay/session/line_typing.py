@@ -21,7 +21,7 @@ from relay.core.source_events import Screen, Terminal
 from relay.directive.envelope import Envelope
 from relay.session.delivery_channel import WriteLink, write_id
 from relay.session.prompt_watch import PromptWatch
-from relay.session.typing_policy import Guards
+from relay.session.typing_policy import TYPING, Guards
 
 #: Such a program rests when it has written nothing for this many seconds and shows a prompt.
 LINE_REST = 1.0
@@ -38,7 +38,6 @@ LINE_TAIL, LINE_HEAD = 24, 32
 WAY_OUT = "relay wrap --type line types there whenever it rests"
 NO_PROMPT = f"it takes no pastes and shows no prompt; {WAY_OUT}"
 NOT_SHOWN = "it does not show what is typed, so Enter was not pressed: press Enter or Ctrl-U there"
-TYPING = "the person is typing"
 
 # What an input line begins with: a sign, or the side of a box.
 _PROMPT = re.compile(r"[>$#%❯›»➜λ:│┃║|\])]\s*$")

@@ -116,7 +116,7 @@ class FallbackChannel:
     def hold(self, now: float) -> Blocked | None:
         self._way = self._typed
         held = self._typed.hold(now)
-        if held is not None and held.reason == DRAFT and self._channel.available:
+        if held is not None and held.reason is DRAFT and self._channel.available:
             self._way = self._channel
             return self._channel.hold(now)
         return held

@@ -267,7 +267,7 @@ class ScreenRequests:
             held = await self._stopper.stop(message)
             if held is None:
                 raise NotDelivered(UNSTOPPED)
-            if held.reason == DIALOG_WAITS:
+            if held.reason is DIALOG_WAITS:
                 raise NotDelivered(DIALOG_WAITS, hint="what is asked: relay items")
             if self._clock() > end:
                 raise Timeout(f"the turn still runs: {held.reason}")

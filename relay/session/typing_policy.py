@@ -6,6 +6,8 @@ a person garbles both. Each rule here names its reason, which the sender of a me
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from relay.agents.base import Blocked
 from relay.core.message import AgentState, Message, QueueMode
 from relay.core.source_events import StateChange
@@ -19,12 +21,6 @@ KEY_REST = 1.0
 OUTPUT_REST = 0.4
 #: ... or until no row has changed for this long: a cursor may blink for ever.
 UNCHANGED_REST = 1.5
-#: Why nothing is typed beside what the person has written and not sent.
-DRAFT = "a draft stands in the input line"
-#: What is typed into a dialog answers it.
-DIALOG_WAITS = "a dialog waits for the person"
-#: Why nothing is typed while keys come.
-TYPING = "the person is typing"
 #: What is typed into a pager is a command.
 PAGER = "a pager or an editor is in front of the agent"
 #: A model that does not answer is tried again after this many seconds, unless it has said when.
@@ -38,6 +34,17 @@ SHARED_LOOK = 5.0
 STALE = 30.0
 #: A message that went over has begun its turn after this many seconds: the next one may follow.
 ON_ITS_WAY = 5.0
+
+
+class Cause(StrEnum):
+    """Why nothing is typed for now, where a decision depends on it; the value says it in words."""
+
+    DRAFT = "a draft stands in the input line"
+    DIALOG_WAITS = "a dialog waits for the person"
+    TYPING = "the person is typing"
+
+
+DRAFT, DIALOG_WAITS, TYPING = Cause
 
 
 class Guards:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from relay.broker.loop_guard import HOPS_MAX, PAIRS_MAX, RATE_MAX, RATE_WINDOW_MS, LoopGuard
+from relay.core.message import HeldFor
 
 
 def test_a_chain_may_have_so_many_hops() -> None:
     guard = LoopGuard()
     assert guard.check("Al", "Bo", HOPS_MAX, 0) is None
     reason = guard.check("Al", "Bo", HOPS_MAX + 1, 0)
-    assert reason is not None and "without a person" in reason
+    assert reason is not None and reason[0] is HeldFor.HOPS
+    assert "without a person" in reason[1]
     assert guard.check("Bo", "Al", 1, 0) is None  # another chain between the same two
 
 
@@ -20,7 +22,8 @@ def test_two_may_exchange_so_many_a_minute_in_both_directions() -> None:
         assert guard.check(*pair, 1, number) is None
     assert guard.check("Al", "Cy", 1, RATE_MAX) is None
     reason = guard.check("Al", "Bo", 1, RATE_WINDOW_MS - 1)
-    assert reason is not None and "more than 60 messages a minute" in reason
+    assert reason is not None and reason[0] is HeldFor.RATE
+    assert "more than 60 messages a minute" in reason[1]
     # From then on nothing passes, however slowly it comes, before the person says so.
     assert guard.check("Bo", "Al", 1, 100 * RATE_WINDOW_MS) == reason
     guard.reopen("bo", "al")

@@ -238,6 +238,34 @@ def test_what_an_older_version_held_is_waiting_queued_or_held(tmp_path: Path) ->
     ledger.close()
 
 
+def test_what_an_older_version_held_has_its_cause_from_then_on(tmp_path: Path) -> None:
+    """Until then only the words of the reason told it."""
+    path = str(tmp_path / "old.db")
+    old = sqlite.connect(path, replace(SCHEMA, migrations=SCHEMA.migrations[:-1]))
+    reasons = {
+        "more than 60 messages a minute between Al and Bob": "rate",
+        "21 messages followed from one another without a person": "hops",
+        "a shell showed it, and nobody typed it at its prompt": "shown",
+        "the cap of $5.00 a day for Bob is used up ($5.10)": "cap",
+    }
+    for number, reason in enumerate(reasons, start=1):
+        old.execute(
+            "INSERT INTO events (seq, id, kind, agent, origin, mode, body, created_ms)"
+            " VALUES (?,?,'message','Al','agent','followup','x',1)",
+            (number, str(number)),
+        )
+        old.execute(
+            "INSERT INTO deliveries (event, recipient, n, open, state, reason, updated_ms, parked)"
+            " VALUES (?,'Bob',?,1,'held',?,1,1)",
+            (number, number, reason),
+        )
+    old.close()
+    ledger = Ledger(path)
+    rows = queries.parked(ledger, 10)
+    assert {row["reason"]: row["held_for"] for row in rows} == reasons
+    ledger.close()
+
+
 @pytest.mark.parametrize(
     "sql",
     [
