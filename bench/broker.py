@@ -250,12 +250,13 @@ def _stored(home: Home, bodies: list[str], count: int) -> None:
     for _ in range(0, count, 10_000):
         ledger.begin()
         rows = [(ledger.next_seq(), next(_MS)) for _ in range(10_000)]
-        ledger.add_plain(
+        head = ("message", "Al", "agent", "followup", None)
+        ledger.add(
             [
-                (n, new_ulid(ms), "Al", "agent", f"{bodies[n % len(bodies)]} {n}", ms)
+                (n, new_ulid(ms), *head, f"{bodies[n % len(bodies)]} {n}", None, ms)
                 for n, ms in rows
             ],
-            [(n, "Bob", n, ms, 0) for n, ms in rows],
+            [(n, "Bob", n, 1, "queued", None, ms, 0, 0) for n, ms in rows],
         )
         ledger.commit()
     ledger.close()

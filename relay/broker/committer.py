@@ -13,14 +13,13 @@ from collections.abc import Callable
 from time import monotonic
 
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler, Job, Observer
-from relay.broker.routing import Routing
 from relay.core.dispatch import RELAY_CHANNEL
 from relay.core.errors import RelayError, StorageError
 from relay.core.ids import new_ulid
-from relay.core.message import QueueMode, State
+from relay.core.message import State
 from relay.ledger import event_rows, obligation_rows, queries
 from relay.ledger.evaluation_rows import add_due
-from relay.ledger.store import DeliveryTuple, EventTuple, Ledger, PlainDelivery, PlainEvent
+from relay.ledger.store import DeliveryTuple, EventTuple, Ledger
 from relay.protocol.broker import Json, refusal
 
 #: The most requests in one commit; what is beyond waits for the next.
@@ -34,7 +33,6 @@ _COLLECTED = frozenset({"send", "event"})
 _CHECKED_FIRST = _COLLECTED | {"state"}
 #: Ops that change nothing: who has gone needs no answer.
 _QUESTIONS = frozenset({"history", "inbox", "sent", "show", "agents", "hook_log"})
-_FOLLOWUP = QueueMode.FOLLOWUP.value
 
 
 class Committer:
@@ -204,9 +202,6 @@ class Committer:
         known = ledger.known(given) if given else set()
         events: list[EventTuple] = []
         deliveries: list[DeliveryTuple] = []
-        # The plain ones apart, because they are cheaper.
-        plain_events: list[PlainEvent] = []
-        plain_deliveries: list[PlainDelivery] = []
         repeated: list[Accepted] = []
         for message in sends:
             if message.id in known if message.outside is None else _is_told(message, known, ledger):
@@ -219,28 +214,16 @@ class Committer:
             if message.outside is not None:
                 ledger.begin()
                 event_rows.add(ledger, _outside(message), message.outside)
-                _answer(message, batch)
-                continue
-            if not _is_plain(message):
+            else:
                 if message.thread is not None:
                     ledger.begin()
                     event_rows.note_thread(ledger, RELAY_CHANNEL, message.thread, batch.now_ms)
                 events.append(_event(message))
                 deliveries += _deliveries(message, ledger)
-                _answer(message, batch)
-                continue
-            assert message.routing is not None
-            to = message.routing.routes[0].to
-            number = ledger.next_number(to)
-            message.numbers = (number,)
-            head = (message.seq, message.id, message.sender, message.origin)
-            plain_events.append((*head, message.body, batch.now_ms))
-            plain_deliveries.append((message.seq, to, number, batch.now_ms, message.hops))
-            _answer_simple(message, to, batch)
+            _answer(message, batch)
         if len(repeated) < len(sends):
             ledger.begin()
             ledger.add(events, deliveries)
-            ledger.add_plain(plain_events, plain_deliveries)
             due = [(key, one.seq, one.hops) for one in sends if one.seq for key in one.due]
             if due:
                 add_due(ledger, due)
@@ -270,22 +253,6 @@ def _outside(message: Accepted) -> event_rows.OutsideRow:
     return (*head, message.thread, message.body, message.meta, message.created_ms)
 
 
-def _is_plain(message: Accepted) -> bool:
-    """Whether it is what most messages are: nothing special, to one who is known."""
-    return (
-        _is_simple(message.routing)
-        and message.mode == _FOLLOWUP
-        and message.thread is None
-        and message.meta is None
-    )
-
-
-def _is_simple(routing: Routing | None) -> bool:
-    if routing is None or len(routing.routes) != 1:
-        return False
-    return routing.routes[0].state is State.QUEUED and routing.routes[0].reason is None
-
-
 def _event(message: Accepted) -> EventTuple:
     head = (message.seq, message.id, message.kind, message.sender, message.origin, message.mode)
     return (*head, message.thread, message.body, message.meta, message.created_ms)
@@ -302,25 +269,10 @@ def _deliveries(message: Accepted, ledger: Ledger) -> list[DeliveryTuple]:
     return rows
 
 
-def _answer_simple(message: Accepted, to: str, batch: Batch) -> None:
-    request = message.request
-    if request is not None:
-        # Names are plain ASCII, so the commonest answer can be written without an encoder.
-        line = (
-            f'{{"n":{request.n},"ok":true,"id":"{message.id}","from":"{message.sender}",'
-            f'"duplicate":false,"deliveries":[{{"to":"{to}","state":"queued",'
-            '"reason":null}]}\n'
-        )
-        batch.answers.append((request.client, line.encode()))
-
-
 def _answer(message: Accepted, batch: Batch) -> None:
     routing = message.routing
     request = message.request
     if request is None:
-        return
-    if routing is not None and _is_simple(routing):
-        _answer_simple(message, routing.routes[0].to, batch)
         return
     fields: Json = {"id": message.id, "from": message.sender, "duplicate": False}
     if routing is not None:

@@ -37,11 +37,6 @@ EventTuple = tuple[
 #: As ``_DELIVERIES`` names them.
 DeliveryTuple = tuple[int, str, int, int, str, str | None, int, int, int]
 
-#: (seq, id, agent, origin, body, created_ms) of a followup without thread and attributes
-PlainEvent = tuple[int, str, str, str, str | None, int]
-#: (event, recipient, n, updated_ms, hops) of a delivery that is queued
-PlainDelivery = tuple[int, str, int, int, int]
-
 StrOrNone = TypeVar("StrOrNone", str, str | None)
 
 #: Rows in one statement. SQLite spends half of an insert on starting the statement.
@@ -68,15 +63,6 @@ _EVENTS = _Insert(f"events ({_COLUMNS})", "(?,?,?,?,?,?,?,?,?,?)")
 _DELIVERIES = _Insert(
     "deliveries (event, recipient, n, open, state, reason, updated_ms, hops, parked)",
     "(?,?,?,?,?,?,?,?,?)",
-)
-# What all of them have in common is in the statement: a value to bind costs as much as to store.
-_PLAIN_EVENTS = _Insert(
-    "events (seq, id, kind, agent, origin, mode, body, created_ms)",
-    f"(?,?,'message',?,?,'{QueueMode.FOLLOWUP.value}',?,?)",
-)
-_PLAIN_DELIVERIES = _Insert(
-    "deliveries (event, recipient, n, open, state, updated_ms, hops)",
-    f"(?,?,?,1,'{State.QUEUED.value}',?,?)",
 )
 _UPDATE_DELIVERY = (
     "UPDATE deliveries SET open=?, state=?, reason=?, proof=?, attempts=?, delivering_ms=?,"
@@ -248,14 +234,6 @@ class Ledger(Transactions):
         with self.guard() as db:
             _EVENTS.run(db, events)
             _DELIVERIES.run(db, deliveries)
-
-    def add_plain(self, events: Sequence[PlainEvent], deliveries: Sequence[PlainDelivery]) -> None:
-        """Append messages of the commonest kind, with one queued delivery each."""
-        events = [(*one[:4], self.body_of(one[0], one[4]), one[5]) for one in events]
-        self.note_events(events, {(event[2], event[0] >> BLOCK_BITS) for event in events})
-        with self.guard() as db:
-            _PLAIN_EVENTS.run(db, events)
-            _PLAIN_DELIVERIES.run(db, deliveries)
 
     def delivery(self, id_: str, recipient: str) -> tuple[int, str, Delivery] | None:
         """(event, sender, delivery) of the message ``id_`` to ``recipient``."""

@@ -80,9 +80,11 @@ def crowd(ledger: Ledger, count: int) -> None:
     events, deliveries = [], []
     for number in range(1, count + 1):
         seq = ledger.next_seq()
-        events.append((seq, f"02{seq:024d}", "Al", "agent", "x", number))
-        deliveries.append((seq, "Cy", ledger.next_number("Cy"), number, 0))
-    ledger.add_plain(events, deliveries)
+        event = (seq, f"02{seq:024d}", "message", "Al", "agent", "followup", None)
+        events.append((*event, "x", None, number))
+        way = (seq, "Cy", ledger.next_number("Cy"), 1, "queued", None)
+        deliveries.append((*way, number, 0, 0))
+    ledger.add(events, deliveries)
     ledger.commit()
 
 

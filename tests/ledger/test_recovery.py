@@ -32,12 +32,16 @@ def opened(path: Path) -> Ledger:
 
 def store(ledger: Ledger, body: str, to: str = "Bob") -> None:
     ledger.begin()
-    seq = ledger.next_seq()
-    ledger.add_plain(
-        [(seq, new_ulid(seq), "Ann", "agent", body, seq)],
-        [(seq, to, ledger.next_number(to), seq, 1)],
-    )
+    add(ledger, body, to)
     ledger.commit()
+
+
+def add(ledger: Ledger, body: str, to: str = "Bob") -> None:
+    seq = ledger.next_seq()
+    ledger.add(
+        [(seq, new_ulid(seq), "message", "Ann", "agent", "followup", None, body, None, seq)],
+        [(seq, to, ledger.next_number(to), 1, "queued", None, seq, 1, 0)],
+    )
 
 
 def waiting(ledger: Ledger, to: str = "Bob") -> list[str]:
@@ -109,11 +113,7 @@ def damaged(path: Path, count: int = 3000) -> list[str]:
     for start in range(0, count, 500):
         ledger.begin()
         for body in bodies[start : start + 500]:
-            seq = ledger.next_seq()
-            ledger.add_plain(
-                [(seq, new_ulid(seq), "Ann", "agent", body, seq)],
-                [(seq, "Bob", ledger.next_number("Bob"), seq, 1)],
-            )
+            add(ledger, body)
         ledger.commit()
     ledger.checkpoint()
     ledger.close()

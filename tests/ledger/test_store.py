@@ -122,14 +122,16 @@ def test_an_old_id_is_known_after_newer_ones_and_after_a_restart(tmp_path: Path)
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 40])
-def test_plain_messages_are_stored_like_all_others(ledger: Ledger, count: int) -> None:
+def test_many_messages_are_stored_like_one(ledger: Ledger, count: int) -> None:
     ledger.begin()
     events, deliveries = [], []
     for number in range(1, count + 1):
         seq = ledger.next_seq()
-        events.append((seq, new_ulid(number), "Al", "agent", f"{number}", number))
-        deliveries.append((seq, "Bob", ledger.next_number("bob"), number, 0))
-    ledger.add_plain(events, deliveries)
+        event = (seq, new_ulid(number), "message", "Al", "agent", "followup", None)
+        events.append((*event, f"{number}", None, number))
+        way = (seq, "Bob", ledger.next_number("bob"), 1, "queued", None)
+        deliveries.append((*way, number, 0, 0))
+    ledger.add(events, deliveries)
     put(ledger, "Bob", "last", at=50)
     ledger.commit()
     rows = [row for _, row in ledger.open_deliveries("Bob", 0, 1000, 10**9)[0]]
