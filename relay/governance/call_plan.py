@@ -1,7 +1,4 @@
-"""What one call would change, as real files of the project: from what its tool and words say.
-
-A file of its own because it decides nothing: the gate does, before the call and after it.
-"""
+"""What one call would change, as real files of the project: from what its tool and words say."""
 
 from __future__ import annotations
 

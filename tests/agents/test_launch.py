@@ -19,7 +19,7 @@ from relay.agents.launch import (
     wants_tcp,
 )
 from relay.agents.profile import ProfileError, parse_profile
-from tests.agents.installs import TOKEN, install
+from tests.agents.installs import TOKEN, install, start
 
 
 @pytest.fixture
@@ -136,11 +136,13 @@ def test_the_users_settings_are_merged(
     ],
 )
 def test_settings_that_cannot_be_extended_stay(claude: str, given: list[str]) -> None:
-    launch = make([claude, *given])
-    assert launch.argv == [claude, *given]
-    assert launch.profile == "claude"
+    words = [claude, *given]
+    launch = start(Path("/nowhere"), words, hooks=("BeforeTool",), mcp=True)
+    assert (launch.argv, launch.profile) == (words, "claude")
     assert "--settings" in str(launch.data["degraded"])
-    assert launch.data["hooks"] is False
+    # Nothing may count on a gate, or on tools of relay's, that is not there.
+    assert launch.data["hooks"] is False and not {"gates", "mcp"} & launch.data.keys()
+    assert "--settings" in str(launch.data["ungated"])
 
 
 def test_disabled_hooks_are_not_turned_on_again(claude: str) -> None:

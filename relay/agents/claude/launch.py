@@ -86,20 +86,19 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     Of one that answers once (``data["headless"]``) the tool calls are asked about, and it is told
     nothing.
     """
-    data: dict[str, Any] = {}
     if not READER.converses(argv):
         return Launch(list(argv), {}, "command", {})
-    if answers_once(argv) or not run.terminal or run.gate_only:
-        data["headless"] = True
+    once = answers_once(argv) or not run.terminal or run.gate_only
+    data: dict[str, Any] = {"headless": True} if once else {}
     reason = _why_no_hooks(argv, env, run)
     if not reason:
         try:
             arguments, theirs = _take_settings(argv[1:])
-            data |= planned_hooks(run, _why_no_gates(theirs, env, run))
-            ours = hooks(run, told="headless" not in data)
+            off = _why_no_gates(theirs, env, run)
+            ours = hooks(run, told=not once)
             if SKILL_SHELL in run.without:
                 theirs[_NO_SKILL_SHELL] = True
-            served = _server(run, data, theirs)
+            served = [] if once or not run.mcp else _server(theirs)
             theirs["hooks"] = merged(theirs.get("hooks"), ours)
             settings = json.dumps(theirs, separators=(",", ":"))
             if len(settings) > ARGUMENT_MAX:
@@ -107,8 +106,10 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         except (OSError, ValueError) as error:
             reason = f"the settings given with --settings cannot be extended: {error}"
         else:
-            data["hooks"] = True
-            if "headless" not in data:
+            data |= {"hooks": True, **planned_hooks(run, off)}
+            if served:
+                data["mcp"] = True
+            if not once:
                 data["context"] = {"file": context_file(run), "event": PROMPTED}
             more = {_SCRIPT: _REPORT} if "PreCompress" in run.hooks else {}
             added = ["--settings", settings, *served]
@@ -168,18 +169,15 @@ def _ask(run: Run, timeout: float) -> dict[str, Any]:
     }
 
 
-def _server(run: Run, data: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+def _server(theirs: dict[str, Any]) -> list[str]:
     """The flag that brings relay's tools in; ``theirs`` allows them: by a line of its answer the
     agent can do the same without a question."""
-    if not run.mcp or "headless" in data:
-        return []
     command, *arguments = mcp_command()
     permissions = theirs.get("permissions") or {}
     if not isinstance(permissions, dict):
         raise ValueError("their permissions are no JSON object")
     allowed = [*(permissions.get("allow") or []), f"mcp__{MCP}"]
     theirs["permissions"] = {**permissions, "allow": allowed}
-    data["mcp"] = True
     server = {"type": "stdio", "command": command, "args": arguments}
     # In one word: the option takes all words that follow it.
     return [f"--mcp-config={json.dumps({'mcpServers': {MCP: server}}, separators=(',', ':'))}"]
