@@ -25,13 +25,13 @@ from typing import Any
 
 from broker_routes import registered
 
-from relay.automation.definition import Definition
 from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
-from relay.ledger import automation_rows
-from relay.ledger.automation_rows import AutomationStatus, RegisteredVersion
+from relay.features.automations import automation_rows
+from relay.features.automations.automation_rows import AutomationStatus, RegisteredVersion
+from relay.features.automations.definition import Definition
 from relay.ledger.store import Ledger
 
 #: Each as (name, code of its handler, further fields).

@@ -30,14 +30,14 @@ from harness import percentile
 
 from relay.agents.hook_codec import AgentHookCall
 from relay.core.paths import Home
-from relay.governance.call_plan import GateCall, GovernedRun, gate_call
-from relay.governance.gate import Gate
-from relay.governance.governance_store import GovernanceStore
-from relay.governance.governed_paths import FOLDER
-from relay.governance.intents import INTENTS_FILE
-from relay.governance.intents_file import IntentsFile
-from relay.governance.trace import Trace
-from relay.governance.trace_records import TraceEntry, TraceKind
+from relay.features.governance.call_plan import GateCall, GovernedRun, gate_call
+from relay.features.governance.gate import Gate
+from relay.features.governance.governance_store import GovernanceStore
+from relay.features.governance.governed_paths import FOLDER
+from relay.features.governance.intents import INTENTS_FILE
+from relay.features.governance.intents_file import IntentsFile
+from relay.features.governance.trace import Trace
+from relay.features.governance.trace_records import TraceEntry, TraceKind
 from relay.hooks.events import HookEventName
 
 FILES, FEW, INTENTS, GLOBS = 50_000, 500, 200, 10

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import memory_quality as quality
 
-from relay.memory.embedding.numeric import load_numpy
+from relay.features.memory.embedding.numeric import load_numpy
 
 load_numpy()  # with one thread, before the others import it
 
@@ -73,7 +73,7 @@ def _systems(model: str | None, has_mem0: bool) -> dict[str, quality.Make]:
     if model is None:
         print("vectors are not measured: give the weights with --model", file=sys.stderr)
         return systems
-    from relay.memory.embedding.minilm import MiniLM
+    from relay.features.memory.embedding.minilm import MiniLM
 
     minilm = MiniLM(model)
     systems["hybrid"] = quality.local(minilm)

@@ -27,7 +27,7 @@ from mem0.llms.configs import LlmConfig  # noqa: E402
 from mem0.utils.factory import EmbedderFactory, LlmFactory  # noqa: E402
 from memory_quality import Corpus, Make, Search  # noqa: E402
 
-from relay.memory.embedding import Embedder  # noqa: E402
+from relay.features.memory.embedding import Embedder  # noqa: E402
 
 _USER = "bench"
 _embedder: Embedder | None = None

@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from relay.memory.embedding import Embedder
-from relay.memory.local.local_store import LocalStore
-from relay.memory.records import Memory, Place, Scope
+from relay.features.memory.embedding import Embedder
+from relay.features.memory.local.local_store import LocalStore
+from relay.features.memory.records import Memory, Place, Scope
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open", 4: "single", 5: "adversarial"}
 PROBES = Path(__file__).with_name("memory_probes.jsonl")
@@ -143,7 +143,7 @@ def local(embedder: Embedder | None) -> Make:
     def make(corpus: Corpus) -> Iterator[Search]:
         meaning = None
         if embedder is not None:
-            from relay.memory.local.vectors import VectorMeaning  # it imports numpy
+            from relay.features.memory.local.vectors import VectorMeaning  # it imports numpy
 
             meaning = VectorMeaning(_Shared(embedder))
         with (

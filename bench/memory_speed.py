@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from relay.memory.local.local_store import LocalStore
-from relay.memory.local.query import expression, words
-from relay.memory.local.vectors import VectorMeaning
-from relay.memory.records import Memory, Place, Scope
+from relay.features.memory.local.local_store import LocalStore
+from relay.features.memory.local.query import expression, words
+from relay.features.memory.local.vectors import VectorMeaning
+from relay.features.memory.records import Memory, Place, Scope
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,6 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from relay.app.relay import Relay
-    from relay.automation.definition import Automation, AutomationResult
     from relay.core.dispatch import (
         AddedContext,
         DeliveryContext,
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
         PermissionSet,
     )
     from relay.core.message import QueueMode
-    from relay.governance.own_tools import (
+    from relay.features.automations.definition import Automation, AutomationResult
+    from relay.features.governance.own_tools import (
         GovernedTools,
         HookBlocked,
         end_turn,
@@ -64,11 +64,11 @@ def __getattr__(name: str) -> object:
 
         return QueueMode
     if name.startswith("Automation"):
-        from relay.automation import definition
+        from relay.features.automations import definition
 
         return getattr(definition, name)
     if name in ("GovernedTools", "HookBlocked") or name.islower():
-        from relay.governance import own_tools
+        from relay.features.governance import own_tools
 
         return getattr(own_tools, name)
     from relay.core import dispatch

@@ -24,6 +24,9 @@ for profile, examples in (("quick", 25), ("thorough", 60)):
     )
 settings.load_profile("quick")
 
+#: Fixtures of a broker and of the command line, for the tests of features too.
+pytest_plugins = ["tests.broker.fixtures", "tests.cli.fixtures"]
+
 #: What kind of test a folder holds; a test may say otherwise with a mark of its own.
 KINDS = {
     "broker": "process",
@@ -58,8 +61,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(mark.name in kinds for mark in item.iter_markers()):
             continue
-        folder = item.path.parent.relative_to(root)
-        named = {folder.as_posix(), *(parent.as_posix() for parent in folder.parents)}
+        parts = item.path.parent.relative_to(root).parts
+        # tests/features/memory/cli holds what tests/memory and tests/cli would.
+        folder = Path(*parts[1:] if parts[:1] == ("features",) else parts)
+        named = {folder.as_posix(), folder.name, *(one.as_posix() for one in folder.parents)}
         kind = next((KINDS[name] for name in sorted(named, reverse=True) if name in KINDS), "unit")
         if {"weights", "models"} & set(getattr(item, "fixturenames", ())):
             kind = "stores"
@@ -92,7 +97,7 @@ def weights() -> str:
     Parallel workers share the folder: one fetches, the others wait for it.
     """
     from relay.core.errors import RelayError
-    from tests.memory.embedding import models
+    from tests.features.memory.embedding import models
 
     try:
         return models.minilm()

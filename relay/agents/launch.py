@@ -79,7 +79,8 @@ class Run:
         self.terminal = terminal
         #: The person's folder of profiles.
         self.profiles = profiles
-        #: It answers once and ends (relay.app.headless_turn): nothing goes in but the gate.
+        #: It answers once and ends (relay.features.personas.headless_turn): nothing goes in but the
+        #: gate.
         self.gate_only = gate_only
         #: Tools that no gate is asked about, and that the agent is started without.
         self.without = without

@@ -80,7 +80,7 @@ def tool_use(agent_kind: str, tool: str, params: object) -> ToolUse:
     return reader(params)
 
 
-#: The tools of relay's own MCP server (relay.ui.mcp_tools): none of them touches a file.
+#: The tools of relay's own MCP server (relay.features.mcp.mcp_tools): none of them touches a file.
 RELAY_TOOLS = (
     *("send", "ask", "inbox", "agents", "peek", "history", "memory_save", "memory_search"),
     *("list_intents", "read_intent", "select_active_intent"),

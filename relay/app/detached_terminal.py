@@ -1,9 +1,8 @@
 """The host of an agent: a terminal that nobody sits at, whose program is answered what it asks it.
 
 A process of its own, started for ``relay spawn`` (relay.app.spawning) or by the broker for a
-persona (relay.broker.known_personas); it ends with its program. What is to be run comes on standard
-input, as JSON: name, argv, cwd, env. Its pid is printed first.
-"""
+persona (relay.features.personas.known_personas); it ends with its program. What is to be run comes
+on standard input, as JSON: name, argv, cwd, env. Its pid is printed first."""
 
 from __future__ import annotations
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from relay.core.files import make_private_folder
 from relay.core.paths import Home
-from relay.governance.governance_addon import GovernedAgent
-from relay.governance.governed_paths import is_below
+from relay.features.governance.governance_addon import GovernedAgent
+from relay.features.governance.governed_paths import is_below
 
 if TYPE_CHECKING:
-    from relay.governance.approvals import BrokerRequests
-    from relay.governance.governed_project import GovernedProject
+    from relay.features.governance.approvals import BrokerRequests
+    from relay.features.governance.governed_project import GovernedProject
 
 
 def now_ms() -> int:
@@ -34,13 +34,13 @@ def project_opener(
 
     def opened(root: str) -> GovernedProject:
         # Most sessions need none of it.
-        from relay.governance.approvals import BrokerApprover
-        from relay.governance.call_plan import GovernedRun
-        from relay.governance.gate import Gate
-        from relay.governance.governance_store import GovernanceStore
-        from relay.governance.governed_project import GovernedProject
-        from relay.governance.intents_file import IntentsFile
-        from relay.governance.trace import Trace
+        from relay.features.governance.approvals import BrokerApprover
+        from relay.features.governance.call_plan import GovernedRun
+        from relay.features.governance.gate import Gate
+        from relay.features.governance.governance_store import GovernanceStore
+        from relay.features.governance.governed_project import GovernedProject
+        from relay.features.governance.intents_file import IntentsFile
+        from relay.features.governance.trace import Trace
 
         scratch = os.path.join(home.run_folder(agent.run), "scratch")
         make_private_folder(os.path.dirname(scratch))

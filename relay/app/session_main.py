@@ -27,16 +27,16 @@ from relay.core.errors import RelayError
 from relay.core.log import Log, LogStream
 from relay.core.paths import Home
 from relay.core.processes import SESSION, name_process
-from relay.governance.governance_addon import register_intents
+from relay.features.governance.governance_addon import register_intents
+from relay.features.memory.session_addon import register_memory
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import BUILTIN, Registry
-from relay.memory.session_addon import register_memory
 from relay.session.builtin import register
 from relay.session.pump_link import PumpLink
 from relay.session.session_events import EventQueue, PumpCheckpoint, PumpHello
 
 if TYPE_CHECKING:
-    from relay.session.recording import Recorder
+    from relay.features.recording.recording import Recorder
 
 #: Files of runs' logs that are kept; each has at most 1 MiB.
 RUN_LOGS_MAX = 200
@@ -155,7 +155,7 @@ def _recorder(start: Start) -> Recorder | None:
     file, reports = start.fds.get("record"), start.fds.get("recorded")
     if file is None or reports is None:
         return None
-    from relay.session.recording import Recorder  # most sessions are not recorded
+    from relay.features.recording.recording import Recorder  # most sessions are not recorded
 
     return Recorder(file, reports, start.args["profile"])
 

@@ -32,13 +32,13 @@ from relay.core.ids import new_ulid
 from relay.core.json_text import named
 from relay.core.paths import Home
 from relay.core.plain import encodable
-from relay.governance.governance_addon import GovernanceAddOn, GovernedAgent
-from relay.governance.governed_start import why_not
+from relay.features.governance.governance_addon import GovernanceAddOn, GovernedAgent
+from relay.features.governance.governed_start import why_not
+from relay.features.memory.session_addon import MemoryAddOn, Recall, about
+from relay.features.memory.session_store import MemoryGate, chosen
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName
 from relay.hooks.run_functions import FunctionRunner
-from relay.memory.session_addon import MemoryAddOn, Recall, about
-from relay.memory.session_store import MemoryGate, chosen
 from relay.protocol.nested_wrap import NestedOutput
 from relay.screen.source import make_source
 from relay.session.acknowledgement import Checkpointed
@@ -80,7 +80,7 @@ from relay.session.typing_channel import TypingChannel
 from relay.session.typing_policy import Guards
 
 if TYPE_CHECKING:
-    from relay.memory.last_words import LastWords
+    from relay.features.memory.last_words import LastWords
 
 #: Lines in which is noted what is wrong with hook files; ``relay config check`` says all.
 HOOK_PROBLEMS_MAX = 5
@@ -402,7 +402,7 @@ class SessionParts:
         return memories
 
     def _make_last_words(self, llm: Mapping[str, Any], broker: Broker) -> LastWords:
-        from relay.memory.last_words import LastWords  # nothing of it is imported without
+        from relay.features.memory.last_words import LastWords  # nothing of it is imported without
 
         run = self._run
         project = named(run.project) or None

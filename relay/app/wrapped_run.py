@@ -10,7 +10,7 @@ import sys
 import time
 
 from relay.core.errors import RelayError, UsageError
-from relay.governance.governed_paths import governed_root
+from relay.features.governance.governed_paths import governed_root
 from relay.pump.agent_process import CannotRun, find_program
 
 TYPE_CHECKING = False
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from relay.config.load import LoadedConfig
     from relay.config.manifest import Known
     from relay.core.paths import Home
+    from relay.features.recording.recording import Recording
     from relay.pump.monitor import Program
     from relay.pump.spawn import Listeners, SessionStarter
-    from relay.session.recording import Recording
 
 #: A longer argv is cut from what the session gets in its environment; HELLO has all of it.
 _ARGS_MAX = 64 * 1024
@@ -273,7 +273,7 @@ def _run_with(
 
     plan = launch.plan(choices.command, dict(os.environ), about)
     if facts["governed"] and not choices.terms.ungoverned:
-        from relay.governance.governed_start import check_start, git_environment
+        from relay.features.governance.governed_start import check_start, git_environment
 
         check_start(str(facts["governed"]), choices.command[0], plan.profile, plan.data)
         plan.env |= git_environment(os.environ)
@@ -358,7 +358,7 @@ def _known(home: Home, choices: Choices, governed: str) -> tuple[Known, Known]:
         own = known(home, _cwd(), choices.terms.config)
     if not governed or choices.terms.ungoverned:
         return own, own
-    from relay.governance.governed_start import with_governance
+    from relay.features.governance.governed_start import with_governance
 
     return with_governance(own), own
 
@@ -367,8 +367,8 @@ def _recording(choices: Choices) -> Recording | None:
     """The recording that the person wants. Raises RelayError."""
     if choices.terminal.recording is None:
         return None
+    from relay.features.recording.recording import Recording  # not imported by a run without
     from relay.pump.run import outer_descriptors
-    from relay.session.recording import Recording  # not imported by a run without
 
     if outer_descriptors() is None:
         raise UsageError(

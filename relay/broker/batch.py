@@ -132,7 +132,7 @@ class Accepted:
 
 
 class Observer(Protocol):
-    """Who tells hooks what the broker has done: see relay.broker.hook_observer."""
+    """Who tells hooks what the broker has done: see relay.features.personas.hook_observer."""
 
     def wants(self, event: HookEventName) -> bool:
         """Whether a hook is registered for it."""

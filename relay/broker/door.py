@@ -119,6 +119,14 @@ class BrokerFeature:
         it; ``answer``: it waits for answers, too. None: nothing is done for it."""
         return None
 
+    def shown(self, id_: str, seq: int) -> Json:
+        """What the op ``show`` tells of an event beside the event itself, by keys of its own."""
+        return {}
+
+    def origin(self, part: str) -> str | None:
+        """The id of the event from which that follows which has this id, or this end of one."""
+        return None
+
 
 class Features(BrokerFeature):
     """All of them, as one: the broker asks nothing else. Empty until ``use``."""
@@ -265,3 +273,13 @@ class Features(BrokerFeature):
     def progress(self, id_: str, answer: bool) -> Json | None:
         told = (feature.progress(id_, answer) for feature in self._features)
         return next((one for one in told if one is not None), None)
+
+    def shown(self, id_: str, seq: int) -> Json:
+        shown: Json = {}
+        for feature in self._features:
+            shown |= feature.shown(id_, seq)
+        return shown
+
+    def origin(self, part: str) -> str | None:
+        ids = (feature.origin(part) for feature in self._features)
+        return next((one for one in ids if one is not None), None)

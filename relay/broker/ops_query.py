@@ -12,14 +12,7 @@ from relay.broker.kernel import Kernel
 from relay.broker.ops_ledger import LedgerOps
 from relay.core.agent_names import channel_of
 from relay.core.errors import NotFound, RelayError, UsageError
-from relay.ledger import (
-    answer_rows,
-    dispatch_rows,
-    evaluation_rows,
-    event_marks,
-    event_rows,
-    queries,
-)
+from relay.ledger import event_marks, event_rows, queries
 from relay.ledger.queries import Filter
 from relay.ledger.schema import Row
 from relay.ledger.search_index import can_find, snippet
@@ -35,6 +28,7 @@ class QueryOps:
 
     def __init__(self, kernel: Kernel, both: LedgerOps) -> None:
         """``both`` searches by text, the agent ledger too."""
+        self._features = kernel.features
         self._ledger = kernel.ledger
         self._directory = kernel.directory
         self._rights = kernel.rights
@@ -81,14 +75,10 @@ class QueryOps:
             if said is not None:
                 reader.check(reader.reads_turns(str(said["session"]).partition("/")[0]))
                 return {"message": said}
-            # Of a dispatch what it follows from; by the end of its id only what is listed.
-            found = dispatch_rows.rows_of(self._ledger, [part])
-            for dead in (False, True):
-                found += dispatch_rows.listed(self._ledger, ROWS_MAX, dead=dead, part=part)
-            found = [one for one in found if one.id.endswith(part)]
-            if not found:
+            origin = self._features.origin(part)
+            if origin is None:
                 raise
-            id_ = found[0].event_id
+            id_ = origin
         message = queries.message(self._ledger, id_)
         if message is None:
             raise NotFound(f"there is no message {id_}", hint="relay history lists the ids")
@@ -97,10 +87,9 @@ class QueryOps:
         self._directory.with_absence(message["deliveries"])
         if message["from_kind"] == event_rows.OUTSIDE:
             message["outside"] = event_rows.shown(self._ledger, id_)
-        message["dispatches"] = answer_rows.followed(self._ledger, id_)
         event = queries.seq_of(self._ledger, id_)
-        message["evaluations"] = evaluation_rows.of_event(self._ledger, event)
         message["noted"] = event_marks.marks_of(self._ledger, event)
+        message |= self._features.shown(id_, event)
         return {"message": message}
 
     def _readable(self, request: ClientRequest) -> Member:

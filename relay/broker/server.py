@@ -23,7 +23,6 @@ from relay.broker.obligations import Obligations
 from relay.broker.open_connections import CONNECTIONS_MAX, OpenConnections
 from relay.broker.open_items import ItemOps, ScreenQuestions
 from relay.broker.ops_agents import GRACE, AgentOps
-from relay.broker.ops_approvals import ApprovalOps
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.ops_hooks import HookRuns, SessionRequests
 from relay.broker.ops_ledger import LedgerOps
@@ -39,6 +38,7 @@ from relay.broker.watchers import Watchers
 from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
 from relay.core.paths import Home
 from relay.core.processes import marks_above, read_process
+from relay.features.governance.ops_approvals import ApprovalOps
 from relay.ledger.search_index import SearchIndex
 from relay.ledger.store import Ledger
 

@@ -87,7 +87,7 @@ def completions_verb(options: Any) -> int:
 
 def _names(asked: str) -> list[str]:
     if asked == "intents":
-        from relay.cli.intent_verbs import intents_here
+        from relay.features.governance.intent_verbs import intents_here
 
         return list(intents_here())
     op, rows = ("agents", "agents") if asked == "names" else ("automations", "rows")

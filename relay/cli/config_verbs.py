@@ -25,7 +25,6 @@ from relay.config.load import (
     mistakes_of,
 )
 from relay.config.manifest import Manifest, read_manifest, write_manifest
-from relay.config.team import examine_team, is_team_file, team_of
 from relay.config.trust import (
     CONFIG_NAME,
     GONE,
@@ -49,6 +48,7 @@ from relay.core.files import changed_files
 from relay.core.paths import Home
 from relay.core.processes import own_place
 from relay.directive.escape import clean
+from relay.features.teams.team import examine_team, is_team_file, team_of
 from relay.hooks.hook_files import is_hook_file
 
 #: Stands for the names that a file registers when it runs.
@@ -283,7 +283,7 @@ def _check_team(home: Home, file: ConfigFile, args: Options) -> int:
 
 
 def _warnings(loaded: LoadedConfig) -> list[str]:
-    from relay.cli.memory_checks import config_warnings
+    from relay.features.memory.memory_checks import config_warnings
 
     memory = config_warnings(loaded.settings.memory, os.environ)
     return [*loaded.warnings, *loaded.hook_problems, *memory]

@@ -32,8 +32,6 @@ from relay.agents.profile import find_profile, profile_names
 from relay.broker.client import connect
 from relay.broker.start import NONE_RUNS, NotTheBroker
 from relay.cli import output
-from relay.cli.govern_verbs import what_holds
-from relay.cli.memory_checks import memory_lines
 from relay.cli.parser import Options, Parser
 from relay.cli.table import prose
 from relay.cli.verbs import verb
@@ -43,6 +41,8 @@ from relay.core.errors import RelayError
 from relay.core.paths import SOCKET_PATH_MAX, Home
 from relay.core.processes import ancestry
 from relay.core.visible import visible
+from relay.features.governance.govern_verbs import what_holds
+from relay.features.memory.memory_checks import memory_lines
 from relay.hooks.events import HookEventName
 
 _MARKS = {"ok": "✓", "warn": "!", "bad": "✗", "absent": "·"}

@@ -8,13 +8,13 @@ from contextlib import suppress
 from relay.cli import output
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
-from relay.config.team import TEAM_FILE
 from relay.config.trust import CONFIG_NAME, project_root
 from relay.core.errors import RelayError, UsageError
 from relay.core.files import write_atomically
 from relay.core.paths import working_folder
-from relay.governance.governed_paths import FOLDER, governed_root
-from relay.governance.intents import INTENTS_FILE, MAP_FILE, TRACE_FILE
+from relay.features.governance.governed_paths import FOLDER, governed_root
+from relay.features.governance.intents import INTENTS_FILE, MAP_FILE, TRACE_FILE
+from relay.features.teams.team import TEAM_FILE
 
 TEMPLATE = '''\
 """What relay does for the agents that are wrapped in this folder.

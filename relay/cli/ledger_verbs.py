@@ -63,7 +63,7 @@ def _sub(verbs: Parser, name: str, text: str, run: Any) -> Parser:
 
 
 def _ingest_verb(options: Any) -> int:
-    from relay.cli.ledger_ingest import ingest_verb
+    from relay.features.ingest.ledger_ingest import ingest_verb
 
     return ingest_verb(options)
 
@@ -118,7 +118,7 @@ def export_verb(options: Any) -> int:
     """``relay ledger export``."""
     from contextlib import closing
 
-    from relay.cli.memory_moves import export_target
+    from relay.features.memory.memory_moves import export_target
     from relay.ledger.sql_query import export
 
     home = _readable()

@@ -270,7 +270,7 @@ def show_verb(options: Any) -> int:
         for one in shown["files"]:
             lines.append(("file", f"{one['path']}  {one['name']}, {one['size']} bytes"))
     if shown["noted"]:
-        from relay.cli.event_verbs import noted
+        from relay.features.personas.event_verbs import noted
 
         lines.append(("noted", noted(shown["noted"]) or None))
     for one in shown["evaluations"]:

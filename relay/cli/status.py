@@ -82,7 +82,7 @@ def _untrusted(home: Home, cwds: set[str]) -> list[str]:
 
 def status_verb(options: Any) -> int:
     """``relay status``. Starts nothing: it says when there is no broker."""
-    from relay.cli.govern_verbs import what_holds
+    from relay.features.governance.govern_verbs import what_holds
 
     home = Home.from_env()
     found = broker_status(home)

@@ -16,11 +16,11 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
-from relay.config import memory_providers
-from relay.config.memory_spec import resolve
-from relay.config.personas import HEADLESS, parse_persona
 from relay.core.errors import ConfigError
 from relay.core.suggest import did_you_mean
+from relay.features.memory import memory_providers
+from relay.features.memory.memory_spec import resolve
+from relay.features.personas.personas import HEADLESS, parse_persona
 
 #: A key in an address would be kept and shown with it.
 _KEY_IN_QUERY = re.compile(r"(?:key|token|secret|password|sig(?:nature)?)=", re.IGNORECASE)

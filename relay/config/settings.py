@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from relay.config.llm_settings import parse_llm
-from relay.config.memory_settings import MEMORY_KEYS, MemorySettings, parsed
 from relay.config.mistakes import Mistakes
-from relay.config.personas import PersonaSpec, parse_personas
 from relay.core.errors import ConfigError
 from relay.core.suggest import did_you_mean
+from relay.features.memory.memory_settings import MEMORY_KEYS, MemorySettings, parsed
 from relay.features.notify.notices import parse_notify
+from relay.features.personas.personas import PersonaSpec, parse_personas
 from relay.hooks.hook_types import Command, Url
 from relay.hooks.registration import (
     TIMEOUT_DEFAULT,

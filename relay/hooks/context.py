@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from relay.core.errors import UsageError
 from relay.core.message import BODY_MAX, MODES, Message, QueueMode
 from relay.core.suggest import did_you_mean
-from relay.hooks.context_memory import ContextMemory, MemoryActions
+from relay.features.memory.context_memory import ContextMemory, MemoryActions
 from relay.hooks.promises import WAIT_DEFAULT, LaterList, awaitable, wait
 
 T = TypeVar("T")

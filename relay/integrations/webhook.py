@@ -39,7 +39,7 @@ from relay.core.http_server import Refused, Request, ServerConnection
 
 if TYPE_CHECKING:
     from relay.app.relay import Relay
-    from relay.worker.channel_adapters import AnswerContext, ChannelInlet
+    from relay.features.personas.channel_adapters import AnswerContext, ChannelInlet
 
 #: The channel of its events.
 CHANNEL = "webhook"

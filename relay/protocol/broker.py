@@ -123,7 +123,7 @@ Ops (``?`` marks what may be left out):
               {correlation_id?, event_name, input}, its response an aggregated_record of
               relay.hooks.hook_log with the event and the correlation id. Not for agents, but
               each may ask its own session (``agent`` is left out then) for the kind
-              ``governance``, whose requests relay.governance.governance_addon describes.
+              ``governance``, whose requests relay.features.governance.governance_addon describes.
               ``screen``: {styled?} -> lines, cols, rows, cursor ([x, y]; null: hidden), title,
               spans? (see relay.screen.styled_rows); ``transcript``: {count?} -> turns [{prompt,
               text, tools?, state?, model?, started_ms?, ended_ms?}], the oldest first. Agents need
@@ -156,8 +156,8 @@ Ops (``?`` marks what may be left out):
 ``memory_save`` text, scope? (project), cwd?, agent?, supersedes?, meta?, secrets? (redact, refuse
               or keep), store?, auth? -> memory, outcome, former?, problem? (why it is only kept),
               redacted (the kinds of secrets). Answered once it is on the disk. A memory is what
-              relay.memory.records.to_json makes, a store what StoreSpec.to_json makes; every
-              ``memory_…`` may name one, without it the default one is meant.
+              relay.features.memory.records.to_json makes, a store what StoreSpec.to_json makes;
+              every ``memory_…`` may name one, without it the default one is meant.
 ``memory_search`` query, limit?, scope?, cwd?, agent?, auth? -> memories, the best first, each with
               score and tier. Without a scope: in the agent's, the project's and the user's.
 ``memory_list`` limit?, before_ms? and before_id? (of the last memory that was had), scope?, cwd?,

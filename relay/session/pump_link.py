@@ -28,7 +28,7 @@ from relay.session.session_events import (
 )
 
 if TYPE_CHECKING:
-    from relay.session.recording import Recorder
+    from relay.features.recording.recording import Recorder
 
 _WRITE_HEAD = struct.Struct(">II")
 _WRITE_AT_HEAD = struct.Struct(">IIQ")

@@ -71,7 +71,8 @@ Gate = Callable[[AgentHookCall], str]
 
 
 class Governance(Protocol):
-    """What a project's intents allow; see relay.governance.governance_addon. None of it raises."""
+    """What a project's intents allow; see relay.features.governance.governance_addon. None of it
+    raises."""
 
     async def before(self, call: AgentHookCall, seconds: float) -> str:
         """Why the call is refused, as its model is to read it; "": it is not. Known in time."""

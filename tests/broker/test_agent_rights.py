@@ -12,7 +12,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.protocol import broker as protocol
-from tests.broker.conftest import Configure
+from tests.broker.fixtures import Configure
 from tests.broker.support import Json, register
 from tests.broker.test_hook_runs import record
 

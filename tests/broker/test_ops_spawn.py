@@ -10,7 +10,7 @@ from relay.config.spawned_agents import Spawn, keep
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.core.processes import MARKS
-from tests.broker.conftest import Configure
+from tests.broker.fixtures import Configure
 from tests.broker.support import register
 
 pytestmark = pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only")

@@ -12,9 +12,9 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
-from relay.ledger import dispatch_rows
+from relay.features.personas import dispatch_rows
 from relay.ledger.store import Ledger
-from tests.broker.conftest import Configure
+from tests.broker.fixtures import Configure
 from tests.broker.support import Json, broker_thread, register
 
 SECRET = "sk-ant-api03-" + "aB3d" * 12

@@ -10,7 +10,7 @@ import pytest
 from relay.config.trust import CONFIG_NAME
 from relay.core.paths import Home
 from tests.broker.support import register
-from tests.cli.conftest import Run
+from tests.cli.fixtures import Run
 
 
 def test_agents(relay: Run, broker_home: Home) -> None:

@@ -19,7 +19,7 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from tests.broker.support import Json, register
 from tests.broker.test_held_messages import next_delivery
-from tests.cli.conftest import Run
+from tests.cli.fixtures import Run
 from tests.support import wait_until
 
 INSIDE = {"RELAY_RUN": "run-1", "RELAY_TOKEN": "secret"}

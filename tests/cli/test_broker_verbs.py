@@ -12,7 +12,7 @@ import pytest
 from relay.cli.broker_verbs import launchd, systemd
 from relay.core.paths import Home
 from tests.broker.support import lock_kept, register
-from tests.cli.conftest import Run
+from tests.cli.fixtures import Run
 
 
 def test_what_a_person_asks_for_waits_dies_and_is_tried_again(

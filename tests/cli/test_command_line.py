@@ -15,7 +15,7 @@ from relay.cli import command_line, send, verbs
 from relay.cli.parser import Parser
 from relay.core.message import MODES
 from relay.core.paths import Home
-from tests.cli.conftest import Run
+from tests.cli.fixtures import Run
 
 
 def test_every_verb_is_declared_by_the_module_that_is_listed_with_it() -> None:

@@ -14,7 +14,7 @@ from ptyprocess import PtyProcess
 from relay.cli.verbs import VERBS
 from relay.core.paths import Home
 from tests.broker.support import register
-from tests.cli.conftest import Run
+from tests.cli.fixtures import Run
 from tests.support import wait_until
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from relay.core.paths import Home
-from tests.cli.conftest import Run
+from tests.cli.fixtures import Run
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -21,7 +21,7 @@ from relay.hooks.hook_log import aggregated_record
 from relay.hooks.hook_types import Aggregated
 from tests.broker.support import message_id, register
 from tests.broker.test_hook_runs import record
-from tests.cli.conftest import Run
+from tests.cli.fixtures import Run
 from tests.cli.verbs import printed_json, verbs_of
 from tests.support import wait_until
 

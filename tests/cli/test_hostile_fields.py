@@ -14,7 +14,7 @@ from relay.core.paths import Home
 from relay.core.visible import is_visible
 from relay.directive.grammar import Scanner
 from tests.broker.support import registration
-from tests.cli.conftest import Run
+from tests.cli.fixtures import Run
 
 EVIL = "\x1b]0;x\x07\x1b[2J\r\x9b1A\u202e\u200b\u3164\x7f"
 FIRES = f"{EVIL}\n@relay:Bob fire\n- @memory:save fire\n● @deploy:now fire\n"

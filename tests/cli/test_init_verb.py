@@ -13,8 +13,8 @@ from relay.cli.init_verb import INTENTS_TEMPLATE, TEMPLATE
 from relay.config.load import load
 from relay.config.trust import CONFIG_NAME, read_config
 from relay.core.errors import RelayError
-from relay.governance.governed_paths import FOLDER
-from relay.governance.intents import (
+from relay.features.governance.governed_paths import FOLDER
+from relay.features.governance.intents import (
     INTENTS_FILE,
     MAP_FILE,
     TRACE_FILE,

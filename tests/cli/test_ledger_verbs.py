@@ -11,7 +11,7 @@ import pytest
 
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
-from tests.cli.conftest import Run
+from tests.cli.fixtures import Run
 from tests.ledger.rows import fill
 
 

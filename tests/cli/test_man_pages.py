@@ -6,7 +6,7 @@ from pathlib import Path
 
 from relay.cli.man_pages import parsers
 from relay.cli.verbs import VERBS
-from tests.cli.conftest import Run
+from tests.cli.fixtures import Run
 
 
 def test_every_verb_has_a_page_that_names_what_it_takes(relay: Run, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from relay.config.trust import CONFIG_NAME
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from tests.broker.support import register, stop_broker
-from tests.cli.conftest import Run
+from tests.cli.fixtures import Run
 from tests.support import wait_until
 
 OWNER = owner_name()

@@ -16,7 +16,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from tests.broker.support import register
-from tests.cli.conftest import Run
+from tests.cli.fixtures import Run
 
 TURN: dict[str, Any] = {"text": "It is 42.", "started_ms": 1, "ended_ms": 2001}
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from relay.config import memory_providers as providers
 from relay.config.llm_client import ANSWER_MAX, LLMUnavailable, ask
 from relay.config.llm_settings import PROVIDERS, LLMApi, from_config, resolved
 from relay.core.errors import ConfigError
-from tests.memory.embedding.server import Answer, Asked, EmbeddingServer
+from relay.features.memory import memory_providers as providers
+from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
 
 KEY = "sk-sesame-0123456789"
 BODIES: dict[str, Any] = {

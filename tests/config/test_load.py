@@ -409,7 +409,7 @@ def _blocks(page: str) -> list[str]:
         block
         for page in ("config", "hooks", "tools", "trail", "memory")
         for block in _blocks(f"{page}.md")
-        if "= LocalStore(" not in block  # the library's: tests/memory/test_docs.py runs it
+        if "= LocalStore(" not in block  # the library's: tests/features/memory/test_docs.py runs it
     ],
 )
 def test_every_example_of_the_documentation_loads(loads: Load, block: str, tmp_path: Path) -> None:

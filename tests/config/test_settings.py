@@ -2,8 +2,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from relay.config.memory_settings import MemorySettings
-from relay.config.memory_spec import StoreSpec, parse_store
 from relay.config.mistakes import Mistakes
 from relay.config.settings import (
     Settings,
@@ -13,6 +11,8 @@ from relay.config.settings import (
     with_setting,
 )
 from relay.core.errors import ConfigError
+from relay.features.memory.memory_settings import MemorySettings
+from relay.features.memory.memory_spec import StoreSpec, parse_store
 from relay.hooks.registry import Registry
 
 

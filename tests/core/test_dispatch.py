@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from relay.automation.definition import AutomationResult
 from relay.core.dispatch import HookResult, PermissionSet
 from relay.core.errors import UsageError
+from relay.features.automations.definition import AutomationResult
 
 FORM: dict[str, Any] = {
     "level": "restricted",

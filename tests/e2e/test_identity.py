@@ -21,7 +21,6 @@ from relay.core.paths import Home
 from relay.core.processes import MARKS, mark, read_process
 from relay.protocol.broker import message_from
 from tests.e2e.hooked import hooked_agent
-from tests.e2e.test_governance import governed
 from tests.e2e.wrapped import (
     ECHO,
     RELAY,
@@ -37,6 +36,7 @@ from tests.e2e.wrapped import (
     wait_registered,
     wrapped,
 )
+from tests.features.governance.e2e.test_governance import governed
 from tests.support import wait_until
 
 pytestmark = pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only")

@@ -16,8 +16,8 @@ from relay import Relay
 from relay.core.dispatch import DeliveryContext
 from relay.core.errors import NotDelivered, RelayError, UsageError
 from relay.core.http import request
+from relay.features.personas.channel_adapters import AnswerContext
 from relay.integrations import webhook
-from relay.worker.channel_adapters import AnswerContext
 
 Json = dict[str, Any]
 TOKEN, OTHER = "t" * 32, "o" * 32

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from relay.app.standard_conversation import ROWS
+from relay.features.agent_check.standard_conversation import ROWS
 from tests.real_agents import install
 from tests.real_agents.model import Repeat, ScriptedModel
 from tests.real_agents.people import plain_conversation

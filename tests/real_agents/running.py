@@ -133,7 +133,7 @@ def left_behind(recipe: Recipe) -> list[str]:
         try:
             if mark in (folder / "environ").read_bytes().split(b"\0"):
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                if "relay.broker" not in command and "relay.memory.service" not in command:
+                if "relay.broker" not in command and "relay.features.memory.service" not in command:
                     found.append(command)
         except OSError:  # it ended, or is not ours
             continue

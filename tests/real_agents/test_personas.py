@@ -16,10 +16,10 @@ from relay.broker.client import BrokerClient
 from relay.config.llm_settings import parse_llm
 from relay.core.dispatch import FULL, MINIMAL, PermissionSet
 from relay.core.paths import Home
-from relay.worker.automation_llm import LanguageModel
+from relay.features.automations.automation_llm import LanguageModel
 from tests.agents.gemini.documented import documented_hooks
-from tests.app.test_headless_turn import end, request
 from tests.e2e.wrapped import relay_json
+from tests.features.personas.app.test_headless_turn import end, request
 from tests.real_agents.conftest import Binary
 from tests.real_agents.gated import gated
 from tests.real_agents.model import Say, ScriptedModel, Shell

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from relay.broker.automations import Automations
 from relay.broker.batch import Handler
-from relay.broker.clock import Clock
 from relay.broker.door import BrokerFeature
-from relay.broker.ops_automations import AutomationOps
 from relay.broker.parts import BrokerParts
+from relay.features.automations import automation_rows
+from relay.features.automations.automations import Automations
+from relay.features.automations.clock import Clock
+from relay.features.automations.ops_automations import AutomationOps
 from relay.features.personas.broker import PersonasFeature
-from relay.ledger import automation_rows
 from relay.protocol.broker import Json
 
 #: It handles events before route functions do, and dispatches to personas.

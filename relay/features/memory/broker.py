@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from relay.broker.batch import Handler
 from relay.broker.door import BrokerFeature
-from relay.broker.memory_proxy import MemoryProxy
 from relay.broker.parts import BrokerParts
+from relay.features.memory.memory_proxy import MemoryProxy
 
 
 def feature(parts: BrokerParts) -> MemoryFeature:

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from relay.broker.answers import AnswerDeliveries
 from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
-from relay.broker.channels import AdapterEvents, Channels
 from relay.broker.directory import Member
-from relay.broker.dispatch_ends import DispatchEnds
 from relay.broker.door import BrokerFeature
-from relay.broker.evaluation import Evaluations
-from relay.broker.headless_turns import HeadlessTurns
-from relay.broker.hook_observer import HookObserver
-from relay.broker.known_personas import Personas
-from relay.broker.ops_dispatches import DispatchOps
-from relay.broker.ops_event_marks import EventMarkOps
-from relay.broker.ops_events import EventOps
-from relay.broker.ops_persons import PersonOps
-from relay.broker.ops_routes import RouteOps
 from relay.broker.parts import BrokerParts
-from relay.broker.turn_engine import TurnEngine
-from relay.broker.workers import ConfigWorkers
-from relay.broker.wrapped_turns import WrappedTurns
 from relay.core.message import State
-from relay.ledger import dispatch_rows, evaluation_rows
+from relay.features.personas import dispatch_rows, evaluation_rows
+from relay.features.personas.answer_rows import followed
+from relay.features.personas.answers import AnswerDeliveries
+from relay.features.personas.channels import AdapterEvents, Channels
+from relay.features.personas.dispatch_ends import DispatchEnds
+from relay.features.personas.dispatch_rows import DispatchState
+from relay.features.personas.evaluation import Evaluations
+from relay.features.personas.headless_turns import HeadlessTurns
+from relay.features.personas.hook_observer import HookObserver
+from relay.features.personas.known_personas import Personas
+from relay.features.personas.ops_dispatches import DispatchOps
+from relay.features.personas.ops_event_marks import EventMarkOps
+from relay.features.personas.ops_events import EventOps
+from relay.features.personas.ops_persons import PersonOps
+from relay.features.personas.ops_routes import RouteOps
+from relay.features.personas.turn_engine import TurnEngine
+from relay.features.personas.workers import ConfigWorkers
+from relay.features.personas.wrapped_turns import WrappedTurns
 from relay.ledger.agent_ledger import answers_to
-from relay.ledger.answer_rows import followed
-from relay.ledger.dispatch_rows import DispatchState
-from relay.protocol.broker import Json
+from relay.protocol.broker import ROWS_MAX, Json
 from relay.protocol.turns import TurnEnded
 
 _DAY_MS = 86_400_000
@@ -178,6 +178,22 @@ class PersonasFeature(BrokerFeature):
         """A wrapped persona has ended a turn."""
         theirs, fresh = self.engine.reported(ids, ended, started_ms, batch)
         return set(theirs), fresh
+
+    def shown(self, id_: str, seq: int) -> Json:
+        """What has followed from an event, and what route functions said of it."""
+        ledger = self._kernel.ledger
+        return {
+            "dispatches": followed(ledger, id_),
+            "evaluations": evaluation_rows.of_event(ledger, seq),
+        }
+
+    def origin(self, part: str) -> str | None:
+        """What a dispatch follows from; by the end of its id only of what is listed."""
+        ledger = self._kernel.ledger
+        rows = dispatch_rows.rows_of(ledger, [part])
+        for dead in (False, True):
+            rows += dispatch_rows.listed(ledger, ROWS_MAX, dead=dead, part=part)
+        return next((row.event_id for row in rows if row.id.endswith(part)), None)
 
     def progress(self, id_: str, answer: bool) -> Json | None:
         """How far the dispatches are that follow from an event."""

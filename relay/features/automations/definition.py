@@ -1,0 +1,335 @@
+"""What an automation is, as its file says it: ``Automation``, and what its handler returns.
+
+A file has one at its top, called ``automation``; a table with the same keys does as well. The names
+and the meaning of each are those of docs/automations.md. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from relay.core import json_text
+from relay.core.dispatch import (
+    MINUTE,
+    AddedContext,
+    DeliveryContext,
+    Event,
+    HookResult,
+    HookRouting,
+    PermissionSet,
+)
+from relay.core.dispatch import PersonType as PrincipalType
+from relay.core.errors import UsageError
+from relay.features.automations.schedules import Schedule
+
+Json = dict[str, Any]
+
+#: What ``triggers.event.direction`` may say.
+DIRECTIONS = ("sent", "received")
+#: Seconds of one run: where nothing is said, and at most.
+DEADLINE, DEADLINE_MAX = 30.0, 300.0
+#: Bytes of the source of one, of its ``config``, and of one result as JSON.
+SOURCE_MAX, CONFIG_MAX, RESULT_MAX = 256 * 1024, 64 * 1024, 64 * 1024
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who an event comes from: a person, an agent, or a program. ``id`` is the person's."""
+
+    type: PrincipalType
+    name: str
+    relationship: str | None = None
+    id: str | None = None
+
+    def to_json(self) -> Json:
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Triggers:
+    """Which events an automation is run for. Of each field one value must be so; None: any."""
+
+    principal_types: frozenset[str] | None = None
+    names: frozenset[str] | None = None
+    relationships: frozenset[str] | None = None
+    entities: frozenset[str] | None = None
+    channels: frozenset[str] | None = None
+    types: frozenset[str] | None = None
+    directions: frozenset[str] | None = None
+
+    def match_event(self, kind: str, channel: str, direction: str) -> bool:
+        """Whether such an event is one of them, whoever it comes from."""
+        return (
+            (self.types is None or kind in self.types)
+            and (self.channels is None or channel in self.channels)
+            and (self.directions is None or direction in self.directions)
+        )
+
+    def match_principal(self, who: Principal) -> bool:
+        """Whether it is one of them that comes from ``who``."""
+        return (
+            (self.principal_types is None or who.type.value in self.principal_types)
+            and (self.names is None or who.name.lower() in self.names)
+            and (self.relationships is None or (who.relationship or "") in self.relationships)
+            and (self.entities is None or (who.id or "") in self.entities)
+        )
+
+    def unmet(self, event: Event, who: Principal) -> list[str]:
+        """The keys of which an event that comes from ``who`` has none of the values."""
+        about = event.kind, event.channel, direction_of(event)
+        return [
+            f"{part}.{key}"
+            for part, name, key in _TRIGGERS
+            for alone in (Triggers(**{name: getattr(self, name)}),)
+            if not (alone.match_event(*about) and alone.match_principal(who))
+        ]
+
+    def to_json(self) -> Json:
+        """As a file says them."""
+        found: Json = {}
+        for part, name, key in _TRIGGERS:
+            values = getattr(self, name)
+            if values is not None:
+                found.setdefault(part, {})[key] = sorted(values)
+        return found
+
+    @classmethod
+    def from_json(cls, value: object) -> Triggers:
+        """Read them; a single text is a list of one. Raises UsageError."""
+        parts = _table(value or {}, "triggers", ("principal", "event"))
+        given: Json = {}
+        for part in ("principal", "event"):
+            keys = {key: name for where, name, key in _TRIGGERS if where == part}
+            spelled = {"entity_id": "entity"} if part == "principal" else {}
+            table = _table(parts.get(part) or {}, f"triggers.{part}", (*keys, *spelled))
+            for key, one in table.items():
+                what = f"triggers.{part}.{key}"
+                given[keys[spelled.get(key, key)]] = frozenset(_texts(one, what))
+        found = cls(**given)
+        _one_of(found.principal_types, tuple(PrincipalType), "triggers.principal.type")
+        _one_of(found.directions, DIRECTIONS, "triggers.event.direction")
+        if found.names is not None:
+            given["names"] = frozenset(one.lower() for one in found.names)
+        return cls(**given)
+
+
+#: Part, attribute of Triggers, key in a file.
+_TRIGGERS = (
+    ("principal", "principal_types", "type"),
+    ("principal", "names", "name"),
+    ("principal", "relationships", "relationship"),
+    ("principal", "entities", "entity"),
+    ("event", "channels", "channels"),
+    ("event", "types", "types"),
+    ("event", "directions", "direction"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Automation:
+    """A function that is run for events, and says whether an agent is to do something.
+
+    ``schedule``: {"every": "30m"}, {"cron": "0 9 * * 1-5"} or {"at": "2026-02-05T10:00"}, with
+    "timezone" where it is not this machine's (relay.features.automations.schedules). One with a
+    schedule and without triggers is run by it alone. ``blocking``: it runs before what else the
+    event leads to, after those of a higher ``priority``; what it enriches travels with what
+    follows.
+    ``deadline``: seconds.
+    """
+
+    name: str
+    description: str
+    handler: Callable[..., object]
+    triggers: Mapping[str, Any] | None = None
+    schedule: Mapping[str, Any] | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    blocking: bool = False
+    priority: int = 0
+    deadline: float = DEADLINE
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """An automation without its handler, checked, as it is stored and travels."""
+
+    name: str
+    description: str
+    triggers: Triggers | None
+    schedule: Json | None
+    config: Json
+    blocking: bool
+    priority: int
+    deadline: float
+
+    def wants(self, kind: str, channel: str, direction: str) -> bool:
+        """Whether an event is one of its triggers', whoever it comes from. A tick of a schedule is
+        its own, and that of nobody else who has one."""
+        if self.triggers is None:
+            return self.schedule is None
+        return self.triggers.match_event(kind, channel, direction)
+
+    def to_json(self) -> Json:
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        return found | {"triggers": None if self.triggers is None else self.triggers.to_json()}
+
+    @classmethod
+    def of(cls, value: object) -> Definition:
+        """Read an ``Automation``, a table like it, or what ``to_json`` made. Raises UsageError."""
+        if isinstance(value, Automation):
+            value = {one.name: getattr(value, one.name) for one in fields(value)}
+        names = tuple(one.name for one in fields(Automation))
+        given = {key: one for key, one in _table(value, "automation", names).items()}
+        name, told = given.get("name"), given.get("description")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise UsageError(
+                f"an automation's name cannot be {name!r}",
+                hint="up to 64 lowercase letters, digits, and . _ -; the first a letter or digit",
+            )
+        if not isinstance(told, str) or not told.strip() or len(told) > 1000:
+            raise UsageError("an automation has a description, a text of up to 1000 characters")
+        schedule, config = given.get("schedule"), given.get("config") or {}
+        triggers = given.get("triggers")
+        for what, one in (("schedule", schedule), ("triggers", triggers), ("config", config)):
+            _json({} if one is None else one, what)
+        if schedule is not None:
+            Schedule.of(schedule)
+            if name == MINUTE:
+                raise UsageError(f"{MINUTE} is the schedule of every minute: call it otherwise")
+        priority, deadline = given.get("priority", 0), given.get("deadline", DEADLINE)
+        if type(priority) is not int or not -1_000_000 <= priority <= 1_000_000:
+            raise UsageError(f"priority is a whole number, not {priority!r}")
+        if type(deadline) not in (int, float) or not 0 < deadline <= DEADLINE_MAX:
+            raise UsageError(f"deadline is above 0 and at most {DEADLINE_MAX:g} seconds")
+        if not isinstance(given.get("blocking", False), bool):
+            raise UsageError(f"blocking is true or false, not {given['blocking']!r}")
+        return cls(
+            name,
+            told.strip(),
+            None if triggers is None else Triggers.from_json(triggers),
+            None if schedule is None else dict(schedule),
+            dict(config),
+            given.get("blocking", False),
+            priority,
+            float(deadline),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AutomationResult:
+    """What a handler says of one event.
+
+    ``context``: {"prompt": what the agent is to do, "data": what it is told beside}. ``enrich``
+    counts where ``fire`` is false, and of a blocking automation: it travels with what follows.
+    ``permissions``: of the turn; without it the event's own (docs/broker.md).
+    ``delivery_context``: where the answer goes; without it back to where the event came from.
+    """
+
+    fire: bool = False
+    agent: str | None = None
+    context: Mapping[str, Any] | None = None
+    enrich: Mapping[str, Any] | None = None
+    disable: bool = False
+    permissions: PermissionSet | None = None
+    delivery_context: DeliveryContext | None = None
+
+    @classmethod
+    def of(cls, value: object) -> AutomationResult:
+        """What a handler returned: one of these, a table, a bool, None. Raises UsageError."""
+        if isinstance(value, AutomationResult):
+            value = {one.name: getattr(value, one.name) for one in fields(value)}
+        if value is None or isinstance(value, bool):
+            return cls(fire=bool(value))
+        given = _table(value, "the result", tuple(one.name for one in fields(cls)))
+        for name in ("fire", "disable"):
+            if not isinstance(given.get(name, False), bool):
+                raise UsageError(f"{name} must be true or false, not {given[name]!r}")
+        agent, permissions = given.get("agent"), given.get("permissions")
+        if agent is not None and (not isinstance(agent, str) or not agent):
+            raise UsageError(f"agent must be a name, not {agent!r}")
+        context, enrich = given.get("context"), given.get("enrich")
+        if context is not None:
+            context = _table(context, "context", ("prompt", "data"))
+            if not isinstance(context.get("prompt") or "", str):
+                raise UsageError(f"context.prompt must be a text, not {context['prompt']!r}")
+        for what, one in (("context", context or {}), ("enrich", enrich or {})):
+            _json(one, what, RESULT_MAX)
+        if permissions is not None and not isinstance(permissions, PermissionSet):
+            permissions = PermissionSet.from_json(permissions)
+        delivery = given.get("delivery_context")
+        if delivery is not None and not isinstance(delivery, DeliveryContext):
+            delivery = DeliveryContext.from_json(delivery)
+        return cls(
+            given.get("fire", False),
+            agent,
+            context,
+            None if enrich is None else dict(enrich),
+            given.get("disable", False),
+            permissions,
+            delivery,
+        )
+
+    def to_json(self) -> Json:
+        """In JSON's types; ``of`` reads it."""
+        out: Json = {"fire": self.fire}
+        for name in ("agent", "context", "enrich"):
+            if getattr(self, name) is not None:
+                out[name] = getattr(self, name)
+        for name, value in (
+            ("permissions", self.permissions),
+            ("delivery_context", self.delivery_context),
+        ):
+            if value is not None:
+                out[name] = value.to_json()
+        return out | ({"disable": True} if self.disable else {})
+
+    def hook_result(self, persona: str, enriched: Mapping[str, Any]) -> HookResult:
+        """The same as a route function would say it. ``enriched``: by those that ran before."""
+        given = self.context or {}
+        data = given.get("data")
+        own = data if isinstance(data, Mapping) else {} if data is None else {"data": data}
+        added = AddedContext(given.get("prompt"), {**enriched, **own} or None)
+        routing = HookRouting(self.agent or persona)
+        return HookResult(self.fire, routing, self.permissions, self.delivery_context, added)
+
+
+def direction_of(event: Event) -> str:
+    """``sent`` by the owner or an agent of relay's; ``received`` from anybody else."""
+    ours = event.sender_type in (PrincipalType.OWNER, PrincipalType.AGENT)
+    return "sent" if ours else "received"
+
+
+def _table(value: object, what: str, keys: Sequence[str]) -> Json:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{what} must be a table, not {value!r}")
+    for key in value:
+        if key not in keys:
+            raise UsageError(f"{what} has no {key!r}", hint=f"it has {', '.join(keys)}")
+    return dict(value)
+
+
+def _texts(value: object, what: str) -> tuple[str, ...]:
+    given = [value] if isinstance(value, str) else value
+    if isinstance(given, list | tuple) and given and all(isinstance(one, str) for one in given):
+        return tuple(given)
+    raise UsageError(f"{what} must be a text, or a list of some, not {value!r}")
+
+
+def _one_of(values: frozenset[str] | None, known: Sequence[str], what: str) -> None:
+    for one in values or ():
+        if one not in known:
+            raise UsageError(f"{what} cannot be {one!r}", hint=f"one of {', '.join(known)}")
+
+
+def _json(value: object, what: str, limit: int = CONFIG_MAX) -> None:
+    try:
+        usable = isinstance(value, Mapping) and json_text.size_of(value) <= limit
+        usable = usable and json.loads(json.dumps(value)) == value
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{what} is no JSON: {error}") from error
+    if not usable:
+        raise UsageError(f"{what} must be a table in JSON's types, of at most {limit} bytes")

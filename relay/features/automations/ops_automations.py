@@ -1,0 +1,325 @@
+"""The ops of automations: registered by files' texts, switched, shown, and tried out.
+
+What runs is the text that was registered, never the file. A person's is loaded in a worker at once;
+an agent's is only stored, and loaded once the person has looked at it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from functools import partial
+
+from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
+from relay.broker.kernel import Kernel
+from relay.broker.later_answers import LaterAnswers
+from relay.broker.trusted_configs import automation_settings
+from relay.core.errors import RelayError, UsageError
+from relay.core.ids import new_ulid
+from relay.core.paths import Home
+from relay.core.visible import is_visible, visible
+from relay.features.automations import automation_rows
+from relay.features.automations.automation_reports import AutomationReports, shown, text_of
+from relay.features.automations.automation_rows import (
+    AutomationRow,
+    AutomationStatus,
+    RegisteredVersion,
+)
+from relay.features.automations.automation_trials import AutomationTrials
+from relay.features.automations.automations import Automations
+from relay.features.automations.clock import Clock
+from relay.features.automations.definition import SOURCE_MAX, Definition
+from relay.protocol.broker import Json
+
+#: How many automations of agents may wait for the person to look at them.
+UNSEEN_MAX = 50
+#: How many may be registered in all.
+AUTOMATIONS_MAX = 5000
+#: Characters of a path, and of a reason.
+_PATH_MAX, _REASON_MAX = 4096, 500
+_STEM = re.compile(r"[^a-z0-9_.-]+")
+_FOLDER = os.path.join(".relay", "automations")
+
+
+@dataclass(frozen=True, slots=True)
+class _GivenFile:
+    """A file as a client says it is: the broker reads none for anybody."""
+
+    path: str
+    source: str
+    sha256: str
+
+    def version(self, definition: Definition | None, who: str) -> RegisteredVersion:
+        """It as a version, registered by ``who``."""
+        told = None if definition is None else definition.to_json()
+        return RegisteredVersion(self.path, self.sha256, self.source, told, who)
+
+
+class AutomationOps:
+    """Checks who asks, has files loaded, and stores what was registered."""
+
+    def __init__(self, kernel: Kernel, automations: Automations, clock: Clock) -> None:
+        self._later = LaterAnswers(kernel.committer, kernel.fault)
+        self._trials = AutomationTrials(
+            kernel.home, kernel.ledger, kernel.directory, automations, self._later
+        )
+        self._reports = AutomationReports(
+            kernel.ledger, kernel.directory, automations.runs.registry
+        )
+        self._home = kernel.home
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
+        self._configs = kernel.configs
+        self._pool = automations.runs.pool
+        self._automations = automations
+        self._clock = clock
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "automation_register": self.register,
+            "automation_update": self.update,
+            "automation_enable": self.enable,
+            "automation_disable": self.disable,
+            "automation_delete": self.delete,
+            "automation_test": self._trials.test,
+            **self._reports.handlers(),
+        }
+
+    # -- registering
+
+    def register(self, request: ClientRequest, batch: Batch) -> Json | None:
+        """Register the text of a file. A person's is active once it was loaded."""
+        member = self._directory.speaker(request)
+        if member is not None:
+            return self._register_unseen(member.name, _given(request), batch)
+        who = self._directory.check_person(request, "register automations that run")
+        given = _given(request)
+
+        def store(definition: Definition, batch: Batch) -> Json:
+            if known := self._known(definition.name, given, batch):
+                return known
+            self._check_room()
+            version = given.version(definition, who)
+            return self._add(definition.name, AutomationStatus.ACTIVE, version, batch)
+
+        self._later.answer(
+            request, batch, partial(self._pool.load, given.path, given.source), store
+        )
+        return None
+
+    def _register_unseen(self, agent: str, given: _GivenFile, batch: Batch) -> Json:
+        """Keep an agent's text until the person enables it. Nothing of it is run before."""
+        if not automation_settings(self._configs).agents:
+            raise RelayError(
+                "agents may not register automations here",
+                hint='the configuration says so: automations = {"agents": False}',
+                code="forbidden",
+            )
+        stem = os.path.splitext(os.path.basename(given.path))[0].lower()
+        name = _STEM.sub("-", stem).strip("-._")[:64]
+        if not name:
+            raise UsageError(f"no automation can be named after {given.path}")
+        if known := self._known(name, given, batch):
+            return known
+        self._check_room()
+        if automation_rows.count_unseen(self._ledger) >= UNSEEN_MAX:
+            raise RelayError(
+                f"{UNSEEN_MAX} automations of agents wait for the person already",
+                hint="the person enables or deletes some: relay automation list --status paused",
+                code="busy",
+            )
+        reason = f"{agent} registered it: look at it, then relay automation enable {name}"
+        told = (
+            f"{agent} has registered the automation {name}. It does not run before you let it:"
+            f" relay automation info {name} --source shows it, relay automation enable {name}"
+            " lets it run."
+        )
+        said = Accepted.notice(self._directory.owner, told, "automations", batch.now_ms)
+        self._windows.collect(said, batch)
+        version = given.version(None, agent)
+        return self._add(name, AutomationStatus.PAUSED, version, batch, reason)
+
+    def _add(
+        self,
+        name: str,
+        status: AutomationStatus,
+        version: RegisteredVersion,
+        batch: Batch,
+        reason: str | None = None,
+    ) -> Json:
+        id_ = new_ulid(batch.now_ms)
+        folder = folder_of(version.path, self._home)
+        self._ledger.begin()
+        automation_rows.add(
+            self._ledger, id_, name, status, folder, version, batch.now_ms, reason=reason
+        )
+        return self._done(id_, batch)
+
+    def update(self, request: ClientRequest, batch: Batch) -> None:
+        """Take the text of a file as the next version of the automation that it names."""
+        who = self._directory.check_person(request, "update automations")
+        given = _given(request)
+        name = request.fields.get("name")
+        if name is not None:
+            self._seen(automation_rows.find(self._ledger, text_of(request, "name")))
+
+        def store(definition: Definition, batch: Batch) -> Json:
+            row = self._seen(automation_rows.find(self._ledger, name or definition.name))
+            if definition.name != row.name:
+                raise UsageError(
+                    f"the file calls its automation {definition.name}, not {row.name}",
+                    hint=f"relay automation register {given.path} makes another one",
+                )
+            if (row.path, row.sha256) == (given.path, given.sha256):
+                return {"automation": shown(row, batch.now_ms), "unchanged": True}
+            folder = folder_of(given.path, self._home)
+            if folder != row.folder:
+                before, then = row.folder or "all events", folder or "all events"
+                raise UsageError(
+                    f"{row.name} is run for {before}, and would be for {then} with {given.path}",
+                    hint=f"relay automation delete {row.name}, then register the file",
+                )
+            self._ledger.begin()
+            version = given.version(definition, who)
+            automation_rows.add_version(self._ledger, row, version, batch.now_ms)
+            return self._done(row.id, batch)
+
+        self._later.answer(
+            request, batch, partial(self._pool.load, given.path, given.source), store
+        )
+
+    # -- switching
+
+    def enable(self, request: ClientRequest, batch: Batch) -> Json | None:
+        """Let one be run. One that was never loaded is loaded first: its text has ``sha256``, as
+        the person was shown."""
+        self._directory.check_person(request, "enable automations")
+        row = automation_rows.find(self._ledger, text_of(request, "name"))
+        if row.definition is not None:
+            return self._switch(row, AutomationStatus.ACTIVE, None, batch)
+        if request.fields.get("sha256") != row.sha256:
+            raise UsageError(
+                f"what {row.registered_by} registered as {row.name} has the hash {row.sha256}",
+                hint=f"look at it: relay automation info {row.name} --source",
+            )
+        source = automation_rows.source(self._ledger, row.id, row.version)
+
+        def store(definition: Definition, batch: Batch) -> Json:
+            now = automation_rows.by_id(self._ledger, row.id)
+            if now is None or (now.version, now.status) != (row.version, row.status):
+                raise RelayError(f"{row.name} was changed meanwhile", hint="look at it again")
+            self._check_free(row, definition)
+            self._ledger.begin()
+            told = definition.to_json()
+            automation_rows.set_definition(self._ledger, row, told)
+            automation_rows.rename(self._ledger, row.id, definition.name)
+            return self._switch(row, AutomationStatus.ACTIVE, None, batch)
+
+        self._later.answer(request, batch, partial(self._pool.load, row.path, source), store)
+        return None
+
+    def disable(self, request: ClientRequest, batch: Batch) -> Json:
+        """Have one run no more until it is enabled."""
+        who = self._directory.check_person(request, "disable automations")
+        row = automation_rows.find(self._ledger, text_of(request, "name"))
+        why = request.fields.get("reason")
+        if why is not None and (not isinstance(why, str) or len(why) > _REASON_MAX):
+            raise UsageError(f"a reason is a text of at most {_REASON_MAX} characters")
+        reason = f"{visible(why)} ({who})" if why else f"by {who}"
+        return self._switch(row, AutomationStatus.DISABLED, reason, batch)
+
+    def delete(self, request: ClientRequest, batch: Batch) -> Json:
+        """Have one run no more, under a name that is free again. Its rows stay."""
+        who = self._directory.check_person(request, "delete automations")
+        row = automation_rows.find(self._ledger, text_of(request, "name"))
+        return self._switch(row, AutomationStatus.DELETED, f"by {who}", batch)
+
+    def _switch(
+        self, row: AutomationRow, status: AutomationStatus, reason: str | None, batch: Batch
+    ) -> Json:
+        self._ledger.begin()
+        automation_rows.set_status(self._ledger, row.id, status, reason, batch.now_ms)
+        return self._done(row.id, batch)
+
+    # -- what all of them do
+
+    def _done(self, id_: str, batch: Batch) -> Json:
+        batch.after.append(partial(self._look_again, id_))
+        row = automation_rows.by_id(self._ledger, id_)
+        assert row is not None
+        return {"automation": shown(row, batch.now_ms)}
+
+    def _look_again(self, id_: str) -> None:
+        """One of them has changed."""
+        self._automations.changed(id_)
+        self._clock.look()
+
+    def _check_room(self) -> None:
+        if sum(automation_rows.counts(self._ledger).values()) >= AUTOMATIONS_MAX:
+            raise RelayError(
+                f"there are {AUTOMATIONS_MAX} automations already",
+                hint="delete some: relay automation delete NAME",
+                code="busy",
+            )
+
+    def _known(self, name: str, given: _GivenFile, batch: Batch) -> Json | None:
+        """The answer where this very text is registered already, as by a client that asks again.
+        Raises UsageError where another one of this name is."""
+        taken = automation_rows.named(self._ledger, name)
+        if taken is None:
+            return None
+        if (taken.path, taken.sha256) != (given.path, given.sha256):
+            raise _taken(taken)
+        return {"automation": shown(taken, batch.now_ms), "unchanged": True}
+
+    def _seen(self, row: AutomationRow) -> AutomationRow:
+        """The row, unless the person has not looked at it. Raises UsageError then."""
+        if row.definition is None:
+            raise UsageError(
+                f"{row.name} is of {row.registered_by}, and was never loaded",
+                hint=f"relay automation info {row.name} --source shows it; then enable it",
+            )
+        return row
+
+    def _check_free(self, row: AutomationRow, definition: Definition) -> None:
+        taken = automation_rows.named(self._ledger, definition.name)
+        if taken is not None and taken.id != row.id:
+            raise _taken(taken)
+
+
+def _given(request: ClientRequest) -> _GivenFile:
+    path, source = request.fields.get("path"), request.fields.get("source")
+    if not isinstance(path, str) or not os.path.isabs(path) or len(path) > _PATH_MAX:
+        raise UsageError(f"an automation's file is named by its whole path, not {path!r:.100}")
+    if os.path.normpath(path) != path or not is_visible(path):
+        raise UsageError(f"an automation's file cannot be {path!r:.100}")
+    if not isinstance(source, str) or not source.strip():
+        raise UsageError(f"{path} is empty")
+    data = source.encode()
+    if len(data) > SOURCE_MAX:
+        raise UsageError(
+            f"{path} has more than {SOURCE_MAX} bytes",
+            hint="put what is large into a package",
+            code="too_large",
+        )
+    return _GivenFile(path, source, hashlib.sha256(data).hexdigest())
+
+
+def _taken(row: AutomationRow) -> UsageError:
+    update = f"relay automation update {row.name}"
+    hint = update if row.definition is not None else f"relay automation enable {row.name}"
+    return UsageError(f"there is an automation {row.name} already", hint=f"{hint}, or delete it")
+
+
+def folder_of(path: str, home: Home) -> str | None:
+    """The project that a file belongs to, whose agents' events it is run for; None: all events."""
+    folder = os.path.dirname(path)
+    if folder == os.path.join(os.path.realpath(home.root), "automations") or not folder.endswith(
+        f"/{_FOLDER}"
+    ):
+        return None
+    return folder.removesuffix(f"/{_FOLDER}") or "/"

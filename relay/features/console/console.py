@@ -1,0 +1,386 @@
+"""The console's full screen: keys in, the painted state out, with prompt-toolkit.
+
+The traffic is painted at most ``PAINTS`` times a second, however much comes; a key is answered at
+once. prompt-toolkit is imported here alone, and this module only when a console is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from prompt_toolkit.application import Application, in_terminal
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.data_structures import Point
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.layout import (
+    BufferControl,
+    CompletionsMenu,
+    Float,
+    FloatContainer,
+    HSplit,
+    Layout,
+    UIContent,
+    UIControl,
+    Window,
+)
+from prompt_toolkit.layout.processors import BeforeInput
+from prompt_toolkit.styles import Style
+
+from relay.core.errors import RelayError
+from relay.core.visible import visible
+from relay.features.console.console_link import ConsoleLink
+from relay.features.console.console_state import ConsoleState
+from relay.features.console.console_view import ASCII, UNICODE, Painted, paint
+from relay.features.console.console_words import (
+    BrokerRequest,
+    OwnVerb,
+    RelayVerb,
+    Verbs,
+    completions,
+    read,
+)
+from relay.ui.watching import AsyncWatching
+
+#: Verbs that have the whole terminal while they run: the console comes back at once after them.
+TAKE_OVER = ("attach", "wrap", "resume")
+#: Paintings a second of what goes on by itself, and the share of a core that they may take: a large
+#: window is painted less often. Seconds between two when nothing goes on but ages and the clock.
+PAINTS = 5
+PAINT_SHARE = 0.08
+IDLE_PAINT = 10.0
+#: Seconds after which a lone Esc is no longer the possible beginning of a key's sequence.
+ESC = 0.1
+
+STYLE = Style.from_dict(
+    {
+        "header": "reverse",
+        "rule": "ansibrightblack",
+        "dim": "ansibrightblack",
+        "chosen": "bold",
+        "mine": "ansicyan",
+        "warn": "ansiyellow",
+        "item": "ansiyellow bold",
+        "item.now": "ansiyellow bold reverse",
+        "notice": "italic",
+        "failed": "ansired bold",
+        "key": "bold",
+        "hint": "ansibrightblack",
+        "agent.good": "ansigreen",
+        "agent.work": "ansiblue",
+        "agent.need": "ansiyellow bold",
+        "agent.faint": "ansibrightblack",
+        "prompt": "bold",
+    }
+)
+
+
+class _Panes(UIControl):
+    """Everything above the prompt."""
+
+    def __init__(self, state: ConsoleState) -> None:
+        self._state = state
+        self._signs = UNICODE if _is_unicode() else ASCII
+        self.painted = Painted([], (), (True, True))
+        self.height = 0
+
+    def create_content(self, width: int, height: int) -> UIContent:
+        self.height = height
+        now_ms = time.time_ns() // 1_000_000
+        self.painted = paint(self._state, width, height, now_ms, _clock, self._signs)
+        rows = self.painted.rows
+
+        def line(n: int) -> StyleAndTextTuples:
+            return list(rows[n]) if n < len(rows) else []
+
+        return UIContent(line, line_count=len(rows), cursor_position=Point(0, 0), show_cursor=False)
+
+
+class _Words(Completer):
+    def __init__(self, state: ConsoleState, verbs: Verbs) -> None:
+        self._state = state
+        self._verbs = verbs
+
+    def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
+        text = document.text_before_cursor
+        for new, length, remark in completions(text, self._state, self._verbs):
+            yield Completion(new, -length, display_meta=remark)
+
+
+class FullScreen:
+    """One console on this terminal. ``verbs`` are those of the command line, and ``command`` is
+    what runs one of them."""
+
+    def __init__(
+        self, watching: AsyncWatching, state: ConsoleState, verbs: Verbs, command: list[str]
+    ) -> None:
+        self._state = state
+        self._verbs = verbs
+        self._command = command
+        self._link = ConsoleLink(watching, state, self._changed)
+        self._panes = _Panes(state)
+        self._news = asyncio.Event()
+        self._fault: BaseException | None = None
+        self._began = self._took = 0.0  # CPU seconds: of the last painting
+        self._buffer = Buffer(
+            completer=_Words(state, verbs),
+            complete_while_typing=Condition(self._names_something),
+            history=InMemoryHistory(),
+            accept_handler=self._enter,
+            on_text_changed=lambda buffer: state.say("") if buffer.text else None,
+            multiline=False,
+        )
+        line = BufferControl(self._buffer, [BeforeInput(self._label, "class:prompt")])
+        prompt = Window(line, dont_extend_height=True, wrap_lines=True)
+        menu = Float(CompletionsMenu(max_height=8), xcursor=True, ycursor=True)
+        body = FloatContainer(HSplit([Window(self._panes), prompt]), [menu])
+        self._app: Application[None] = Application(
+            Layout(body, focused_element=prompt),
+            key_bindings=self._keys(),
+            style=STYLE,
+            full_screen=True,
+            enable_page_navigation_bindings=False,
+            terminal_size_polling_interval=None,  # SIGWINCH tells it
+            before_render=self._begins_painting,
+            after_render=self._has_painted,
+        )
+        self._app.ttimeoutlen = ESC
+
+    async def run(self) -> None:
+        """Until the person leaves. Raises RelayError when the broker refuses."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._leave)
+        loop.add_signal_handler(signal.SIGINT, lambda: None)  # it is for a verb that runs
+        loop.set_exception_handler(self._failed)
+        await self._link.start()
+        side = [
+            loop.create_task(one) for one in (self._link.follow(), self._link.look(), self._paint())
+        ]
+        for task in side:
+            task.add_done_callback(self._ended)
+        try:
+            with contextlib.suppress(EOFError):  # the terminal has gone
+                await self._app.run_async(handle_sigint=False, set_exception_handler=False)
+        finally:
+            for task in side:
+                task.cancel()
+            await self._link.close()
+            done = await asyncio.gather(*side, return_exceptions=True)
+        for error in (self._fault, *done):
+            if isinstance(error, Exception):
+                raise error
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A fault of ours ends the console; prompt-toolkit would print it over the screen."""
+        self._fault = self._fault or context.get("exception") or RuntimeError(context["message"])
+        self._leave()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A background task has failed: the console ends, and ``run`` raises why."""
+        if not task.cancelled():
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._app.is_running and not self._app.is_done:
+            self._app.exit()
+
+    # -- painting
+
+    def _changed(self, now: bool) -> None:
+        if now:
+            self._app.invalidate()
+        else:
+            self._news.set()
+
+    async def _paint(self) -> None:
+        """What goes on by itself, at most ``PAINTS`` times a second."""
+        while True:
+            try:
+                async with asyncio.timeout(IDLE_PAINT):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+            self._news.clear()
+            self._app.invalidate()
+            await asyncio.sleep(max(1 / PAINTS, self._took / PAINT_SHARE))
+
+    def _begins_painting(self, app: Application[None]) -> None:
+        self._began = time.process_time()
+
+    def _has_painted(self, app: Application[None]) -> None:
+        self._took = time.process_time() - self._began
+
+    def _label(self) -> str:
+        state = self._state
+        item = state.items.get(state.answering)
+        if item is not None:
+            return f"answer {visible(item['agent'])}> "
+        if state.answering:
+            return "it is over, Esc> "
+        return f"to {state.chosen}> " if state.chosen else "> "
+
+    def _names_something(self) -> bool:
+        return self._buffer.text[:1] in ("/", "@", "#")
+
+    # -- keys
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+        state = self._state
+
+        def key(*names: str) -> Callable[[Callable[[], None]], None]:
+            def bind(do: Callable[[], None]) -> None:
+                def pressed(event: KeyPressEvent) -> None:
+                    # What stood on the screen when a key was pressed, the person has seen.
+                    self._link.read(self._panes.painted.seen)
+                    do()
+
+                for name in names:
+                    keys.add(name, eager=True)(pressed)
+
+            return bind
+
+        key("up")(lambda: self._up_or_down(-1))
+        key("down")(lambda: self._up_or_down(1))
+        key("c-p")(lambda: self._buffer.history_backward())
+        key("c-n")(lambda: self._buffer.history_forward())
+        key("pageup")(lambda: self._scroll(1))
+        key("pagedown")(lambda: self._scroll(-1))
+        key("escape")(state.back)
+        key("f1")(lambda: self._local(OwnVerb("help")))
+        key("c-r")(state.answer_next)
+        key("c-t")(lambda: self._local(OwnVerb("screen")))
+        key("c-x")(lambda: self._local(OwnVerb("whole")))
+        key("c-o")(lambda: self._local(OwnVerb("only")))
+        key("c-f")(self._begin_search)
+        key("c-c")(self._empty_or_leave)
+        key("c-d")(self._empty_or_leave)
+        key("c-z")(lambda: self._app.suspend_to_background())
+        return keys
+
+    def _up_or_down(self, step: int) -> None:
+        if self._buffer.complete_state:
+            if step > 0:
+                self._buffer.complete_next()
+            else:
+                self._buffer.complete_previous()
+        else:
+            self._state.choose(step, time.time_ns() // 1_000_000)
+
+    def _scroll(self, way: int) -> None:
+        if self._panes.painted.at_end[way > 0]:
+            return
+        self._state.scroll(way * max(1, self._panes.height // 2))
+
+    def _begin_search(self) -> None:
+        self._buffer.text = "/find "
+        self._buffer.cursor_position = len(self._buffer.text)
+
+    def _empty_or_leave(self) -> None:
+        if self._buffer.text:
+            self._buffer.reset()
+        else:
+            self._leave()
+
+    def _enter(self, buffer: Buffer) -> bool:
+        """What is typed is done; it stays in the prompt when it cannot be."""
+        state = self._state
+        self._link.read(self._panes.painted.seen)
+        state.say("")
+        answers = state.answering and buffer.text and not self._names_something()
+        if answers and not self._panes.painted.at_end[0]:
+            state.say("read it to its end first: PgDn", failed=True)
+            return True
+        try:
+            asked = read(buffer.text, state, self._verbs)
+        except RelayError as error:
+            state.tell(error)
+            if state.answering not in state.items:
+                state.answering = ""
+            return bool(state.answering) or not answers
+        match asked:
+            case BrokerRequest():
+                state.beside = "" if state.beside == "help" else state.beside
+                self._link.ask(asked)
+            case OwnVerb():
+                self._local(asked)
+            case RelayVerb():
+                self._link.spawn(self._run(asked))
+        return False
+
+    def _local(self, asked: OwnVerb) -> None:
+        state = self._state
+        if asked.rest and asked.verb in ("screen", "only"):
+            if asked.rest not in state.agents:
+                state.say(f"there is no agent {asked.rest}", failed=True)
+                return
+            state.chosen = asked.rest
+        match asked.verb:
+            case "help":
+                state.page, state.answering = 0, ""
+                state.beside = "" if state.beside == "help" else "help"
+            case "screen":
+                state.answering = ""
+                shown = state.beside == "screen" and not asked.rest
+                state.beside = "" if shown else "screen"
+            case "whole":
+                state.whole = not state.whole
+            case "only":
+                state.only_chosen = bool(asked.rest) or not state.only_chosen
+            case "find":
+                if asked.rest:
+                    self._link.find(asked.rest)
+                else:
+                    state.search("", None)
+            case "items":
+                state.answer_next()
+                if not state.answering:
+                    state.say("nothing waits for you")
+            case "agents":
+                state.say(f"{len(state.agents)} agents; the arrows choose one")
+            case "quit":
+                self._leave()
+
+    async def _run(self, asked: RelayVerb) -> None:
+        """A verb of the command line gets the terminal, and the console comes back after it."""
+        async with in_terminal():
+            sys.stdout.write("\x1b[H\x1b[2J")
+            sys.stdout.flush()
+            process = await asyncio.create_subprocess_exec(*self._command, *asked.argv)
+            status = await process.wait()
+            if asked.argv[0] not in TAKE_OVER or status:
+                sys.stdout.write("\n-- Enter: back to the console --")
+                sys.stdout.flush()
+                await _typed_line()
+
+
+async def _typed_line() -> None:
+    """Wait for a line of the terminal, or its end, without a thread."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(0, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(0)
+    with contextlib.suppress(OSError):  # the terminal has gone
+        os.read(0, 4096)
+
+
+def _clock(ms: int) -> str:
+    return time.strftime("%H:%M", time.localtime(ms // 1000))
+
+
+def _is_unicode() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

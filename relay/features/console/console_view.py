@@ -1,0 +1,541 @@
+"""What the console's screen looks like: its state and a size in, rows of styled text out. Pure.
+
+What is shown says itself in words or signs, never by colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from relay.core.visible import columns_of, cut, visible, visible_lines
+from relay.features.console.console_state import ConsoleState, TrafficLine
+from relay.features.console.console_words import OWN
+from relay.ui.row_view import NEEDY, age, choices_of, tone, who_asks
+
+Json = dict[str, Any]
+
+#: From this many columns on, agents and traffic stand side by side; and the screen beside both.
+WIDE, WIDEST = 70, 130
+#: Rows of a message to the person, or from them, that are shown without ``whole``.
+OWN_ROWS = 6
+#: Characters of one item that are shown.
+ITEM_SHOWN = 50_000
+#: Rows and columns of a screen beyond these are left out.
+ROWS_MAX = COLUMNS_MAX = 1000
+#: Pieces of one row of the screen: (style, text).
+Row = list[tuple[str, str]]
+
+_COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "gray")
+_BRIGHT = ("brightblack", *(f"bright{name}" for name in _COLOURS[1:7]), "white")
+
+KEYS = (
+    ("F1", "help"),
+    ("Tab", "complete"),
+    ("↑↓", "agent"),
+    ("^R", "answer"),
+    ("^T", "screen"),
+    ("^F", "find"),
+    ("^X", "whole"),
+    ("^O", "only one"),
+    ("PgUp", "older"),
+    ("^C", "leave"),
+)
+_KEYS_HELP = (
+    ("Enter", "send what is typed, or do it"),
+    ("Tab", "complete names, channels, verbs"),
+    ("↑ ↓", "choose the agent that plain text goes to"),
+    ("^P ^N", "what you typed before"),
+    ("^R", "answer what waits for you; again: the next"),
+    ("^T", "the screen of the chosen agent"),
+    ("^F", "search all messages"),
+    ("^X", "messages whole, or a line of each"),
+    ("^O", "only the chosen agent's traffic"),
+    ("PgUp PgDn", "older and newer traffic"),
+    ("Esc", "back, step by step, to the live traffic"),
+    ("^Z", "to the shell; fg comes back"),
+    ("^C ^D", "empty the line; leave"),
+)
+
+
+@dataclass(frozen=True)
+class Signs:
+    """The signs of a terminal's encoding."""
+
+    seen: str = "✓"
+    submitted: str = "»"
+    delivering: str = "›"
+    queued: str = "·"
+    held: str = "‖"
+    failed: str = "✗"
+    to: str = "→"
+    chosen: str = "▸"
+    across: str = "─"
+    down: str = "│"
+    more: str = "…"
+
+    def of(self, state: str) -> str:
+        """The sign of a delivery's state."""
+        if state == "cancelled":
+            return self.failed
+        return str(getattr(self, "queued" if state == "waiting" else state, self.queued))
+
+
+UNICODE = Signs()
+ASCII = Signs("+", ">", "~", ".", "=", "x", "->", ">", "-", "|", "~")
+
+
+@dataclass(frozen=True)
+class Painted:
+    """The screen above the prompt. ``seen``: the ids of messages to the person that stand on it;
+    ``at_end``: whether there is nothing more to scroll to, down and up."""
+
+    rows: list[Row]
+    seen: tuple[str, ...]
+    at_end: tuple[bool, bool]
+
+
+def paint(
+    state: ConsoleState,
+    width: int,
+    height: int,
+    now_ms: int,
+    clock: Callable[[int], str],
+    signs: Signs = UNICODE,
+) -> Painted:
+    """``height`` rows of at most ``width`` columns. ``clock`` writes a time as hours and
+    minutes."""
+    return _View(state, width, height, now_ms, clock, signs).painted()
+
+
+class _View:
+    def __init__(
+        self,
+        state: ConsoleState,
+        width: int,
+        height: int,
+        now_ms: int,
+        clock: Callable[[int], str],
+        signs: Signs,
+    ) -> None:
+        self.state = state
+        self.width = width
+        self.height = height
+        self.now_ms = now_ms
+        self.clock = clock
+        self.signs = signs
+        self.seen: list[str] = []
+        self.at_end = (False, True)
+
+    def painted(self) -> Painted:
+        items = [] if self.state.answering in self.state.items else self._items()
+        bottom = self._bottom()
+        room = max(1, self.height - 1 - len(items) - len(bottom))
+        if self.state.beside == "help":
+            middle = self._help(room)
+        elif self.width >= WIDE:
+            middle = self._wide(room)
+        else:
+            middle = self._narrow(room)
+        rows = [self._header(), *middle[:room], *items, *bottom]
+        return Painted(rows[: self.height], tuple(self.seen), self.at_end)
+
+    # -- the parts
+
+    def _header(self) -> Row:
+        state = self.state
+        live = [row for row in state.agents.values() if row["state"] != "gone"]
+        parts = [f"{len(live)} agent{'' if len(live) == 1 else 's'}"]
+        if state.items:
+            waits = "waits" if len(state.items) == 1 else "wait"
+            parts.append(f"{len(state.items)} {waits} for you")
+        parts += [f"{len(state.unread)} unread"] if state.unread else []
+        for name in (*NEEDY, "busy"):
+            many = sum(row["state"] == name for row in live)
+            parts += [f"{many} {name}"] if many else []
+        right = f"{state.host} {self.clock(self.now_ms)}"
+        if not state.connected:
+            right = "no broker: trying again"
+        left = " relay  " + "  ".join(parts)
+        if columns_of(left) + len(right) + 3 > self.width:
+            left = " " + " ".join(parts)
+            right = right if not state.connected else self.clock(self.now_ms)
+        return [("class:header", self._sides(left, right + " ", self.width))]
+
+    def _bottom(self) -> list[Row]:
+        state = self.state
+        keys: Row = []
+        room = self.width
+        for key, meaning in KEYS:
+            shown = "Up/Dn" if key == "↑↓" and self.signs is ASCII else key
+            need = len(shown) + len(meaning) + 3
+            if need > room:
+                break
+            room -= need
+            keys += [("class:key", f" {shown}"), ("class:hint", f" {meaning} ")]
+        if not state.notice:
+            return [keys]
+        style = "class:failed" if state.failed else "class:notice"
+        mark = "! " if state.failed else ""
+        notice_rows: list[Row] = [
+            [(style, row)] for row in wrapped(mark + state.notice, self.width)[:3]
+        ]
+        return [*notice_rows, keys] if self.height >= 18 else notice_rows
+
+    def _items(self) -> list[Row]:
+        """What waits for the person, a row of each: at most a sixth of the screen."""
+        items = list(self.state.items.values())
+        most = max(1, self.height // 6)
+        rows: list[Row] = []
+        for item in items[: most if len(items) <= most else max(1, most - 1)]:
+            what = visible(" ".join(item["what"][: self.width * 4].split()))
+            tail = f" [{choices_of(item)}]"
+            head = f"? {who_asks(item)}: "
+            room = self.width - columns_of(head) - columns_of(tail)
+            if room < 12:
+                tail, room = "", self.width - columns_of(head)
+            text = head + self._cut(what, max(1, room)) + tail
+            style = "class:item.now" if item["id"] == self.state.answering else "class:item"
+            rows.append([(style, self._cut(text, self.width))])
+        left = len(items) - len(rows)
+        if left > 0 and most > 1:
+            rows.append([("class:item", f"? and {left} more: ^R, or /items")])
+        return rows
+
+    def _wide(self, room: int) -> list[Row]:
+        left = 30 if self.width >= 100 else 26
+        right = self.width - left - 1
+        wide = self.width >= WIDEST
+        far = right // 2 if wide else right
+        beside = self._beside(far if wide or self.state.answering else self.width)
+        title = [("class:rule", self._rule("agents", left) + self.signs.across)]
+        if beside is not None and wide:
+            near = right - far - 1
+            names, lines = self._agents(left, room - 1), self._traffic(near, room - 1)
+            shown = self._page(beside, room - 1)
+            title.append(("class:rule", self._rule(self._title(), near) + self.signs.across))
+            title.append(("class:rule", self._rule(beside[0], far)))
+            return [
+                title,
+                *self._side_by_side(room - 1, (names, left), (lines, near), (shown, far)),
+            ]
+        title.append(("class:rule", self._rule(self._title(), right)))
+        if beside is not None and not beside[2]:
+            # A screen is as wide as its agent's terminal: it gets all columns, below both.
+            above, below = self._halves(beside, room - 2)
+            panes = (self._agents(left, above), left), (self._traffic(right, above), right)
+            lower = self._filled(self._page(beside, below), below)
+            return [title, *self._side_by_side(above, *panes), self._ruled(beside[0]), *lower]
+        names = self._agents(left, room - 1)
+        if beside is None:
+            lines = self._traffic(right, room - 1)
+        else:
+            above, below = self._halves(beside, room - 2)
+            lines = self._filled(self._traffic(right, above), above)
+            lines.append([("class:rule", self._rule(beside[0], right))])
+            lines += self._page(beside, below)
+        return [title, *self._side_by_side(room - 1, (names, left), (lines, right))]
+
+    def _narrow(self, room: int) -> list[Row]:
+        beside = self._beside(self.width)
+        if beside is not None:
+            above, below = self._halves(beside, room - 2)
+            lines = self._filled(self._traffic(self.width, above), above)
+            shown = self._filled(self._page(beside, below), below)
+            return [self._ruled(self._title()), *lines, self._ruled(beside[0]), *shown]
+        names = self._agents(self.width, max(2, room // 3))
+        left = room - len(names) - 1
+        lines = self._filled(self._traffic(self.width, left), left)
+        return [*names, self._ruled(self._title()), *lines]
+
+    def _halves(self, beside: tuple[str, list[Row], int], room: int) -> tuple[int, int]:
+        """Rows of the traffic and of what stands below it: an item gets what it needs."""
+        below = max(1, room * 3 // 5)
+        if beside[2]:
+            below = max(1, min(max(below, len(beside[1])), room - 2))
+        return max(0, room - below), below
+
+    def _title(self) -> str:
+        state = self.state
+        if state.found is not None:
+            return f"{len(state.found)} found: {state.searched} (Esc: back)"
+        of = f" of {state.chosen}" if state.only_chosen and state.chosen else ""
+        if state.until is not None:
+            return f"traffic{of}, {state.newer()} newer (Esc)"
+        return f"traffic{of}"
+
+    def _agents(self, width: int, height: int) -> list[Row]:
+        """The agents, with the chosen one in sight."""
+        blocks = [
+            (row["name"], self._agent(row, width, height)) for row in self.state.listed(self.now_ms)
+        ]
+        if not blocks:
+            return [[("class:dim", self._cut(" nobody yet", width))]]
+        total = sum(len(rows) for _, rows in blocks)
+        if total <= height:
+            return [row for _, rows in blocks for row in rows]
+        at = next((n for n, (name, _) in enumerate(blocks) if name == self.state.chosen), 0)
+        first, shown = at, list(blocks[at][1])
+        while first > 0 and len(shown) + len(blocks[first - 1][1]) < height * 2 // 3:
+            first -= 1
+            shown = blocks[first][1] + shown
+        last = at + 1
+        while last < len(blocks) and len(shown) + len(blocks[last][1]) < height:
+            shown += blocks[last][1]
+            last += 1
+        while first > 0 and len(shown) + len(blocks[first - 1][1]) < height:
+            first -= 1
+            shown = blocks[first][1] + shown
+        hidden = len(blocks) - (last - first)
+        return [*shown[: height - 1], [("class:dim", f"  {hidden} more")]] if hidden else shown
+
+    def _agent(self, row: Json, width: int, height: int) -> list[Row]:
+        state = visible(str(row["state"]))
+        chosen = row["name"] == self.state.chosen
+        since = age(self.now_ms - (row.get("since_ms") or self.now_ms))
+        right = f"{state} {since:>3}"
+        unread = f" ({row['unread']})" if row["unread"] else ""
+        name = self._cut(row["name"], max(3, width - len(right) - len(unread) - 2))
+        mark = self.signs.chosen if chosen else " "
+        left = f"{mark}{name}{unread}"
+        room = max(1, width - columns_of(left) - len(right))
+        style = f"class:agent.{tone(state)}"
+        tight = len(self.state.agents) * 2 > height
+        beside = self._cut(f" {row['reason']}", room - 1) if tight and room > 12 else ""
+        pad = beside + " " * (room - columns_of(beside))
+        rows: list[Row] = [
+            [("class:chosen" if chosen else "", left), ("class:dim", pad), (style, right)]
+        ]
+        if row["reason"] and not beside and (state in NEEDY or chosen or not tight):
+            rows.append([(style, self._cut(f"   {row['reason']}", width))])
+        if chosen and height > 8:
+            home = str(row.get("cwd") or "").rsplit("/", 1)[-1]
+            machine = visible(str(row.get("machine") or self.state.host))
+            joined = [*(row.get("roles") or ()), *(row.get("channels") or ())]
+            about = " ".join(filter(None, (row.get("kind"), home, f"@{machine}", *joined)))
+            rows.append([("class:dim", self._cut(f"   {visible(about)}", width))])
+        return rows
+
+    def _traffic(self, width: int, height: int) -> list[Row]:
+        """The newest rows that fit, the oldest first."""
+        need = self.state.scrolled + height
+        rows: list[Row] = []  # the newest first
+        for line in self.state.traffic():
+            if len(rows) >= need:
+                self.at_end = (False, False)
+                break
+            if line.id in self.state.unread and len(rows) >= self.state.scrolled:
+                self.seen.append(line.id)
+            rows += reversed(self._line(line, width))
+        if not rows:
+            text = " nothing found" if self.state.found is not None else " nothing said yet"
+            text += "" if self.state.agents else "; /spawn Bob -- claude starts an agent"
+            return [[("class:dim", text[:width])]][:height]
+        scrolled = min(self.state.scrolled, max(0, len(rows) - height))
+        return rows[scrolled : scrolled + height][::-1]
+
+    def _line(self, line: TrafficLine, width: int) -> list[Row]:
+        state = self.state
+        time = f"{self.clock(line.at_ms)} " if width >= 34 else ""
+        if line.kind != "message":
+            style = "class:warn" if line.kind in ("gap", "owed") else "class:dim"
+            text = f"{time}{line.text}".replace("→", self.signs.to)
+            if state.whole:
+                return [[(style, row)] for row in wrapped(text, width, indent="  ")]
+            return [[(style, self._cut(" ".join(text.split()), width))]]
+        mine = state.me in line.states or line.sender == state.me
+        names, many = line.to, len(line.states)
+        to = ", ".join(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} more"
+        done = sum(one == "seen" for one, _ in line.states.values())
+        mark = self.signs.of(line.state()) + (f"{done}/{many}" if many > 1 else "")
+        head = f"{time}{mark} {line.sender or '?'} {self.signs.to} {to or 'nobody'}: "
+        if columns_of(head) > width * 2 // 3:
+            head = self._cut(head, width * 2 // 3 - 1) + " "
+        style = "class:mine" if mine else ""
+        if state.whole or mine:
+            most = None if state.whole else OWN_ROWS
+            parts = wrapped(head + line.text, width, indent="  ", most=most)
+        else:
+            room = width - columns_of(head)
+            parts = [head + self._cut(" ".join(line.text[: width * 4].split()), room)]
+        end = len(head)
+        rows: list[Row] = [[(f"{style} bold", parts[0][:end]), (style, parts[0][end:])]]
+        rows += [[(style, part)] for part in parts[1:]]
+        why = line.why()
+        if why:
+            rows.append([("class:warn", self._cut(f"  ! {why}", width))])
+        return rows
+
+    def _beside(self, width: int) -> tuple[str, list[Row], int] | None:
+        """What stands beside the traffic: its title, its rows, and how many of them, at the end,
+        stay in sight when the others are scrolled (0: the last ones are shown)."""
+        state = self.state
+        item = state.items.get(state.answering)
+        if item is not None:
+            asked, texts = item_texts(item, self.now_ms, width)
+            rows: list[Row] = [[("", text)] for text in asked + texts]
+            return who_asks(item), rows, len(texts)
+        if state.beside == "screen" and state.chosen:
+            shown = [row_cut(row, width) for row in state.screen]
+            if state.screen_of != state.chosen:
+                shown = [[("class:dim", self.signs.more)]]
+            elif state.screen_why:
+                shown = [[("class:warn", text)] for text in wrapped(state.screen_why, width)]
+            title = f"screen of {state.chosen} (/attach: take it over)"
+            return title, shown, 0
+        return None
+
+    def _page(self, beside: tuple[str, list[Row], int], height: int) -> list[Row]:
+        """As much of it as fits."""
+        _, rows, kept = beside
+        if len(rows) <= height:
+            self.at_end = (True, True) if kept else self.at_end
+            return rows
+        if not kept or kept >= height - 1:
+            return rows[-height:]
+        text, end = rows[:-kept], rows[-kept:]
+        room = height - kept - 1
+        first = min(self.state.page, len(text) - room)
+        left = len(text) - room - first
+        self.at_end = (left == 0, first == 0)
+        more = f"  {left} rows more: PgDn" if left else "  (that was all: PgUp)"
+        return [*text[first : first + room], [("class:dim", more)], *end]
+
+    def _help(self, room: int) -> list[Row]:
+        texts = help_texts(self.signs)
+        rows = [part for text in texts for part in wrapped(text, self.width - 1, indent="    ")]
+        first = max(0, min(self.state.page, len(rows) - room))
+        self.at_end = (first + room >= len(rows), first == 0)
+        return self._filled([[("", f" {row}")] for row in rows[first : first + room]], room)
+
+    # -- small things
+
+    def _cut(self, text: str, room: int) -> str:
+        return cut(text, room, self.signs.more)
+
+    def _sides(self, left: str, right: str, width: int) -> str:
+        left = self._cut(left, max(0, width - len(right) - 1))
+        return left + " " * max(1, width - columns_of(left) - columns_of(right)) + right
+
+    def _rule(self, title: str, width: int) -> str:
+        text = self._cut(f"{self.signs.across * 2} {title} ", width)
+        return text + self.signs.across * (width - columns_of(text))
+
+    def _ruled(self, title: str) -> Row:
+        return [("class:rule", self._rule(title, self.width))]
+
+    def _filled(self, rows: list[Row], height: int) -> list[Row]:
+        return rows[:height] + [[] for _ in range(height - len(rows))]
+
+    def _side_by_side(self, height: int, *panes: tuple[list[Row], int]) -> Iterator[Row]:
+        for n in range(height):
+            row: Row = []
+            for at, (rows, width) in enumerate(panes):
+                row += [("class:rule", self.signs.down)] if at else []
+                part = rows[n] if n < len(rows) else []
+                row += part
+                if at < len(panes) - 1:
+                    used = sum(columns_of(text) for _, text in part)
+                    row.append(("", " " * (width - used)))
+            yield row
+
+
+# -- texts
+
+
+def help_texts(signs: Signs) -> list[str]:
+    """The page of help, a line each."""
+    legend = [
+        f"{signs.of(one)} {one}"
+        for one in ("queued", "delivering", "submitted", "seen", "held", "failed")
+    ]
+    arrows = "Up Dn" if signs is ASCII else "↑ ↓"
+    texts = [f"{arrows if key == '↑ ↓' else key:<10} {meaning}" for key, meaning in _KEYS_HELP]
+    texts += ["", "@Bob text, #build text, or only text for the chosen agent"]
+    texts += [f"/{name} {after}".ljust(26) + meaning for name, (after, meaning) in OWN.items()]
+    return [*texts, "and every verb of relay: /spawn, /attach, /status", "", "  ".join(legend)]
+
+
+def item_texts(item: Json, now_ms: int, width: int) -> tuple[list[str], list[str]]:
+    """What an item asks, whole, and its choices with what to type; in rows of ``width``."""
+    choices = item.get("choices") or []
+    how = "a choice" if choices else "yes or no"
+    until = item.get("until_ms")
+    left = f"; {age(until - now_ms)} left" if until else ""
+    texts: list[str] = []
+    for n, one in enumerate(choices):
+        mark = ">" if n == item.get("chosen") else " "
+        key = f"{mark} {visible(one['key'])}  {visible(one['label'])}"
+        texts += wrapped(key, width, indent="     ")
+    texts += wrapped(f"(type {how}, then Enter{left}; Esc: later)", width)
+    what = "\n".join([*(item.get("about") or ()), item["what"]])
+    if len(what) > ITEM_SHOWN:
+        what = f"{what[:ITEM_SHOWN]}\n… it is longer: look at it with relay items"
+    return wrapped(visible_lines(what), width), texts
+
+
+def styled_rows_shown(spans: object) -> list[Row]:
+    """An agent's screen (relay.screen.styled_rows) in the styles of prompt-toolkit, without what is
+    blank at its end. Raises ValueError for anything else: who answers for an agent may be one."""
+    if not isinstance(spans, list):
+        raise ValueError("no rows")
+    rows = [[_piece(*one) for one in row[:COLUMNS_MAX]] for row in spans[:ROWS_MAX]]
+    while rows and not any(text.strip() for _, text in rows[-1]):
+        rows.pop()
+    return rows
+
+
+def _piece(text: str, style: Json) -> tuple[str, str]:
+    marks = ("bold", "italic", "underline", "reverse", "strike")
+    words = [mark for mark in marks if style.get(mark)] + (["dim"] if style.get("faint") else [])
+    for place in ("fg", "bg"):
+        if (colour := style.get(place)) is not None:
+            words.append(f"{place}:{_colour(colour)}")
+    return " ".join(words), visible(text[:COLUMNS_MAX])
+
+
+def _colour(colour: int | str) -> str:
+    """One of the terminal's own sixteen, or #rrggbb; of 256 also the cube and the greys."""
+    if isinstance(colour, str):
+        return f"#{int(colour.removeprefix('#'), 16) & 0xFFFFFF:06x}"
+    if not 0 <= colour < 256:
+        raise ValueError("no colour")
+    if colour < 16:
+        return f"ansi{(_COLOURS + _BRIGHT)[colour]}"
+    if colour >= 232:
+        return "#" + f"{8 + 10 * (colour - 232):02x}" * 3
+    parts = (colour - 16) // 36, (colour - 16) // 6 % 6, (colour - 16) % 6
+    return "#" + "".join(f"{part and 55 + 40 * part:02x}" for part in parts)
+
+
+def row_cut(row: Row, width: int) -> Row:
+    """As much of a row as goes into so many columns."""
+    kept: Row = []
+    for style, text in row:
+        kept.append((style, cut(text, width, "")))
+        width -= columns_of(text)
+        if width <= 0:
+            break
+    return kept
+
+
+def wrapped(text: str, width: int, *, indent: str = "", most: int | None = None) -> list[str]:
+    """``text`` in rows of at most ``width`` columns, broken between words where there are some;
+    ``indent`` stands before each but the first, and at most ``most`` rows are made."""
+    rows: list[str] = []
+    indent = indent if width > 2 * len(indent) else ""
+    for line in text.expandtabs(4).split("\n"):
+        rest = line if not rows else indent + line
+        # A row never has more characters than this, so that the work grows with the text alone.
+        while len(head := cut(rest[: width * 4], width, "")) < len(rest):
+            at = head.rfind(" ", len(indent) + 1) if rest[len(head)] != " " else len(head)
+            end = at if at > len(head) // 2 else max(1, len(head))
+            rows.append(rest[:end].rstrip())
+            rest = indent + rest[end:].lstrip()
+            if most is not None and len(rows) > most:
+                break
+        rows.append(rest)
+        if most is not None and len(rows) > most:
+            return [*rows[: most - 1], f"{indent}… (^X: whole)"]
+    return rows

@@ -1,0 +1,691 @@
+"""The gate: asked before each call of an agent's tool, and told after it.
+
+It says yes, or why not (relay.features.governance.refusals). What a call has done is compared with
+what was there before, and written into the trace. What waits for the disk (files, the store, the
+trace) runs in threads, one call of a run after the other; a person is waited for beside that."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Protocol
+
+from relay.core.bounded import BoundedDict
+from relay.core.errors import RelayError
+from relay.core.ids import new_ulid
+from relay.features.governance import refusals
+from relay.features.governance.approvals import ApprovalAnswer, ApprovalRequest, Approver
+from relay.features.governance.call_plan import (
+    CallPlan,
+    GateCall,
+    GovernedRun,
+    Target,
+    kind_of,
+    named,
+    plan_of,
+)
+from relay.features.governance.commands import CommandKind
+from relay.features.governance.file_states import FileState, read_states
+from relay.features.governance.governance_store import (
+    ABSENT,
+    UNREAD,
+    GovernanceStore,
+    Lease,
+    Selection,
+    start_of,
+)
+from relay.features.governance.governed_paths import folds_case, is_below, is_governed, protected
+from relay.features.governance.intent_map import update_map
+from relay.features.governance.intents import (
+    GovernanceSettings,
+    Intent,
+    IntentDocument,
+    Status,
+    Unknown,
+    check_id,
+)
+from relay.features.governance.mutation import FileMutation, compare, content_hash, opaque
+from relay.features.governance.refusals import Refusal
+from relay.features.governance.scope import IntentScope
+from relay.features.governance.trace import revision
+from relay.features.governance.trace_records import TraceEntry, TraceKind
+
+#: Calls that are between their before and their after; the oldest is told of for a further one.
+PENDING_MAX = 256
+#: Calls that go on in the background, whose files are looked at again.
+LASTING_MAX = 100
+#: Bytes of files' contents that are kept for those together; beyond it only hashes are.
+KEPT_MAX = 64 * 1024 * 1024
+#: Records that could not be written yet. There are hardly more: nobody writes until they are.
+UNWRITTEN_MAX = 2 * PENDING_MAX
+#: Of a change that no call tells of.
+UNSEEN = "changed during the turn, by something that relay was not told the end of"
+
+
+class TraceWriter(Protocol):
+    """What is used of relay.features.governance.trace."""
+
+    def append(self, entry: TraceEntry) -> str:
+        """Write a record to the disk. Raises StorageError."""
+        ...
+
+    def check(self) -> None:
+        """Raise StorageError where a record could not be written."""
+        ...
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A call that was let go on."""
+
+    call: GateCall
+    plan: CallPlan
+    intent: Intent | None
+    approved_by: str
+    before: Mapping[str, FileState] = field(default_factory=dict)
+    #: What is to be said of it.
+    note: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of contents that are kept."""
+        return sum(len(state.data or b"") for state in self.before.values())
+
+
+class CallRecords:
+    """The calls of one run. Waits for the disk; one caller at a time."""
+
+    def __init__(
+        self,
+        run: GovernedRun,
+        store: GovernanceStore,
+        trace: TraceWriter,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._run = run
+        self._now_ms = now_ms
+        self._store = store
+        self._trace = trace
+        self._pending: BoundedDict[str | GateCall, _Pending] = BoundedDict(PENDING_MAX)
+        self._lasting: BoundedDict[str | GateCall, _Pending] = BoundedDict(LASTING_MAX)
+        self._kept = 0
+        self._rules: IntentDocument | None = None
+        self._unwritten: deque[TraceEntry] = deque(maxlen=UNWRITTEN_MAX)
+
+    # -- before
+
+    def read(self, targets: Iterable[Target]) -> None:
+        """Note files as the run is about to read them."""
+        keys = {one.path: one.key for one in targets if one.key}
+        states = read_states(keys).items()
+        hashes = {keys[path]: one.hash for path, one in states if not one.is_folder and not one.odd}
+        self._store.note(self._run.run, hashes)
+
+    def refused(self, call: GateCall, refusal: Refusal, plan: CallPlan | None = None) -> None:
+        """Tell of a call that does not happen. Never raises: it is refused in any case."""
+        told = {"reason": refusal.reason.value, "error": refusal.error}
+        try:
+            self.flush()
+            self._trace.append(self._entry(TraceKind.REFUSAL, call, metadata=told, plan=plan))
+        except Exception:
+            traceback.print_exc()  # into the log of this run
+
+    def allowed(
+        self,
+        call: GateCall,
+        plan: CallPlan,
+        before: Mapping[str, FileState],
+        intent: Intent | None,
+        approved_by: str,
+    ) -> None:
+        """Keep what is there before a call that goes on now."""
+        self.drop(call)
+        self._tell_lasting(set(before))
+        pending = _Pending(call, plan, intent, approved_by, before)
+        if self._kept + pending.size > KEPT_MAX:
+            pending.before = {path: replace(one, data=None) for path, one in before.items()}
+        self._kept += pending.size
+        pushed = self._pending.put(call.id or call, pending)
+        if pushed is not None:
+            self._kept -= pushed[1].size
+            self._tell(pushed[1], sure=False)
+
+    def drop(self, call: GateCall) -> None:
+        """Forget a call that is asked about once more."""
+        known = self._pending.pop(call.id or call, None)
+        self._kept -= known.size if known else 0
+
+    # -- after
+
+    def done(self, call: GateCall) -> tuple[GateCall, CallPlan] | None:
+        """Tell of a call that has ended; returns it as it was let go on, None for none."""
+        known = self._pending.get(call.id or call)
+        if known is None:
+            return None
+        self.drop(call)
+        now = self._tell(known, sure=True)
+        if call.lasts:
+            left = {path: replace(one, data=None) for path, one in now.items()}
+            self._lasting[call.id or call] = replace(known, before=left)
+        return known.call, known.plan
+
+    def done_unseen(
+        self, call: GateCall, plan: CallPlan, intent: Intent | None, note: str = ""
+    ) -> None:
+        """Tell of a call, or the part of one, that was not let go on here: its before is what the
+        run read last."""
+        keys = {one.key: one.path for one in plan.targets if one.key}
+        hashes = self._store.baselines(self._run.run, keys)
+        before = {keys[key]: FileState(hash_) for key, hash_ in hashes.items()}
+        self._tell(_Pending(call, plan, intent, "", before, note), sure=True)
+
+    def all_done(self) -> None:
+        """Tell of the calls whose end nobody has told, where they changed anything."""
+        while self._pending:
+            _, known = self._pending.popitem(last=False)
+            self._kept -= known.size
+            self._tell(known, sure=False)
+        self._tell_lasting(None)
+        self._tell_unseen()
+
+    def _tell_lasting(self, paths: Set[str] | None) -> None:
+        """Tell of what has gone on in the background, once for each call; ``paths``: of those that
+        concern these files, which somebody is about to change."""
+        for key, known in list(self._lasting.items()):
+            if paths is None or not paths.isdisjoint(known.before):
+                now = self._tell(known, sure=False)
+                changed = any(known.before[path].hash != one.hash for path, one in now.items())
+                if changed or paths is not None:
+                    del self._lasting[key]
+
+    def _tell_unseen(self) -> None:
+        """Tell of files that are different though no call says so: what went on in the background,
+        or while the session was away. Nobody knows by whom, and the run has not seen it."""
+        run = self._run
+        held = {os.path.join(run.root, lease.path): lease for lease in self._store.held(run.run)}
+        read = self._store.baselines(run.run, [lease.path for lease in held.values()])
+        files: dict[str, list[FileMutation]] = {}
+        for path, now in read_states(held).items():
+            lease = held[path]
+            was = read.get(lease.path, ABSENT).removeprefix(UNREAD)
+            # A name that is no UTF-8 is not the file's own.
+            if now.hash != was and not now.is_folder and not now.odd and "\\" not in lease.path:
+                files.setdefault(lease.intent, []).append(opaque(lease.path, was, now.hash))
+        for intent_id, changed in files.items():
+            told = {"text": UNSEEN, "agent_kind": run.kind}
+            who = (run.agent, run.run, intent_id, "", run.model)
+            self.write(TraceEntry(TraceKind.MUTATION, *who, tuple(changed), told))
+
+    def _tell(self, known: _Pending, *, sure: bool) -> Mapping[str, FileState]:
+        """Returns its files as they are. ``sure``: it happened, also where nothing is different."""
+        now = read_states(one.path for one in known.plan.targets if one.key)
+        files = [*filter(None, (self._mutation(one, known, now) for one in known.plan.targets))]
+        changed = [one for one in files if one.before != one.after]
+        if sure or changed:
+            told = {"approved_by": known.approved_by} if known.approved_by else {}
+            if known.note:
+                told["text"] = known.note
+            intent_id = known.intent.id if known.intent else ""
+            self.write(self._entry(TraceKind.MUTATION, known.call, intent_id, files, told))
+        self._note_written(known.plan.targets, now)
+        if known.intent is not None and changed:
+            self._map(known.intent, changed)
+        return now
+
+    def _map(self, intent: Intent, files: Sequence[FileMutation]) -> None:
+        """Note it for people; the trace is what counts."""
+        root = self._run.root
+        try:
+            update_map(root, intent.id, intent.name, files, self._now_ms(), revision(root))
+        except Exception:
+            traceback.print_exc()  # into the log of this run
+
+    def _mutation(
+        self, target: Target, known: _Pending, now: Mapping[str, FileState]
+    ) -> FileMutation | None:
+        """What became of one file; None for what is no file, or told of elsewhere."""
+        after = now.get(target.path)
+        if after is None or target.key is None or after.is_folder or after.odd or target.moved:
+            return None
+        origin = target.moved_from or target.path
+        before = known.before.get(origin) or FileState("")
+        if before.is_absent and after.is_absent:
+            return None
+        was = target.moved_from and named(os.path.relpath(target.moved_from, self._run.root))
+        if all(one.is_absent or one.data is not None for one in (before, after)):
+            return compare(target.key, before.data, after.data, moved_from=was)
+        return opaque(target.key, before.hash, after.hash, moved_from=was)
+
+    def _note_written(self, targets: Iterable[Target], now: Mapping[str, FileState]) -> None:
+        """What a run has written it knows; what it has only moved it knows if it had read it."""
+        hashes = {}
+        origins = {one.path: one.key for one in targets if one.moved and one.key}
+        read = self._store.baselines(self._run.run, origins.values())
+        for target in targets:
+            state = now.get(target.path)
+            if state is None or not target.key or state.is_folder or state.odd:
+                continue
+            known = not target.moved_from or origins.get(target.moved_from) in read
+            hashes[target.key] = state.hash if known else UNREAD + state.hash
+        self._store.note(self._run.run, hashes)
+
+    # -- the trace
+
+    def write(self, entry: TraceEntry) -> None:
+        """Write a record, or keep it until that is possible. Raises StorageError."""
+        self._unwritten.append(entry)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what could not be written before. Raises StorageError."""
+        while self._unwritten:
+            self._trace.append(self._unwritten[0])
+            self._unwritten.popleft()
+
+    def ready(self) -> None:
+        """Raise StorageError where what a call changes could not be told afterwards."""
+        self.flush()
+        self._trace.check()
+
+    def approval(self, call: GateCall, intent_id: str, granted: bool, by: str, note: str) -> None:
+        """Tell of a person's yes or no. Raises StorageError."""
+        told = {"decision": "granted" if granted else "refused", "by": by, "text": note}
+        self.write(self._entry(TraceKind.APPROVAL, call, intent_id, metadata=told))
+
+    def rules(self, document: IntentDocument, *, expected: bool = False) -> None:
+        """Tell where the intents are others than anybody saw last, unless that is ``expected``:
+        agents write them by no tool, but what they build and test could. Raises StorageError."""
+        if document is self._rules:
+            return
+        hash_ = content_hash(repr(document).encode(errors="backslashreplace"))
+        if self._store.rules_changed(self._run.root, hash_) and not expected:
+            run = self._run
+            told = {"event": "the intents were changed", "text": f"seen at a call of {run.agent}"}
+            self.write(TraceEntry(TraceKind.GOVERNANCE, session=run.run, metadata=told))
+        self._rules = document
+
+    def selection(self, intent_id: str, by: str) -> None:
+        """Tell that an intent was selected. Raises StorageError."""
+        run = self._run
+        told = {"agent_kind": run.kind, **({"by": by} if by else {})}
+        self.flush()
+        self._trace.append(
+            TraceEntry(TraceKind.SELECTION, run.agent, run.run, intent_id, metadata=told)
+        )
+
+    def _entry(
+        self,
+        kind: TraceKind,
+        call: GateCall,
+        intent_id: str = "",
+        files: Iterable[FileMutation] = (),
+        metadata: Mapping[str, object] = {},
+        plan: CallPlan | None = None,
+    ) -> TraceEntry:
+        run = self._run
+        told: dict[str, object] = {**metadata, "agent_kind": run.kind}
+        if call.use.command:
+            told["command"] = call.use.command
+        if plan is not None:
+            told["paths"] = [
+                named(one.path) if one.key is None else one.key for one in plan.targets
+            ]
+        if not intent_id:
+            chosen = self._store.selection(run.run)
+            intent_id = chosen.intent if chosen else ""
+        model = call.model or run.model
+        return TraceEntry(kind, run.agent, run.run, intent_id, call.tool, model, tuple(files), told)
+
+
+#: Said in the place of a person where governance was off.
+_OFF = "governance was off"
+
+
+class IntentsReader(Protocol):
+    """What the gate uses of relay.features.governance.intents_file."""
+
+    def read(self) -> IntentDocument:
+        """Return the file as it is now. Raises RelayError with all that is wrong with it."""
+        ...
+
+    def set_status(self, intent_id: str, status: Status, only_from: tuple[Status, ...]) -> Intent:
+        """Write an intent's status into the file. Raises RelayError."""
+        ...
+
+
+class Gate:
+    """Decides on the calls of one run."""
+
+    def __init__(
+        self,
+        run: GovernedRun,
+        *,
+        intents: IntentsReader,
+        store: GovernanceStore,
+        trace: TraceWriter,
+        approver: Approver | None,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.run = run
+        self._intents = intents
+        self._store = store
+        self._records = CallRecords(run, store, trace, now_ms)
+        self._approver = approver
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._folded = folds_case(run.root)
+        self._start = start_of(run.pid)
+
+    # -- what is asked and told
+
+    async def before(self, call: GateCall) -> Refusal | None:
+        """Say why ``call`` must not happen; None where it may. Raises CancelledError only."""
+        try:
+            found = await asyncio.to_thread(self._decide, call, "")
+            if isinstance(found, ApprovalRequest):
+                answer = await self._ask(call, found)
+                found = await asyncio.to_thread(self._answered, call, found, answer)
+            return found
+        except Exception as error:
+            traceback.print_exc()  # into the log of this run
+            if surely_reads(call):
+                return None
+            refusal = refusals.engine_failed(error)
+            await asyncio.to_thread(self._guarded, self._records.refused, call, refusal)
+            return refusal
+
+    async def after(self, call: GateCall) -> None:
+        """Note what ``call`` has done. Raises CancelledError only."""
+        await asyncio.to_thread(self._guarded, self._done, call)
+
+    async def turn_ended(self, *, chosen: bool = False) -> None:
+        """Give back what was taken for a turn. May be repeated; raises CancelledError only.
+
+        ``chosen``: what is selected is for the next turn, where each turn selects anew.
+        """
+        await asyncio.to_thread(self._guarded, self._end_turn, chosen)
+
+    async def ended(self) -> None:
+        """Forget the run: its agent has ended. Raises CancelledError only."""
+        await self.turn_ended()
+        await asyncio.to_thread(self._guarded, self._store.forget, self.run.run)
+
+    async def select(self, intent: str, person: str = "") -> Intent:
+        """Have the agent work on ``intent`` from now on; ``person``: who selects it in its place.
+
+        Raises RelayError, with what could be selected.
+        """
+        return await asyncio.to_thread(self._select, intent.strip(), person)
+
+    def selected(self) -> Intent | None:
+        """The intent that the agent works on, where it still allows anything. Never raises."""
+        try:
+            found = self._intent(self._intents.read())
+        except RelayError:
+            return None
+        return found if isinstance(found, Intent) else None
+
+    def _guarded(self, function: Callable[..., object], *args: object) -> None:
+        """Call it in its turn; what goes wrong is in the log, and found again before a write."""
+        try:
+            with self._lock:
+                function(*args)
+        except Exception:
+            traceback.print_exc()
+
+    # -- the intent
+
+    def _select(self, id_: str, person: str) -> Intent:
+        with self._lock:
+            document = self._intents.read()
+            intent = check_id(document, id_)
+            if intent.status not in (Status.PENDING, Status.IN_PROGRESS):
+                raise refusals.not_selectable(intent, document.intents)
+            self._records.rules(document)
+            self._records.selection(id_, person)
+            if intent.status is Status.PENDING:
+                intent = self._intents.set_status(id_, Status.IN_PROGRESS, (Status.PENDING,))
+                self._records.rules(self._intents.read(), expected=True)
+            run = self.run
+            self._store.select(Selection(run.run, run.root, run.agent, id_, self._now_ms()))
+            return intent
+
+    def _intent(self, document: IntentDocument) -> Intent | Refusal:
+        """The one that is selected, or why it allows nothing."""
+        chosen = self._store.selection(self.run.run)
+        if chosen is None or chosen.root != self.run.root:
+            return refusals.intent_required(document.intents)
+        intent = document.intents.get(chosen.intent)
+        if intent is None or intent.status is not Status.IN_PROGRESS:
+            return refusals.intent_inactive(chosen.intent, document.intents)
+        return intent
+
+    # -- before a call
+
+    def _decide(self, call: GateCall, approved_by: str) -> Refusal | ApprovalRequest | None:
+        with self._lock:
+            document, invalid = self._document()
+            settings = document.settings if document else GovernanceSettings()
+            use = kind_of(call.tool, call.use, settings)
+            if use.kind is not CommandKind.READ and self._store.switch(self.run.root):
+                self._let_go(call, settings)
+                return None
+            plan = plan_of(use, self.run, call, self._folded)
+            if use.kind is CommandKind.READ:
+                self._records.read(plan.reads)
+                return None
+            if document is None:
+                refused: Refusal | ApprovalRequest | None = refusals.intents_invalid(invalid)
+            else:
+                refused = self._verdict(call, plan, document, approved_by)
+            if isinstance(refused, Refusal):
+                self._records.refused(call, refused, plan)
+            elif refused is None:
+                self._records.read(plan.reads)
+            return refused
+
+    def _document(self) -> tuple[IntentDocument | None, str]:
+        """(the intents, or why there are none)."""
+        if not is_governed(self.run.root):
+            return None, "the folder .orchestration of this project is gone, or is a link"
+        try:
+            return self._intents.read(), ""
+        except RelayError as error:
+            return None, error.line
+
+    def _let_go(self, call: GateCall, settings: GovernanceSettings) -> None:
+        """A person has turned governance off: what can be told of the call is, and no more."""
+        try:
+            plan = plan_of(kind_of(call.tool, call.use, settings), self.run, call, self._folded)
+            self._records.allowed(call, plan, _states(plan.targets), None, _OFF)
+        except Exception:
+            traceback.print_exc()
+
+    def _verdict(
+        self, call: GateCall, plan: CallPlan, document: IntentDocument, approved_by: str
+    ) -> Refusal | ApprovalRequest | None:
+        settings = document.settings
+        intent = self._intent(document)
+        if isinstance(intent, Refusal):
+            return intent
+        self._records.ready()
+        self._records.rules(document)
+        refusal = self._out_of_bounds(intent, plan)
+        if refusal is not None:
+            return refusal
+        if plan.kind is CommandKind.UNKNOWN and settings.unknown is Unknown.REFUSE:
+            return refusals.unknown_change(plan.why)
+        inside = [one for one in plan.targets if one.key and not self.run.is_free(one.path)]
+        files = [one.key for one in inside if one.key and not os.path.isdir(one.path)]
+        others, fresh = self._take(files, intent, settings)
+        if others:
+            return refusals.file_leased(others, self._now_ms())
+        states = _states(inside)  # now that nobody else changes them
+        stale, unread = self._stale(inside, states)
+        found: Refusal | ApprovalRequest | None = None
+        if stale:
+            found = refusals.stale_file(stale)
+        elif not approved_by and (why := _why_to_ask(plan, settings, unread)):
+            found = self._request(call, plan, intent, settings, why)
+        else:
+            self._records.allowed(call, plan, states, intent, approved_by)
+        if found is not None:
+            # Not while a person thinks about it: what others do meanwhile is seen afterwards.
+            self._store.release(self.run.run, fresh)
+        return found
+
+    def _out_of_bounds(self, intent: Intent, plan: CallPlan) -> Refusal | None:
+        scope = _scope(intent.owned_scope, self._folded)
+        run = self.run
+        inside = [one for one in plan.targets if not run.is_free(one.path)]
+        for target in inside:
+            if target.key is None:
+                return refusals.outside(target.path, run.root, run.scratch)
+        for target in inside:
+            if protected(target.key or "") or any(
+                is_below(target.path, folder) for folder in run.kept_out
+            ):
+                return refusals.protected_file(target.key or "")
+        for target in inside:
+            if not scope.allows(target.key or ""):
+                return refusals.scope_violation(intent, target.key or ".")
+        for folder in plan.vast:
+            if not scope.allows_tree(folder):
+                return refusals.scope_violation(intent, folder)
+        return None
+
+    def _take(
+        self, keys: Sequence[str], intent: Intent, settings: GovernanceSettings
+    ) -> tuple[list[Lease], list[str]]:
+        if not keys:
+            return [], []
+        run, now = self.run, self._now_ms()
+        until = now + int(settings.lease_seconds * 1000)
+        who = (run.run, run.agent, run.pid, self._start, intent.id, now, until)
+        return self._store.take([Lease(run.root, key, *who) for key in dict.fromkeys(keys)], now)
+
+    def _stale(
+        self, targets: Sequence[Target], states: Mapping[str, FileState]
+    ) -> tuple[list[tuple[str, str]], list[str]]:
+        """(files that are not as they were read, with why; what a folder holds and nobody read)."""
+        read = self._store.baselines(self.run.run, [one.key for one in targets if one.key])
+        stale: dict[str, str] = {}
+        unread = []
+        for target in targets:
+            key, state = target.key or "", states[target.path]
+            if state.is_folder:
+                continue
+            why = target.why_stale(state, read.get(key))
+            if why and target.below and target.gone and key not in read:
+                unread.append(key)
+            elif why:
+                stale[key] = why
+        return list(stale.items()), unread
+
+    # -- a person's yes
+
+    def _request(
+        self,
+        call: GateCall,
+        plan: CallPlan,
+        intent: Intent,
+        settings: GovernanceSettings,
+        why: str,
+    ) -> ApprovalRequest:
+        now = self._now_ms()
+        paths = ", ".join(one.key or one.path for one in plan.targets if not one.below)
+        what = call.use.command or f"{call.tool} {call.shown or paths}"
+        cwd = call.use.cwd or call.cwd or self.run.cwd
+        return ApprovalRequest(
+            new_ulid(now), call.tool, what, why, intent.id, self.run.root, cwd, now,
+            settings.approve_seconds,
+        )  # fmt: skip
+
+    async def _ask(self, call: GateCall, request: ApprovalRequest) -> ApprovalAnswer:
+        if self._approver is None:
+            return ApprovalAnswer(False, note="there is nobody here who could be asked")
+        try:
+            return await self._approver.ask(request)
+        except asyncio.CancelledError:
+            told = (call, request.intent, False, "", "the agent gave the call up")
+            loop = asyncio.get_running_loop()
+            loop.run_in_executor(None, self._guarded, self._records.approval, *told)
+            raise
+
+    def _answered(
+        self, call: GateCall, request: ApprovalRequest, answer: ApprovalAnswer
+    ) -> Refusal | None:
+        with self._lock:
+            self._records.approval(call, request.intent, answer.granted, answer.by, answer.note)
+            if not answer.granted:
+                refusal = refusals.human_rejected(request.what, answer.by, answer.note)
+                self._records.refused(call, refusal)
+                return refusal
+        # Much may have changed meanwhile: all is looked at again.
+        found = self._decide(call, answer.by or "a person")
+        if isinstance(found, ApprovalRequest):
+            raise RuntimeError("a call that a person has agreed to asks for it again")
+        return found
+
+    # -- after a call
+
+    def _done(self, call: GateCall) -> None:
+        known = self._records.done(call)
+        if known is not None and known[0].use == call.use:
+            return
+        document, _ = self._document()
+        settings = document.settings if document else GovernanceSettings()
+        use = kind_of(call.tool, call.use, settings)
+        if use.kind is CommandKind.READ:
+            return
+        plan = plan_of(use, self.run, call, self._folded)
+        if known is None:
+            self._records.done_unseen(call, plan, self.selected())
+            return
+        more = plan.without(known[1])
+        if more.targets:
+            note = "not what was let go on: a hook of the agent's own rewrote the call"
+            self._records.done_unseen(call, more, self.selected(), note)
+
+    def _end_turn(self, chosen: bool) -> None:
+        try:
+            self._records.all_done()
+        finally:
+            self._store.release(self.run.run)
+            document, _ = self._document()
+            if not chosen and document is not None and document.settings.select_every_turn:
+                self._store.unselect(self.run.run)
+
+
+def surely_reads(call: GateCall) -> bool:
+    """Whether a call reads in any case, where the gate itself has failed. Never raises."""
+    try:
+        return kind_of(call.tool, call.use, GovernanceSettings()).kind is CommandKind.READ
+    except Exception:
+        return False
+
+
+@lru_cache(maxsize=256)
+def _scope(globs: tuple[str, ...], folded: bool) -> IntentScope:
+    return IntentScope(globs, ignore_case=folded)
+
+
+def _states(targets: Sequence[Target]) -> dict[str, FileState]:
+    return read_states(one.path for one in targets if one.key)
+
+
+def _why_to_ask(plan: CallPlan, settings: GovernanceSettings, unread: Sequence[str]) -> str:
+    """Why a person has to agree; "" where an intent is enough."""
+    if plan.kind is CommandKind.APPROVE or plan.vast:
+        return plan.why
+    if plan.kind is CommandKind.UNKNOWN and settings.unknown is Unknown.APPROVE:
+        return plan.why
+    if unread:
+        return f"it removes {len(unread)} files that the agent has not read"
+    return ""

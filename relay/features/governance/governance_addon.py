@@ -1,0 +1,307 @@
+"""Governance as one wrapped agent has it: asked around its tool calls, told of intents.
+
+It knows from the agent's start, or from the next call on, that the project is governed; the root
+that it has found then stays for the run. ``@intent:select``, ``learn``, ``list`` and ``status`` are
+done in the order in which they were said, and answered by a message.
+
+The same comes from outside as requests of the kind "governance" (the broker's op ``ask``): {"do":
+"select", "id"}, {"do": "learn", "text"}, {"do": "list"}, {"do": "status"}, and {"do": "set_status",
+"id", "status"}: what is selected is done, or blocked. Each is answered with {"text", "intent"}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import traceback
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from relay.agents.hook_codec import AgentHookCall
+from relay.core.errors import RelayError, UsageError
+from relay.core.message import AgentState
+from relay.features.governance.governed_paths import governed_root
+from relay.features.governance.governed_start import ACTIONS, NAMESPACE
+from relay.hooks.add_ons import AddOnCommand
+from relay.hooks.context import Context
+from relay.hooks.registry import BUILTIN, Registry
+
+if TYPE_CHECKING:
+    from relay.agents.context_door import ContextDoor
+    from relay.features.governance.governed_project import GovernedProject
+
+#: Commands that wait; beyond it the agent is told. Characters of an id or a lesson.
+PENDING_MAX, GIVEN_MAX = 100, 2000
+UNGOVERNED = "ungoverned"
+
+
+def register_intents(registry: Registry) -> None:
+    """Add the handlers of intents; what the user's configuration overrides does not run."""
+    for action in ACTIONS:
+        registry.add_pattern(NAMESPACE, action, intent, source=BUILTIN)
+
+
+def intent(target: str, message: str, ctx: Context) -> None:
+    """``@intent:select INT-001``, and so on for the other ACTIONS."""
+    ctx.intent(target, message)
+
+
+@dataclass(frozen=True, slots=True)
+class GovernedAgent:
+    """The agent, and what is known of its start."""
+
+    name: str
+    run: str
+    kind: str
+    cwd: str
+    person: str
+    #: The governed folder at its start; "": there was none.
+    root: str = ""
+    #: The person wants it to write without an intent.
+    ungoverned: bool = False
+    #: Why its tool calls do not come here; "" where they do.
+    ungated: str = ""
+    #: It was given relay's own MCP server.
+    mcp: bool = False
+
+
+@dataclass(slots=True)
+class GovernanceCheckpoint:
+    """The part of the checkpoint."""
+
+    root: str = ""
+    #: That the agent is ungoverned is written down.
+    told: bool = False
+    pending: list[dict[str, Any]] = field(default_factory=list)
+
+
+class GovernanceAddOn:
+    """Governs one agent.
+
+    ``open_project(root)`` opens what the gate needs, and may raise RelayError. ``answer(id, text)``
+    tells the agent what came of a command, once; ``note(text)`` is for the person. ``changed()`` is
+    called when ``state()`` has become less.
+    """
+
+    def __init__(
+        self,
+        agent: GovernedAgent,
+        open_project: Callable[[str], GovernedProject],
+        answer: Callable[[str, str], object],
+        note: Callable[[str], None],
+        spawn: Callable[[Awaitable[None]], None],
+        *,
+        changed: Callable[[], None] = lambda: None,
+        door: ContextDoor | None = None,
+    ) -> None:
+        self._agent = agent
+        self._open = open_project
+        self._answer = answer
+        self._note = note
+        self._spawn = spawn
+        self._changed = changed
+        self._door = door
+        self._root = agent.root
+        self._project: GovernedProject | None = None
+        self._noted = self._told = False
+        self._works = True  # what an earlier session has left ends with the first rest
+        self._chosen = False  # in the words of the turn that runs
+        self._gone = False
+        self._pending: OrderedDict[str, AddOnCommand] = OrderedDict()
+        self._order = asyncio.Lock()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    # -- around the agent's tool calls
+
+    async def before(self, call: AgentHookCall, seconds: float) -> str:
+        """Why the call is refused, as one JSON object; "" where it is not. Never raises."""
+        try:
+            project = self._now()
+        except Exception as error:  # whatever it is, it is no reason to let a call go on
+            traceback.print_exc()
+            return _unopened(self._agent.kind, call, error)
+        return "" if project is None else await project.before(call, seconds)
+
+    async def after(self, call: AgentHookCall) -> None:
+        """Have it written down what the call did. Never raises."""
+        if (project := self._at_hand()) is not None:
+            await project.after(call)
+
+    # -- what the session tells
+
+    def begin(self) -> None:
+        """Tell the agent the rules."""
+        self._spawn(self._begin())
+
+    def take(self, command: AddOnCommand) -> None:
+        """Do it, after those that came before it."""
+        if command.id in self._pending:
+            return  # heard again while it waits
+        problem = "too many earlier ones still wait" if len(self._pending) >= PENDING_MAX else ""
+        if len(command.text) > GIVEN_MAX:
+            problem = f"its text has more than {GIVEN_MAX} characters"
+        if problem:
+            self._answer(command.id, _refused(command, problem))
+            return
+        self._pending[command.id] = command
+        self._idle.clear()
+        self._spawn(self._work(command))
+
+    def said(self, texts: list[str]) -> None:
+        """The agent does something: look whether its project is governed by now."""
+        self._at_hand()
+
+    def state_changed(self, state: AgentState) -> None:
+        """Where its turn is over, what it took for the turn is given back."""
+        if state is AgentState.BUSY:
+            self._works = True
+        elif state is AgentState.IDLE and self._works:
+            self._works = False
+            chosen, self._chosen = self._chosen, False
+            if (project := self._at_hand()) is not None:
+                self._spawn(self._turn_over(project, chosen))
+
+    def agent_gone(self) -> None:
+        """Nobody is told any more what comes of a command."""
+        self._gone = True
+
+    async def settle(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` until nothing is pending."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def end(self) -> None:
+        """Forget the run in the project."""
+        if (project := self._at_hand()) is not None:
+            await project.ended()
+
+    def state(self) -> dict[str, Any]:
+        """For the checkpoint."""
+        pending = [asdict(command) for command in self._pending.values()]
+        return asdict(GovernanceCheckpoint(self._root, self._told, pending))
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Begin, or go on where an earlier session of this run was."""
+        saved = GovernanceCheckpoint(**state)
+        self._root, self._told = self._root or saved.root, saved.told
+        if self._agent.ungoverned and self._root and not self._told:
+            self._spawn(self._tell_ungoverned(self._root))
+        for fields in saved.pending:
+            self.take(AddOnCommand(**fields))
+
+    # -- what others ask
+
+    async def ask(self, request: Mapping[str, Any], person: bool) -> dict[str, Any]:
+        """Answer a request of the kind "governance". Raises RelayError."""
+        do, given = str(request.get("do")), request.get("id") or request.get("text") or ""
+        if not isinstance(given, str) or len(given) > GIVEN_MAX:
+            raise UsageError(f"it is no text of at most {GIVEN_MAX} characters")
+        async with self._order:
+            project = self._opened()
+            if do == "set_status":
+                text = await project.set_status(given, str(request.get("status")))
+            else:
+                text = await project.do(do, given, self._agent.person if person else "")
+            if person and do == "select":  # whoever asked reads the answer: here not the agent
+                self._tell(f"The person has chosen what you work on from now on:\n{text}")
+            return {"text": text, "intent": await project.selected()}
+
+    # -- inside
+
+    def _now(self) -> GovernedProject | None:
+        """The project, where it is governed by now. Raises RelayError where it cannot be opened."""
+        if self._project is not None or self._agent.ungoverned:
+            return self._project
+        begun = bool(self._root)
+        self._root = self._root or governed_root(self._agent.cwd)
+        if not self._root:
+            return None
+        if self._agent.ungated:
+            if not self._noted:
+                self._noted = True
+                self._note(
+                    f"{UNGOVERNED}: {self._root} is governed, and this agent's writes are not"
+                    f" checked ({self._agent.ungated}); end it and start it again"
+                )
+            return None
+        self._project = self._open(self._root)
+        if not begun:  # what it says is not heard as directives of this kind
+            self._tell(self._project.rules(words=False))
+        return self._project
+
+    def _at_hand(self) -> GovernedProject | None:
+        """The same, and None where it cannot be opened: told where a call is refused for it."""
+        with contextlib.suppress(RelayError, OSError):
+            return self._now()
+        return None
+
+    def _opened(self) -> GovernedProject:
+        project = self._now()
+        if project is None:
+            free = self._agent.ungoverned and self._root
+            why = "was started with --ungoverned" if free else "is not governed"
+            raise RelayError(f"{self._agent.name} {why}", code="not_governed")
+        return project
+
+    async def _begin(self) -> None:
+        if (project := self._now()) is not None:
+            self._tell(await asyncio.to_thread(project.rules))
+
+    async def _tell_ungoverned(self, root: str) -> None:
+        """Write down, once in a run, that the person lets the agent do without an intent."""
+        self._note(f"{UNGOVERNED}: you let it write without an intent (--ungoverned)")
+        project = self._open(root)
+        try:
+            await project.note({"event": UNGOVERNED, "by": self._agent.person})
+        finally:
+            project.close()
+        self._told = True
+        self._changed()
+
+    async def _work(self, command: AddOnCommand) -> None:
+        try:
+            async with self._order:
+                told = await self._opened().do(command.action, command.text.strip())
+                self._chosen |= self._works and command.action == "select"
+        except RelayError as error:
+            told = _refused(command, error.line)
+        except Exception as error:
+            traceback.print_exc()  # into the log of this run
+            told = _refused(command, f"relay failed at it: {type(error).__name__}: {error}")
+        finally:
+            self._pending.pop(command.id, None)
+            if not self._pending:
+                self._idle.set()
+            self._changed()
+        if not self._gone:
+            self._answer(command.id, told)
+
+    async def _turn_over(self, project: GovernedProject, chosen: bool) -> None:
+        text = await project.turn_ended(chosen=chosen)
+        if text and self._door is not None and self._door.tells_once:
+            self._door.give(text)
+
+    def _tell(self, text: str) -> None:
+        if self._door is not None:
+            self._door.give(text)
+
+
+def _unopened(kind: str, call: AgentHookCall, error: Exception) -> str:
+    """What becomes of a call where the project cannot be opened: only what surely reads goes on."""
+    from relay.features.governance import refusals
+    from relay.features.governance.call_plan import gate_call
+    from relay.features.governance.gate import surely_reads
+
+    asked = gate_call(kind, call)
+    return "" if surely_reads(asked) else refusals.engine_failed(error).text(asked.tool)
+
+
+def _refused(command: AddOnCommand, why: str) -> str:
+    return f"not done: @{NAMESPACE}:{command.action}: {why}"

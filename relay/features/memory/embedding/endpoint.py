@@ -1,0 +1,253 @@
+"""Vectors from a server: ollama's ``/api/embed``, or ``/v1/embeddings`` as OpenAI has it.
+
+Texts go there as they are, cut to ``chars_max``. After a failure the server is left alone for
+``rest`` seconds, so that one that hangs holds up one caller and not all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from relay.core.errors import ConfigError
+from relay.core.http import RequestFailed, Response, request
+from relay.directive.redact import server_words
+from relay.features.memory.embedding import EmbedderUnavailable
+from relay.features.memory.embedding.numeric import load_numpy
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+
+#: Texts of one request.
+BATCH_MAX = 64
+#: Numbers of a vector; the largest of today's models have 8192.
+DIMS_MAX = 16384
+#: Bytes of an answer for each text of the request: numbers are written with up to 25.
+_BYTES_A_NUMBER = 32
+_ANSWER_MIN = 64 * 1024
+#: Statuses of a refusal that may be due to a text's length; then the texts are cut once more.
+_TOO_LONG = (400, 413)
+_SHORTER = 4
+
+
+class Api(StrEnum):
+    """How a server is asked."""
+
+    OLLAMA = "ollama"
+    OPENAI = "openai"
+
+
+_PATHS = {Api.OLLAMA: "/api/embed", Api.OPENAI: "/v1/embeddings"}
+
+
+class EndpointEmbedder:
+    """An embedder on a server. May not be called in a thread that runs an event loop.
+
+    The deadline is for all of a request but the look-up of the host's name, which cannot be broken
+    off: a resolver that hangs is waited for.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        url: str,
+        model: str,
+        *,
+        key: str = "",
+        dims: int = 0,
+        timeout: float = 20.0,
+        rest: float = 15.0,
+        chars_max: int = 6000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is asked yet. Raises ConfigError for what cannot be an endpoint.
+
+        ``url``: the server (``http://127.0.0.1:11434``), with ``/v1`` or the whole path or without.
+        ``key``: what the server knows its user by.
+        ``dims``: what the vectors must have; 0 takes it from the first answer. ``timeout``, in
+        seconds: for a request of at most ``BATCH_MAX`` texts. ``chars_max``: models read only so
+        much of a text, and some refuse more.
+        """
+        if not model:
+            raise ConfigError("an embedder on a server needs the name of a model")
+        # h11 would put the header it refuses into its error.
+        if not (key.isascii() and key.strip().isprintable()):
+            raise ConfigError("the embedder's key holds characters that no header may have")
+        self._api, self._url, self._model = Api(api), _address(Api(api), url), model
+        self._host = urlsplit(self._url).netloc
+        self._key, self._clock = key.strip(), clock
+        self._timeout, self._rest, self._chars_max = timeout, rest, chars_max
+        self._dims = dims
+        self._failed: tuple[float, EmbedderUnavailable] | None = None
+        self._np = load_numpy()
+
+    @property
+    def name(self) -> str:
+        """The same model on another server is the same embedder."""
+        return f"{self._api.value}:{self._model}"
+
+    @property
+    def dims(self) -> int:
+        """0 before the first answer, unless it was given."""
+        return self._dims
+
+    def embed(self, texts: Sequence[str]) -> Floats:
+        """float32 (len(texts), dims), C-contiguous, rows of length 1.
+
+        Raises EmbedderUnavailable when the server does not answer, or not with such vectors.
+        """
+        self._let_rest()
+        parts = []
+        try:
+            for start in range(0, len(texts), BATCH_MAX):
+                parts.append(self._batch(texts[start : start + BATCH_MAX]))
+        except EmbedderUnavailable as error:
+            self._failed = (self._clock() + self._rest, error)
+            raise
+        if not parts:
+            empty: Floats = self._np.empty((0, self._dims), dtype=self._np.float32)
+            return empty
+        rows: Floats = self._np.concatenate(parts)
+        return rows
+
+    def close(self) -> None:
+        """Nothing is held between two calls."""
+
+    def _let_rest(self) -> None:
+        if self._failed is None:
+            return
+        until, error = self._failed
+        left = until - self._clock()
+        if left > 0:
+            raise EmbedderUnavailable(
+                f"{error.message} (asked again in {math.ceil(left)} s)",
+                hint=error.hint,
+                code=error.code,
+            )
+        self._failed = None
+
+    def _batch(self, texts: Sequence[str]) -> Floats:
+        answer = self._ask([text[: self._chars_max] for text in texts])
+        if answer.status in _TOO_LONG:
+            # How long a text may be is counted in tokens, by the model's own measure.
+            answer = self._ask([text[: self._chars_max // _SHORTER] for text in texts])
+        if answer.status != 200:
+            raise self._refused(answer.status, answer.body)
+        return self._rows(self._vectors(answer.body), len(texts))
+
+    def _ask(self, texts: Sequence[str]) -> Response:
+        asked: dict[str, object] = {"model": self._model, "input": texts}
+        if self._api is Api.OPENAI:
+            asked["encoding_format"] = "float"
+        call = request(
+            "POST",
+            self._url,
+            self._headers(),
+            json.dumps(asked).encode(),
+            timeout=self._timeout,
+            body_max=_ANSWER_MIN + len(texts) * (self._dims or DIMS_MAX) * _BYTES_A_NUMBER,
+        )
+        try:
+            return asyncio.run(call)
+        except RequestFailed as failed:
+            hint = f"is the server at {self._host} running?"
+            raise self._unavailable(failed.message, hint) from failed
+
+    def _headers(self) -> list[tuple[str, str]]:
+        return [("authorization", f"Bearer {self._key}")] if self._key else []
+
+    def _vectors(self, body: bytes) -> list[Any]:
+        """The vectors in the order of the texts, not looked at yet."""
+        try:
+            told = json.loads(body)
+            if self._api is Api.OLLAMA:
+                return list(told["embeddings"])
+            data = sorted(told["data"], key=lambda entry: int(entry["index"]))
+            if [entry["index"] for entry in data] != list(range(len(data))):
+                raise self._nonsense("its vectors are not numbered in order")
+            return [entry["embedding"] for entry in data]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise self._nonsense("its answer holds no vectors") from error
+
+    def _rows(self, vectors: list[Any], count: int) -> Floats:
+        np = self._np
+        if len(vectors) != count:
+            raise self._nonsense(f"it made {len(vectors)} vectors of {count} texts")
+        try:
+            rows: Floats = np.array(vectors, dtype=np.float64)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise self._nonsense("its vectors are not numbers, or of different lengths") from error
+        if rows.ndim != 2 or not 0 < rows.shape[1] <= DIMS_MAX:
+            raise self._nonsense("its vectors are no lists of numbers")
+        if self._dims and rows.shape[1] != self._dims:
+            raise self._nonsense(
+                f"its vectors have {rows.shape[1]} numbers, not {self._dims}",
+                "set the embedder's dims to what this model makes",
+                code="embedder_dims",
+            )
+        with np.errstate(all="ignore"):
+            lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        if not (np.isfinite(lengths).all() and (lengths > 0).all()):
+            raise self._nonsense("one of its vectors is zero, or not finite")
+        self._dims = rows.shape[1]
+        scaled: Floats = np.ascontiguousarray(rows / lengths, dtype=np.float32)
+        return scaled
+
+    def _refused(self, status: int, body: bytes) -> EmbedderUnavailable:
+        said = server_words(body, self._key)
+        hint = "memories are saved and found by their words until it answers"
+        if status in (401, 403):
+            hint = "check its key: api_key_env names the variable of the environment that holds it"
+        elif status == 404 and self._api is Api.OLLAMA:
+            hint = f"does it have the model? ollama pull {self._model}"
+        elif status == 404:
+            hint = f"check the model's name ({self._model}) and the address ({self._url})"
+        elif 300 <= status < 400:
+            hint = "give the address that it points to; relay does not follow it"
+        return self._unavailable(f"it answered {status}{f': {said}' if said else ''}", hint)
+
+    def _nonsense(
+        self, reason: str, hint: str = "", *, code: str | None = None
+    ) -> EmbedderUnavailable:
+        hint = hint or f"is {self._url} an embedding endpoint of the kind {self._api.value}?"
+        return self._unavailable(reason, hint, code=code)
+
+    def _unavailable(
+        self, reason: str, hint: str, *, code: str | None = None
+    ) -> EmbedderUnavailable:
+        return EmbedderUnavailable(
+            f"the embedder {self.name} at {self._host}: {reason}", hint=hint, code=code
+        )
+
+
+def _address(api: Api, url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or "@" in parts.netloc:
+        raise ConfigError(
+            f"an embedder's url must be http://HOST[:PORT] or https://…: {_shown(url)}",
+            hint="a key is not part of it: give the name of its environment variable",
+        )
+    wanted, path = _PATHS[api], parts.path.rstrip("/")
+    # The address of the server, the one that clients call the base, or the whole of it.
+    for cut in (wanted, wanted.rpartition("/")[0]):
+        path = path.removesuffix(cut)
+    return parts._replace(path=path + wanted, fragment="").geturl()
+
+
+def _shown(url: str) -> str:
+    """Without what may be a password."""
+    scheme, mark, rest = url.partition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"

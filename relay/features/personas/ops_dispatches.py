@@ -1,0 +1,243 @@
+"""The ops about dispatches: make one, list them, try dead ones again or drop them."""
+
+from __future__ import annotations
+
+import json
+
+from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.kernel import Kernel
+from relay.broker.ops_messages import checked_id
+from relay.broker.trusted_configs import USER
+from relay.core.agent_names import valid_name
+from relay.core.dispatch import (
+    FULL,
+    MAIN_SESSION,
+    RELAY_CHANNEL,
+    AddedContext,
+    BrokerDispatch,
+    DeliveryContext,
+    PermissionSet,
+)
+from relay.core.errors import NotFound, UsageError
+from relay.core.ids import derived_ulid, new_ulid
+from relay.core.message import BODY_MAX, QueueMode, State
+from relay.core.visible import is_visible
+from relay.features.personas import answer_rows, dispatch_rows
+from relay.features.personas.answers import AnswerDeliveries
+from relay.features.personas.dispatch_ends import WITHDRAWN, DispatchEnds
+from relay.features.personas.dispatch_rows import DispatchRow, DispatchState
+from relay.features.personas.known_personas import Personas
+from relay.features.personas.turn_engine import TurnEngine
+from relay.ledger.schema import Row
+from relay.protocol.broker import ROWS_MAX, Json
+
+#: What made a dispatch that no route function made.
+BY_HAND = "relay/dispatch"
+#: The longest label of a session.
+_LABEL_MAX = 256
+
+
+class DispatchOps:
+    """Checks who asks, and hands on to the turn engine."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        turns: TurnEngine,
+        ends: DispatchEnds,
+        answers: AnswerDeliveries,
+        personas: Personas,
+    ) -> None:
+        self._personas = personas
+        self._answers = answers
+        self._ends = ends
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._turns = turns
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "dispatch": self.dispatch,
+            "dispatches": self.dispatches,
+            "redispatch": self.redispatch,
+        }
+
+    def dispatch(self, request: ClientRequest, batch: Batch) -> Json:
+        """Ask a persona something, without a route function."""
+        self._directory.check_person(request, "dispatch to a persona")
+        made, event, duplicate = self._add(request, self._directory.owner, None, batch)
+        why = self._personas.why_absent(request.fields["persona"], USER)
+        return {"id": made, "event": event, "duplicate": duplicate, "waits": why}
+
+    def sent(
+        self, request: ClientRequest, sender: str, thread: str | None, batch: Batch
+    ) -> Json | None:
+        """The person writes to a persona that does not run: that is a dispatch to it. None where
+        no such persona is configured."""
+        to = request.fields["to"]
+        spec = None if self._personas.is_there(to) else self._personas.find(to, USER)
+        if spec is None:
+            return None
+        _, event, duplicate = self._add(request, sender, thread, batch, persona=to)
+        rows = [{"to": spec.name, "state": State.QUEUED.value, "reason": None}]
+        return {"id": event, "from": sender, "deliveries": rows, "duplicate": duplicate}
+
+    def _add(
+        self,
+        request: ClientRequest,
+        sender: str,
+        thread: str | None,
+        batch: Batch,
+        **more: str,
+    ) -> tuple[str, str, bool]:
+        """Store a dispatch of the person's: its id, that of its event, and whether it was there."""
+        fields = {**request.fields, **more}
+        led = self._directory.hops(None, request.client)  # a program may ask for an agent
+        hops = 0 if led is None else led + 1
+        given, now_ms = fields.get("id"), batch.now_ms
+        id_ = new_ulid(now_ms) if given is None else checked_id(given)
+        made = derived_ulid(now_ms, "dispatch", id_) if given is None else id_
+        dispatch = self._checked(fields, id_, made)
+        if self._ledger.known([id_]):
+            return made, id_, True
+        self._ledger.begin()
+        seq = self._ledger.next_seq()
+        head = (seq, id_, "dispatch", sender, "person", dispatch.queue_mode.value, thread)
+        proven = self._directory.is_owners_word(request, sender)
+        meta = json.dumps({"proven": True}) if proven else None
+        self._ledger.add([(*head, fields["body"], meta, now_ms)], [])
+        dispatch_rows.add_dispatches(
+            self._ledger, seq, [dispatch], config=USER, hops=hops, now_ms=now_ms
+        )
+        batch.after.append(self._turns.wake)
+        return made, id_, False
+
+    def _checked(self, fields: Json, event: str, id_: str) -> BrokerDispatch:
+        persona, body = fields.get("persona"), fields.get("body")
+        if not isinstance(persona, str) or not valid_name(persona):
+            raise UsageError(f"{persona!r} cannot be a persona's name")
+        if not isinstance(body, str) or not body.strip():
+            raise UsageError("a dispatch needs a text")
+        if len(body.encode(errors="replace")) > BODY_MAX:
+            raise UsageError(f"a text of more than {BODY_MAX} bytes", code="too_large")
+        session = fields.get("session") or MAIN_SESSION
+        if not isinstance(session, str) or len(session) > _LABEL_MAX or not is_visible(session):
+            raise UsageError(f"a session's label has at most {_LABEL_MAX} characters to be seen")
+        priority = fields.get("priority", 0)
+        if type(priority) is not int or abs(priority) > 1_000_000:
+            raise UsageError("a priority is a whole number")
+        try:
+            mode = QueueMode(str(fields.get("mode") or QueueMode.FOLLOWUP.value))
+        except ValueError as error:
+            modes = ", ".join(QueueMode)
+            raise UsageError(f"there is no mode {fields['mode']!r}", hint=modes) from error
+        permissions = fields.get("permissions")
+        told = {
+            "system_prompt": fields.get("system_prompt"),
+            "extracted": fields.get("extracted"),
+            "include_thread_history": fields.get("thread_history"),
+        }
+        added = AddedContext.from_json({key: one for key, one in told.items() if one is not None})
+        return BrokerDispatch(
+            id=id_,
+            hook_id=BY_HAND,
+            persona=persona,
+            session=session,
+            queue_mode=mode,
+            permissions=FULL if permissions is None else PermissionSet.from_json(permissions),
+            delivery_context=DeliveryContext(RELAY_CHANNEL, reply_to=event),
+            system_prompt=added.system_prompt,
+            extracted=added.extracted,
+            include_thread_history=added.include_thread_history is not False,
+            priority=priority,
+        )
+
+    def dispatches(self, request: ClientRequest, batch: Batch) -> Json:
+        """What is open, or dead."""
+        self._directory.check_person(request, "see what personas have to do")
+        fields = request.fields
+        limit = fields.get("limit", ROWS_MAX)
+        if type(limit) is not int or not 0 < limit <= ROWS_MAX:
+            raise UsageError(f"a limit is a number up to {ROWS_MAX}")
+        dead, part = bool(fields.get("dead")), str(fields.get("which") or "")
+        found = dispatch_rows.listed(self._ledger, limit, dead=dead, part=part)
+        answers = answer_rows.listed(self._ledger, limit, dead=dead, part=part)
+        return {"rows": [*map(self._listed, found), *answers]}
+
+    def _listed(self, row: DispatchRow) -> Row:
+        shown = _shown(row)
+        if row.state is DispatchState.QUEUED:
+            why = self._personas.why_absent(row.persona, row.config)
+            shown |= {"state": "waiting", "reason": why} if why else {}
+        return shown
+
+    def redispatch(self, request: ClientRequest, batch: Batch) -> Json:
+        """Try dead ones again, or drop them: dispatches, and answers that could not be sent."""
+        self._directory.check_person(request, "decide on dead dispatches")
+        which, drop = request.fields.get("which"), bool(request.fields.get("drop"))
+        if which is None:
+            which = [""]
+        elif not isinstance(which, list) or not all(isinstance(one, str) and one for one in which):
+            raise UsageError("which is a list of ids or personas")
+        rows: dict[str, DispatchRow] = {}
+        answers: dict[str, Row] = {}
+        for part in which:
+            found = dispatch_rows.listed(self._ledger, ROWS_MAX, dead=True, part=part)
+            unsent = answer_rows.listed(self._ledger, ROWS_MAX, dead=True, part=part)
+            if not found and not unsent and part and drop:
+                unsent = answer_rows.listed(self._ledger, ROWS_MAX, dead=False, part=part)
+                unsent = [one for one in unsent if one["id"].endswith(part.upper())]
+                rows |= {} if unsent else self._withdrawn(part, batch)
+            elif not found and not unsent and part:
+                raise NotFound(f"nothing dead has the id or the persona {part}", hint=_LISTED)
+            rows |= {one.id: one for one in found}
+            answers |= {one["id"]: one for one in unsent}
+        answer_rows.decide(self._ledger, list(answers), batch.now_ms, drop=drop)
+        if drop:
+            dead = [one.id for one in rows.values() if one.state is DispatchState.DEAD]
+            dispatch_rows.close(self._ledger, dead, DispatchState.DROPPED, batch.now_ms)
+        else:
+            self._ends.revive(list(rows.values()), batch.now_ms)
+            batch.after += [self._turns.look_again, self._answers.wake]
+        return {"rows": [*map(_shown, rows.values()), *answers.values()]}
+
+    def _withdrawn(self, part: str, batch: Batch) -> dict[str, DispatchRow]:
+        """Drop what is open: what waits at once, what a process does by stopping it."""
+        found = dispatch_rows.listed(self._ledger, ROWS_MAX, part=part)
+        rows = {one.id: one for one in found if one.id.endswith(part.upper())}
+        if not rows:
+            raise NotFound(f"nothing dead has the id or the persona {part}", hint=_LISTED)
+        for one in rows.values():
+            if one.state is DispatchState.QUEUED:
+                self._ends.withdraw(one, batch)
+            elif not self._turns.stop(one.id, WITHDRAWN):
+                raise UsageError(
+                    f"{one.persona} has it", hint=f"relay cancel {one.message}, if it is not seen"
+                )
+        return rows
+
+
+_LISTED = "relay broker dead lists them; what waits is dropped by its id: relay broker queue"
+
+
+def _shown(row: DispatchRow) -> Row:
+    return {
+        "what": "dispatch",
+        "id": row.id,
+        "state": row.state.value,
+        "reason": row.reason,
+        "persona": row.persona,
+        "session": row.session,
+        "mode": row.mode.value,
+        "priority": row.priority,
+        "from": row.sender_shown,
+        "channel": row.channel,
+        "body": row.body,
+        "hook": row.hook_id,
+        "event": row.event_id,
+        "tries": row.tries,
+        "turn": row.turn,
+        "created_ms": row.created_ms,
+        "updated_ms": row.updated_ms,
+    }

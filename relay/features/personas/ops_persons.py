@@ -1,0 +1,117 @@
+"""The ops of persons: who is behind the addresses of all channels. Changed by the person alone.
+
+A file of its own, because it decides who counts as the owner, who may do everything.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Any
+
+from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.kernel import Kernel
+from relay.core.dispatch import MAIN_SESSION, RELAY_CHANNEL, PersonType
+from relay.core.errors import UsageError
+from relay.core.visible import is_visible
+from relay.features.personas.persona_sessions import alias_label
+from relay.features.personas.turn_engine import TurnEngine
+from relay.ledger import persons
+from relay.protocol.broker import Json
+
+#: Persons in one answer; addresses in one request; characters of a name.
+SHOWN_MAX = 1000
+_ADDRESSES_MAX = 64
+_NAME_MAX = 200
+_CHANNEL = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+
+
+class PersonOps:
+    """Lists, adds and merges persons."""
+
+    def __init__(self, kernel: Kernel, turns: TurnEngine) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._turns = turns
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "persons": self.persons,
+            "person_add": self.add,
+            "person_merge": self.merge,
+        }
+
+    def persons(self, request: ClientRequest, batch: Batch) -> Json:
+        """Everybody, or the one who is meant by ``who``."""
+        who = request.fields.get("who")
+        if who is not None:
+            return {"persons": [asdict(persons.find(self._ledger, _text(who, "who")))]}
+        found = persons.everybody(self._ledger, SHOWN_MAX + 1)
+        return {"persons": list(map(asdict, found[:SHOWN_MAX])), "more": len(found) > SHOWN_MAX}
+
+    def add(self, request: ClientRequest, batch: Batch) -> Json:
+        """Make somebody known, or add to what is known of them."""
+        self._directory.check_person(request, "say who somebody is")
+        fields = request.fields
+        name = _text(fields.get("name"), "the name")
+        given = fields.get("addresses") or []
+        if not isinstance(given, list) or len(given) > _ADDRESSES_MAX:
+            raise UsageError(f"addresses are a list of at most {_ADDRESSES_MAX}")
+        relationship, type_ = fields.get("relationship"), fields.get("type")
+        if type_ is not None and type_ not in persons.GIVEN_TYPES:
+            raise UsageError(
+                f"nobody can be {type_!r}", hint=f"one of {', '.join(persons.GIVEN_TYPES)}"
+            )
+        addresses = [_address(one) for one in given]
+        self._ledger.begin()
+        person = persons.add(
+            self._ledger,
+            name,
+            addresses,
+            type_=None if type_ is None else PersonType(type_),
+            relationship=None if relationship is None else _text(relationship, "relationship"),
+            now_ms=batch.now_ms,
+        )
+        return {"person": asdict(person)}
+
+    def merge(self, request: ClientRequest, batch: Batch) -> Json:
+        """Two persons are one."""
+        self._directory.check_person(request, "say that two persons are one")
+        one = persons.find(self._ledger, _text(request.fields.get("one"), "one"))
+        into = persons.find(self._ledger, _text(request.fields.get("into"), "into"))
+        self._ledger.begin()
+        persons.merge(self._ledger, one, into, batch.now_ms)
+        why = f"{one.name} is {into.name}"
+        for channel, address in one.addresses:
+            theirs = [known for where, known in into.addresses if where == channel]
+            if into.type is PersonType.OWNER:
+                label = MAIN_SESSION
+            elif theirs:
+                label = f"{channel}:dm:{theirs[0]}"
+            else:
+                continue  # it stays the conversation on that channel
+            alias_label(self._ledger, f"{channel}:dm:{address}", label, why, batch.now_ms)
+        batch.after.append(self._turns.look_again)
+        return {"person": asdict(persons.find(self._ledger, into.id))}
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > _NAME_MAX:
+        raise UsageError(f"{what} must be a text of at most {_NAME_MAX} characters")
+    if not is_visible(value):
+        raise UsageError(f"{what} has characters that cannot be seen: {value!r}")
+    return value.strip()
+
+
+def _address(value: Any) -> tuple[str, str]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise UsageError("an address is a channel and what it is there")
+    channel, address = _text(value[0], "a channel"), _text(value[1], "an address")
+    if not _CHANNEL.fullmatch(channel):
+        raise UsageError(
+            f"{channel!r} cannot be a channel", hint="lower-case letters, digits, _ . -"
+        )
+    if channel == RELAY_CHANNEL:
+        raise UsageError("in relay names are known by themselves", hint="name another channel")
+    return channel, address

@@ -1,0 +1,93 @@
+"""The ops ``routes`` and ``hook_switch``: what route functions there are.
+
+In a file of its own, apart from the ops of the hooks in sessions.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.kernel import Kernel
+from relay.broker.ops_query import fitting
+from relay.broker.trusted_configs import TrustedConfig
+from relay.core.errors import NotFound, UsageError
+from relay.features.personas import evaluation_rows
+from relay.features.personas.evaluation import Evaluations
+from relay.protocol.broker import Json
+
+
+class RouteOps:
+    """Shows route functions, and switches them off and on."""
+
+    def __init__(self, kernel: Kernel, evaluations: Evaluations) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+        self._configs = kernel.configs
+        self._evaluations = evaluations
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "routes": self.routes,
+            "hook_switch": self.hook_switch,
+        }
+
+    def routes(self, request: ClientRequest, batch: Batch) -> Json:
+        """Those that evaluate the events of an agent in ``cwd``; without it, events of no agent."""
+        cwd = request.fields.get("cwd")
+        self._configs.look_again()
+        configs = self._configs.applying(cwd if isinstance(cwd, str) and cwd else None)
+        rows, _ = fitting([row for one in configs for row in self._rows(one)])
+        problems = self._evaluations.problems()
+        problems |= {
+            one.path: one.manifest.problem
+            for one in configs
+            if one.manifest is not None and one.manifest.problem
+        }
+        return {"rows": rows, "problems": problems}
+
+    def _rows(self, config: TrustedConfig) -> list[Json]:
+        routes = config.manifest.settings["routes"] if config.manifest is not None else []
+        found = []
+        for one in routes:
+            hook = f"{config.key}/{one['name']}"
+            off = self._evaluations.disabled.get(hook)
+            fields = {name: one.get(name) for name in ("kinds", "channels", "priority")}
+            found.append({"hook": hook, **fields, "path": config.path, "disabled": off})
+        return found
+
+    def hook_switch(self, request: ClientRequest, batch: Batch) -> Json:
+        """Switch a route function off, or on again. Not for agents: it is the person's own code."""
+        who = self._directory.check_person(request, "switch hooks on and off")
+        hook, on = request.fields.get("hook"), request.fields.get("on")
+        if not isinstance(hook, str) or not isinstance(on, bool):
+            raise UsageError("which hook, and whether on or off")
+        hook = self._known(hook)
+        self._ledger.begin()
+        if on:
+            evaluation_rows.enable_hook(self._ledger, hook)
+            off = None
+        else:
+            off = self._evaluations.disabled.get(hook)
+        if not on and off is None:
+            reason = f"switched off by {who}"
+            evaluation_rows.disable_hook(self._ledger, hook, reason, None, batch.now_ms)
+            off = {"reason": reason, "event": None, "disabled_ms": batch.now_ms}
+        batch.after.append(partial(self._evaluations.switched, hook, off))
+        return {"hook": hook, "on": on}
+
+    def _known(self, name: str) -> str:
+        """The id that is meant by an id, or by the only hook of that name. Raises NotFound."""
+        self._configs.look_again()
+        ids = set(self._evaluations.disabled)
+        for config in self._configs.all():
+            ids |= {row["hook"] for row in self._rows(config)}
+        if name in ids:
+            return name
+        found = sorted(one for one in ids if one.partition("/")[2] == name)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UsageError(f"several hooks are called {name}", hint=", ".join(found))
+        raise NotFound(f"there is no route function {name}", hint="relay hooks list shows them")

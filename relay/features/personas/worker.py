@@ -1,0 +1,54 @@
+"""What travels between the broker and a worker: lines of JSON, one object a line.
+
+A worker runs the code of one trusted configuration. Its first line is ``ready`` or ``failed``::
+
+    {"ready": {"routes": [{"name", "kinds", "channels", "priority"}], "adapters": [name],
+               "merge": str}}
+    {"failed": str}                   why its configuration cannot be used; then it ends
+
+The broker asks, and each question is answered once, in whatever order::
+
+    {"id": int, "do": "evaluate", "event": Event, "skip": [name]}
+        -> {"id", "started_ms", "said": [[name, latency_us, result or null, error or null]],
+            "quiet": JSON of {name: latency_us}, as a text}
+    {"id": int, "do": "channel_send", …}    (see relay.features.personas.channel_adapters)
+        -> {"id", "sent": …} or {"id", "error": {…}}
+    {"id": int, "do": "hooks", "event": a HookEventName, "fields": {…}}
+        -> {"id", "records": [relay.hooks.hook_log.result_record]}
+
+It says ``{"alive": true}`` every ``WORKER_ALIVE_EVERY`` seconds. It may ask too; its questions are
+numbered by itself::
+
+    {"ask": int, "op": str, …} -> {"ask": int, …}    (``event``, ``adapter_failed``)
+
+``quiet`` are the functions that did not fire and said nothing else; ``result`` is what
+HookResult.to_json makes. The end of the socket means stop.
+
+A worker of automations belongs to none of them, and has one question at a time. Its first line is
+``{"ready": true}``, and it says nothing unasked::
+
+    {"id": int, "do": "load", "path", "source", "deadline"}
+        -> {"id", "definition": Definition} or {"id", "error": {…}}
+    {"id": int, "do": "run", "automation": id, "version", "path", "source": str or null, "event",
+     "principal", "permissions", "session": {"key", "persona"}, "deadline", "dry": bool,
+     "about": {"id", "name", "created_at", "last_triggered", "config"}, "state": {key: value},
+     "llm": settings or null, "now_ms": int (not given: the clock's; the broker never does)}
+        -> {"id", "latency_us", "result": AutomationResult or null, "error": str or null,
+            "llm_calls": int, "log": str, "state": {key: value or null where it was removed}}
+
+``source`` is null where the worker has run that version before. With ``"last": true`` in an answer
+it takes no more questions, and ends. Moments are milliseconds. ``state`` is what has changed.
+"""
+
+from __future__ import annotations
+
+#: Bytes of one line in either direction.
+LINE_MAX = 32 * 1024 * 1024
+#: Bytes of one result as JSON, and characters of one error.
+RESULT_MAX, ERROR_MAX = 64 * 1024, 2000
+#: Bytes of the state of one automation as JSON, and characters of what one run logs.
+STATE_MAX, LOG_MAX = 64 * 1024, 16 * 1024
+#: Seconds.
+WORKER_ALIVE_EVERY = 5.0
+#: Evaluations that the broker has under way in one worker.
+IN_FLIGHT = 64

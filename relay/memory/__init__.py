@@ -1,1 +1,0 @@
-"""Process 4: the memory service, its store and the indexes behind that."""

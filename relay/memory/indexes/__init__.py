@@ -1,1 +1,0 @@
-"""The indexes that relay knows (see relay.memory.index). Each is imported when it is configured."""

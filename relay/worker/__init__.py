@@ -1,1 +1,0 @@
-"""Process 5: a worker, which runs route functions and channel adapters, or automations."""

@@ -1,0 +1,233 @@
+"""The console's state and what it shows, without a terminal: rows in, the screen's text out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from relay.core.errors import NotFound, RelayError
+from relay.core.visible import columns_of
+from relay.features.console.console_state import LINES_MAX, ConsoleState
+from relay.features.console.console_view import ASCII, UNICODE, Signs, paint, styled_rows_shown
+from relay.features.console.console_words import (
+    BrokerRequest,
+    OwnVerb,
+    RelayVerb,
+    completions,
+    read,
+)
+
+pytestmark = pytest.mark.unit
+
+NOW = 10_000_000
+VERBS = {"status": "the broker and every agent", "attach": "take an agent's terminal over"}
+QUESTION = {
+    "id": "q-1",
+    "agent": "Bob",
+    "kind": "question",
+    "what": "Bash command\n  rm -rf build\x1b[2J\nDo you want to proceed?",
+    "choices": [{"key": "1", "label": "Yes"}, {"key": "2", "label": "No"}],
+    "chosen": 0,
+    "since_ms": NOW,
+    "until_ms": None,
+}
+HELD = {**QUESTION, "id": "01HELDHELD", "agent": "Carol", "kind": "held", "choices": []}
+
+
+def agent(name: str, state: str = "idle", reason: str | None = None, unread: int = 0) -> Any:
+    return {
+        "name": name,
+        "state": state,
+        "reason": reason,
+        "kind": "claude",
+        "cwd": "/home/kim/shop",
+        "unread": unread,
+        "since_ms": NOW - 190_000,
+    }
+
+
+def said(id_: str, sender: str, to: list[str], body: str) -> dict[str, Any]:
+    fields = {"id": id_, "from": sender, "to": to, "body": body, "at_ms": NOW}
+    return {"what": "message", "from_kind": "agent", "thread": "t1", **fields}
+
+
+def delivery(id_: str, to: str, state: str, reason: str | None = None) -> dict[str, Any]:
+    return {"what": "delivery", "id": id_, "to": to, "state": state, "reason": reason}
+
+
+@pytest.fixture
+def state() -> ConsoleState:
+    """Bob's dialog waits, Carol is limited, Alice has asked Bob, and reported to the person."""
+    made = ConsoleState("kim", "box")
+    agents = [agent("Alice", "busy"), agent("Bob", "blocked", "asks to use Bash", 1)]
+    made.start_with([*agents, agent("Carol", "limited", "until 21:00")], [QUESTION, HELD], [])
+    made.apply(
+        [
+            said("01A", "Alice", ["Bob"], "run the tests, please, " + "and again " * 9),
+            delivery("01A", "Bob", "seen"),
+            said("01B", "Alice", ["Carol", "Bob"], "who is there?"),
+            delivery("01B", "Carol", "held", "the 21st in a row"),
+            said("01C", "Alice", ["kim"], "All green.\n漢字\u202e and \x1b]0;pwned\x07"),
+            delivery("01C", "kim", "submitted"),
+        ]
+    )
+    return made
+
+
+def shown(state: ConsoleState, width: int, height: int, signs: Signs = UNICODE) -> list[str]:
+    painted = paint(state, width, height, NOW, lambda _: "18:50", signs)
+    lines = ["".join(text for _, text in row) for row in painted.rows]
+    assert len(lines) == height
+    assert max(map(columns_of, lines)) <= width
+    return lines
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 15), (200, 50), (20, 5)], ids=lambda s: f"{s[0]}")
+def test_every_size_holds_what_matters_and_no_control(
+    state: ConsoleState, size: tuple[int, int]
+) -> None:
+    text = "\n".join(shown(state, *size))
+    assert "3 agents" in text and "F1" in text
+    assert "\x1b" not in text and "\x07" not in text and "\u202e" not in text
+    for page in ("help", "screen"):
+        state.beside = page
+        shown(state, *size)
+    if size[0] >= 40:
+        state.beside = ""
+        assert "Bob" in text and "? Bob asks: Bash command" in text
+        assert "All green." in text and "Carol: held (the 21st in a row)" in text
+    if size[0] >= 80:
+        assert "2 wait for you" in text and "1 unread" in text
+        assert "18:50 ✓ Alice → Bob: run the tests" in text and "asks to use Bash" in text
+        assert "rm -rf build^[[2J" in text and "[1 Yes · 2 No]" in text
+
+
+def test_a_screen_is_shown_in_its_colours_and_without_its_bytes(state: ConsoleState) -> None:
+    styles: list[Any] = [
+        {"fg": 1, "bold": True},
+        {"bg": 33},
+        {"fg": "#010203", "faint": True},
+        {"bg": 255},
+    ]
+    spans = [("a\x1b]0;x\x07", styles[0]), *(("漢" * 30, style) for style in styles[1:])]
+    state.choose(1, NOW)
+    state.beside, state.screen, state.screen_of = (
+        "screen",
+        styled_rows_shown([spans, [("  ", {})]]),
+        state.chosen,
+    )
+    rows = paint(state, 80, 24, NOW, lambda _: "18:50").rows
+    shown = next(row for row in rows if "a^[]0;x^G" in row[0][1])
+    assert [style for style, _ in shown] == ["bold fg:ansired", "bg:#0087ff", "dim fg:#010203"]
+    assert sum(columns_of(text) for _, text in shown) <= 80
+    for wrong in ("x", [7], [[["x"]]], [[[1, {}]]], [[["x", {"fg": "red class:x"}]]], [[["x", 1]]]):
+        with pytest.raises((ValueError, TypeError, AttributeError)):
+            styled_rows_shown(wrong)
+
+
+def test_without_utf8_and_colour_all_of_it_is_said_in_ascii(state: ConsoleState) -> None:
+    text = "\n".join(line for line in shown(state, 100, 30, ASCII) if "漢" not in line)
+    assert "+ Alice -> Bob" in text and "=0/2 Alice -> Carol, Bob" in text
+    assert text.replace("·", "").isascii()
+
+
+def test_what_is_painted_to_the_person_is_what_they_have_seen(state: ConsoleState) -> None:
+    assert paint(state, 80, 24, NOW, str).seen == ("01C",)
+    state.apply([said(f"02{n}", "Alice", ["Bob"], "more") for n in range(40)])
+    assert paint(state, 80, 24, NOW, lambda _: "18:50").seen == ()
+    state.scroll(30)
+    assert "01C" in paint(state, 80, 24, NOW, lambda _: "18:50").seen
+    state.apply([said("03", "Alice", ["Bob"], "newer")])
+    assert "1 newer" in "\n".join(shown(state, 80, 24))
+    state.apply([delivery("01C", "kim", "seen")])
+    assert not state.unread
+
+
+def test_an_item_is_shown_whole_and_what_is_typed_answers_just_that_one(
+    state: ConsoleState,
+) -> None:
+    state.chosen = "Alice"
+    state.answer_next()
+    text = "\n".join(shown(state, 80, 24))
+    assert "  rm -rf build^[[2J" in text and "> 1  Yes" in text and "  2  No" in text
+    asked = read("2", state, VERBS)
+    assert asked == BrokerRequest("item_answer", {"id": "q-1", "choice": "2"})
+    state.apply([{"what": "item", "item": QUESTION, "open": False, "answer": "No", "by": "kim"}])
+    with pytest.raises(NotFound, match="is over"):
+        read("2", state, VERBS)
+    state.back()
+    assert read("2", state, VERBS) == BrokerRequest("send", {"to": "Alice", "body": "2"})
+    assert "kim answered Bob: No" in "\n".join(shown(state, 80, 24))
+
+
+@pytest.mark.parametrize(
+    ("typed", "op", "fields"),
+    [
+        ("hello", "send", {"to": "Alice", "body": "hello"}),
+        ("@Bob hello you", "send", {"to": "Bob", "body": "hello you"}),
+        ("@relay:Bob: hello", "send", {"to": "Bob", "body": "hello"}),
+        ("@Bob,Carol hi", "send", {"to": ["Bob", "Carol"], "body": "hi"}),
+        ("#build hi", "send", {"to": "#build", "body": "hi"}),
+        ("/reply thanks", "send", {"to": "Alice", "body": "thanks", "thread": "t1"}),
+        ("/answer Bob 1", "item_answer", {"id": "q-1", "choice": "1"}),
+        ("/answer carol no too often", None, {"choice": "no", "note": "too often"}),
+        ("/cancel 01b", "cancel", {"id": "01B"}),
+        ("/interrupt Bob", "ask", {"agent": "Bob", "kind": "interrupt", "request": {}}),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value[:1] in "@#/" else "",
+)
+def test_words_become_requests(
+    state: ConsoleState, typed: str, op: str | None, fields: dict[str, Any]
+) -> None:
+    state.chosen = "Alice"
+    asked = read(typed, state, VERBS)
+    assert isinstance(asked, BrokerRequest)
+    assert asked.op == (op or "item_answer")
+    assert fields.items() <= asked.fields.items()
+
+
+def test_verbs_of_relay_get_the_terminal_and_mistakes_say_what_to_do(state: ConsoleState) -> None:
+    assert read("/peek Bob", state, VERBS) == OwnVerb("screen", "Bob")
+    assert read('/attach "Bob" --x', state, VERBS) == RelayVerb(("attach", "Bob", "--x"))
+    assert read("  ", state, VERBS) is None
+    state.chosen = "Bob"
+    mistakes = {
+        "/atach x": "attach",
+        "/answer 1": "NAME",
+        "@Bob": "text",
+        "2": "/answer Bob 2",
+        "/allow Bob": "/items",
+    }
+    for typed, hint in mistakes.items():
+        with pytest.raises(RelayError) as error:
+            read(typed, state, VERBS)
+        assert hint in f"{error.value.message} {error.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("/at", ["/attach "]),
+        ("@A", ["@Alice "]),
+        ("@Bob,C", ["Carol"]),
+        ("#", ["#build "]),
+        ("/answer Bob ", ["1", "2"]),
+        ("/screen c", ["Carol "]),
+        ("hello @A", []),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_completion(state: ConsoleState, typed: str, found: list[str]) -> None:
+    state.channels = ["#build"]
+    assert [new for new, _, _ in completions(typed, state, VERBS)] == found
+
+
+def test_everything_that_is_kept_is_bounded(state: ConsoleState) -> None:
+    for n in range(LINES_MAX + 10):
+        state.apply([said(f"05{n:05}", "Alice", ["Bob"], "x" * 20)])
+    state.apply([{"what": "agent", **agent(f"W{n}", "gone")} for n in range(600)])
+    items = ({**HELD, "id": f"i{n}"} for n in range(300))
+    state.apply([{"what": "item", "open": True, "item": item} for item in items])
+    assert len(state.lines) == LINES_MAX and state.message("0500000") is None
+    assert len(state.agents) <= 500 and len(state.items) <= 200

@@ -1,0 +1,304 @@
+"""A call of an agent waits for the person: sessions that ask, over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from relay.broker import ops_query
+from relay.broker.async_client import AsyncClient
+from relay.broker.client import connect
+from relay.broker.server import wall_ms
+from relay.core.agent_names import owner_name
+from relay.core.errors import NotFound, RelayError, UsageError
+from relay.core.ids import new_ulid
+from relay.core.paths import Home
+from relay.features.governance import ops_approvals
+from relay.features.governance.approvals import ApprovalAnswer, ApprovalRequest, BrokerApprover
+from tests.broker.support import Json, Session, kill_broker, stop_broker
+
+
+def asked(what: str = "git push", seconds: float = 60.0, **more: Any) -> ApprovalRequest:
+    texts = {"tool": "Bash", "why": "it changes what others see", "intent": "INT-001"}
+    places = {"root": "/src/shop", "cwd": "/src/shop"}
+    call = {"id": new_ulid(wall_ms()), "what": what, "asked_ms": wall_ms(), "seconds": seconds}
+    return ApprovalRequest(**{**call, **texts, **places, **more})
+
+
+class Bench:
+    """Bob's session, and the person at a shell."""
+
+    def __init__(self, home: Home, bob: Session, person: AsyncClient) -> None:
+        self.home = home
+        self.bob = bob
+        self._person = person
+        self.approver = BrokerApprover(bob.client)
+        self.tasks: list[asyncio.Task[ApprovalAnswer]] = []
+
+    def ask(self, request: ApprovalRequest | None = None) -> asyncio.Task[ApprovalAnswer]:
+        self.tasks.append(asyncio.ensure_future(self.approver.ask(request or asked())))
+        return self.tasks[-1]
+
+    async def waiting(self, count: int = 1) -> list[Json]:
+        """What the person is shown, once it is ``count``."""
+        async with asyncio.timeout(20):
+            while len(rows := (await self._person.request("items"))["rows"]) != count:
+                await asyncio.sleep(0.01)
+        return list(rows)
+
+    async def decide(self, choice: str, *which: object, note: str = "") -> list[Json]:
+        """Answer these items."""
+        fields: Json = {"id": list(which), "choice": choice, "note": note}
+        return list((await self._person.request("item_answer", **fields))["answers"])
+
+    async def person(self, op: str, **fields: Any) -> Json:
+        return await self._person.request(op, **fields)
+
+
+@asynccontextmanager
+async def opened(home: Home) -> AsyncIterator[AsyncClient]:
+    client = AsyncClient(home, on_push=lambda _: None)
+    await client.open()
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def play(home: Home, scenario: Callable[[Bench], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(60), Session(home, "Bob") as bob, opened(home) as person:
+            bench = Bench(home, bob, person)
+            try:
+                await scenario(bench)
+            finally:
+                for task in bench.tasks:
+                    task.cancel()
+                await asyncio.gather(*bench.tasks, return_exceptions=True)
+
+    asyncio.run(whole())
+
+
+async def error_of(awaited: Awaitable[Any]) -> RelayError:
+    with pytest.raises(RelayError) as caught:
+        await awaited
+    return caught.value
+
+
+@pytest.mark.usefixtures("served")
+def test_the_person_says_yes_to_one_call_and_no_to_another(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        push, clean = asked("git push"), asked("git clean -fdx")
+        answers = bench.ask(push), bench.ask(clean)
+        rows = {row["what"]: row for row in await bench.waiting(2)}
+        shown = rows["Bash: git push"]
+        assert shown["about"] == ["it changes what others see", "for INT-001, in /src/shop"]
+        places = {"root": "/src/shop", "cwd": "/src/shop"}
+        texts = {"tool": "Bash", "why": "it changes what others see", "intent": "INT-001"}
+        assert shown["details"] == places | texts
+        assert shown["until_ms"] - shown["since_ms"] == 60_000
+        [agent] = (await bench.person("agents"))["agents"]
+        assert agent["reason"] == "waits for your yes or no: relay items"
+        await bench.decide("yes", push.id[-8:])
+        yes = await answers[0]
+        assert yes.granted and yes.by.startswith(owner_name()) and f"(pid {os.getpid()})" in yes.by
+        await bench.decide("no", clean.id.lower(), note="keep the notes")
+        no = await answers[1]
+        assert (no.granted, no.note) == (False, "keep the notes")
+        assert await bench.waiting(0) == []
+        [agent] = (await bench.person("agents"))["agents"]
+        assert agent["reason"] is None
+        # One notice for calls that wait together.
+        [notice] = (await bench.person("inbox"))["rows"]
+        assert notice["from"] == "relay" and notice["thread"] == "approvals"
+        assert notice["body"].startswith("Bob waits for your yes or no: Bash: git push\n")
+
+    play(home, scenario)
+
+
+@pytest.mark.usefixtures("served")
+def test_without_a_word_it_is_no_when_the_time_is_up(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        answer = await bench.ask(asked(seconds=0.05))
+        assert answer == ApprovalAnswer(False, note="nobody said yes within 0.05 s")
+        assert await bench.waiting(0) == []
+
+    play(home, scenario)
+
+
+@pytest.mark.usefixtures("served")
+def test_a_call_that_the_agent_gives_up_waits_no_longer(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        task = bench.ask()
+        [row] = await bench.waiting()
+        task.cancel()
+        await bench.waiting(0)
+        unknown = await error_of(bench.decide("yes", row["id"]))
+        assert isinstance(unknown, NotFound) and "relay items" in unknown.hint
+
+    play(home, scenario)
+
+
+@pytest.mark.usefixtures("served")
+def test_a_call_whose_session_has_gone_waits_no_longer(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.ask()
+        await bench.waiting()
+        await bench.bob.client.close()
+        await bench.waiting(0)
+        [agent] = (await bench.person("agents"))["agents"]
+        assert agent["reason"] is None
+
+    play(home, scenario)
+
+
+@pytest.mark.usefixtures("served")
+def test_what_an_id_asks_for_never_changes(home: Home) -> None:
+    """Else the person's yes to what they saw would become one to what they did not see."""
+
+    async def scenario(bench: Bench) -> None:
+        first = asked("ls")
+        task = bench.ask(first)
+        await bench.waiting()
+        for again in (asked("rm -rf .", id=first.id), asked("ls", id=first.id, cwd="/")):
+            refused = await bench.ask(again)
+            assert not refused.granted and "asked for something else" in refused.note
+        await bench.decide("yes", first.id)
+        assert (await task).granted
+        refused = await bench.ask(asked("rm -rf .", id=first.id))
+        assert not refused.granted
+
+    play(home, scenario)
+
+
+@pytest.mark.usefixtures("served")
+def test_an_agent_approves_nothing_and_sees_nothing(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        task = bench.ask()
+        [row] = await bench.waiting()
+        inside: Json = {"auth": {"run": "run-1", "token": "secret"}}
+        which: Json = {"id": row["id"], "choice": "yes"}
+        for op in ("items", "item_answer"):
+            error = await error_of(bench.bob.client.request(op, **which))
+            assert error.code == "forbidden" and "only the person may" in error.message
+            assert (await error_of(bench.person(op, **which, **inside))).code == "forbidden"
+        # Nor does anybody ask, or withdraw, but the session itself.
+        assert (await error_of(bench.person("approval_ask"))).code == "forbidden"
+        assert not (await bench.person("approval_withdraw", id=row["id"]))["withdrawn"]
+        assert not task.done()
+
+    play(home, scenario)
+
+
+@pytest.mark.usefixtures("served")
+def test_all_that_are_named_are_approved_or_none(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        one, other = asked("one"), asked("other")
+        tasks = bench.ask(one), bench.ask(other)
+        await bench.waiting(2)
+        for which in ([one.id, "ZZZZ"], [one.id, other.id[-3:]], [one.id, 7], ["Bob"], []):
+            error = await error_of(bench.decide("yes", *which))
+            assert isinstance(error, NotFound | UsageError)
+        await bench.waiting(2)
+        assert len(await bench.decide("yes", one.id, other.id[-6:], one.id[-8:])) == 2
+        assert [(await task).granted for task in tasks] == [True, True]
+
+    play(home, scenario)
+
+
+@pytest.mark.usefixtures("served")
+def test_what_nobody_would_read_is_refused_at_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ops_approvals, "PER_AGENT_MAX", 2)
+
+    async def scenario(bench: Bench) -> None:
+        for wrong in ("", "4qxk", "x" * 26, "É" * 26):
+            assert not (await bench.ask(asked(id=wrong))).granted
+        long = await bench.ask(asked("x" * (ops_approvals.WHAT_MAX + 1)))
+        assert not long.granted and "nobody would read" in long.note
+        for _ in range(2):
+            bench.ask()
+        await bench.waiting(2)
+        third = await bench.ask()
+        assert not third.granted and "2 calls of Bob wait" in third.note
+
+    play(home, scenario)
+
+
+@pytest.mark.usefixtures("served")
+def test_the_notice_shows_no_secret_and_decides_nothing_but_the_list_is_whole(home: Home) -> None:
+    """A mask could hide a command from who approves it, so the list has none."""
+    secret = "ghp_" + "a1B2" * 9
+    what = f"curl -H 'Authorization: token {secret}' x\n" + "y" * 300
+
+    async def scenario(bench: Bench) -> None:
+        request = asked(what)
+        bench.ask(request)
+        [row] = await bench.waiting()
+        assert row["what"] == f"Bash: {what}"
+        [notice] = (await bench.person("inbox"))["rows"]
+        assert secret not in notice["body"] and notice["body"].count("y") < 250
+        assert request.id[-8:] not in notice["body"]
+
+    play(home, scenario)
+
+
+@pytest.mark.usefixtures("served")
+def test_of_more_than_one_answer_holds_the_oldest_are_shown(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ops_query, "_ROWS_BYTES", 8000)
+
+    async def scenario(bench: Bench) -> None:
+        for number in range(3):
+            bench.ask(asked(str(number) * 3000))
+            await bench.waiting(min(number + 1, 2))
+        answer = await bench.person("items")
+        assert [row["what"][6] for row in answer["rows"]] == ["0", "1"] and answer["more"]
+
+    play(home, scenario)
+
+
+def test_a_killed_broker_is_asked_again_and_the_person_told_once(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        request = asked()
+        task = bench.ask(request)
+        [before] = await bench.waiting()
+        await asyncio.to_thread(kill_broker, home)
+        assert await bench.waiting() == [before]
+        assert not task.done()
+        await bench.decide("yes", request.id)
+        assert (await task).granted
+        assert len((await bench.person("inbox"))["rows"]) == 1
+
+    play(home, scenario)
+
+
+def test_an_answer_that_was_lost_on_its_way_is_given_again(home: Home) -> None:
+    async def scenario(bench: Bench) -> None:
+        request = asked()
+        task = bench.ask(request)
+        await bench.waiting()
+        await bench.decide("yes", request.id, note="go")
+        assert await bench.ask(request) == await task
+
+    play(home, scenario)
+
+
+def test_where_no_broker_can_be_reached_the_answer_is_no(home: Home) -> None:
+    async def scenario() -> None:
+        async with Session(home, "Bob") as bob:
+            approver = BrokerApprover(bob.client)
+        answer = await approver.ask(asked())
+        assert not answer.granted and answer.note.startswith("no person could be asked: ")
+
+    asyncio.run(scenario())
+    stop_broker(home)
+    with connect(home) as client:
+        assert client.request("items")["rows"] == []

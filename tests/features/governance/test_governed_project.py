@@ -1,0 +1,192 @@
+"""What an agent's session does in a governed project: its calls, its intents, what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.agents.hook_codec import AgentHookCall
+from relay.app.project_opener import project_opener
+from relay.core.errors import RelayError
+from relay.core.paths import Home
+from relay.features.governance.governance_addon import GovernedAgent
+from relay.features.governance.governed_project import GovernedProject
+from relay.hooks.events import HookEventName
+
+INTENTS = """\
+active_intents:
+  - {id: INT-1, name: Docs, status: PENDING, owned_scope: ["docs/**"], constraints: [short]}
+"""
+
+
+class Bench:
+    """A governed folder, and one agent in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "project"
+        (self.root / ".orchestration").mkdir(parents=True, exist_ok=True)
+        (self.root / ".orchestration" / "active_intents.yaml").write_text(INTENTS)
+        home = Home(str(folder / "home"))
+        home.create()
+        agent = GovernedAgent("Ann", "run-1", "claude", str(self.root), "me", str(self.root))
+        self.said = "opus"
+        opened = project_opener(home, agent, 1, None, lambda: self.said)
+        self.project: GovernedProject = opened(str(self.root))
+
+    def call(self, tool: str, native: dict[str, Any] | None = None, **given: Any) -> AgentHookCall:
+        fields = {"tool_name": tool, "tool_input": given, "tool_use_id": "t1"}
+        return AgentHookCall(HookEventName.BEFORE_TOOL, fields, True, native or {})
+
+    async def write(self, native: dict[str, Any] | None = None) -> str:
+        """Why a file may not be written; "" when it is."""
+        path = self.root / "docs" / "a.md"
+        call = self.call("Write", native, file_path=str(path), content="x")
+        if why := await self.project.before(call, 5.0):
+            return str(json.loads(why)["reason"])
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{path.exists() and path.read_text()}x")
+        await self.project.after(call)
+        return ""
+
+    def trace(self) -> list[dict[str, Any]]:
+        path = self.root / ".orchestration" / "agent_trace.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def play(folder: Path, scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        bench = Bench(folder)
+        try:
+            await scenario(bench)
+        finally:
+            await bench.project.ended()
+
+    asyncio.run(whole())
+
+
+def test_the_context_is_answered_and_a_turn_is_reminded_until_the_intent_is_done(
+    tmp_path: Path,
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        assert await bench.project.turn_ended() == ""
+        context = await bench.project.do("select", "INT-1")
+        assert "<status>IN_PROGRESS</status>" in context
+        assert "<constraint>short</constraint>" in context
+        assert await bench.project.turn_ended() == "Your intent is still INT-1: Docs."
+        assert await bench.project.selected() == "INT-1"
+        assert "COMPLETE" in await bench.project.do("status", "INT-1 COMPLETE")
+        assert await bench.project.turn_ended() == ""
+        assert await bench.write() == "INTENT_INACTIVE"
+        assert bench.trace()[1]["metadata"]["to"] == "COMPLETE"
+
+    play(tmp_path, scenario)
+
+
+def test_where_each_turn_selects_anew_a_turn_that_selected_in_words_leaves_it_to_the_next(
+    tmp_path: Path,
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        path = bench.root / ".orchestration" / "active_intents.yaml"
+        path.write_text(f"{INTENTS}governance: {{select_every_turn: true}}\n")
+        await bench.project.do("select", "INT-1")
+        assert await bench.project.turn_ended(chosen=True) != ""
+        assert await bench.write() == ""
+        assert await bench.project.turn_ended() == ""
+        assert await bench.write() == "INTENT_REQUIRED"
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    "asked", ["INT-1 PENDING", "INT-1 IN_PROGRESS", "INT-2 COMPLETE"], ids=["back", "same", "other"]
+)
+def test_an_agent_only_ends_the_intent_that_it_has_selected(tmp_path: Path, asked: str) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.project.do("select", "INT-1")
+        with pytest.raises(RelayError, match="may only set the intent that it has selected"):
+            await bench.project.do("status", asked)
+
+    play(tmp_path, scenario)
+
+
+def test_the_trace_names_the_model_of_the_call_else_the_one_that_spoke_last(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.project.do("select", "INT-1")
+        assert await bench.write() == ""
+        assert await bench.write({"model": "gpt"}) == ""
+        changed = [row for row in bench.trace() if row["kind"] == "mutation"]
+        models = [one["files"][0]["conversations"][0]["contributor"]["model_id"] for one in changed]
+        assert models == ["opus", "gpt"]
+
+    play(tmp_path, scenario)
+
+
+def test_a_lesson_goes_to_whoever_selects_and_is_kept_once(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        assert "from now on" in await bench.project.do("learn", "Docs are built by make.")
+        assert "known already" in await bench.project.do("learn", "docs are built by MAKE")
+        context = await bench.project.do("select", "INT-1")
+        assert "<lesson>Ann: Docs are built by make.</lesson>" in context
+        assert [row["kind"] for row in bench.trace()] == ["lesson", "selection"]
+
+    play(tmp_path, scenario)
+
+
+def test_an_agent_writes_its_plans_where_it_keeps_them_unless_that_is_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.project.do("select", "INT-1")
+        for place, allowed in (("mine/plans/a.md", True), ("mine/settings.json", False)):
+            call = bench.call("Write", file_path=str(tmp_path / place), content="x")
+            assert (await bench.project.before(call, 5.0) == "") is allowed
+
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "mine"))
+    play(tmp_path, scenario)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "plans").symlink_to(tmp_path / "project")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "other"))
+    bench = Bench(tmp_path)
+    assert len(bench.project.gate.run.scratch) == 1
+    bench.project.close()
+
+
+def test_what_is_not_decided_in_time_is_refused_and_a_read_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(call: object) -> None:
+        await asyncio.Event().wait()
+
+    async def scenario(bench: Bench) -> None:
+        monkeypatch.setattr(bench.project.gate, "before", never)
+        late = await bench.project.before(bench.call("Write", file_path="docs/a.md"), 0.01)
+        assert json.loads(late)["reason"] == "ENGINE_FAILED"
+        assert await bench.project.before(bench.call("Read", file_path="docs/a.md"), 0.01) == ""
+        assert await bench.project.before(bench.call("Bash", command="cat docs/a.md"), 0.01) == ""
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("line", "selected"),
+    [
+        ("relay intent select INT-1", "INT-1"),
+        ("relay intent select INT-1 && rm x", ""),
+        ("echo relay intent select INT-1", ""),
+        ("relay intent select INT-9", ""),
+    ],
+    ids=["alone", "with-more", "said", "unknown"],
+)
+def test_a_shell_without_a_session_selects_by_the_command_alone(
+    tmp_path: Path, line: str, selected: str
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.project.select_in_shell(bench.call("Bash", command=line))
+        assert await bench.project.selected() == selected
+
+    play(tmp_path, scenario)

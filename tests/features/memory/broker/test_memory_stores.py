@@ -1,0 +1,221 @@
+"""The memory service behind a real broker, with a searcher: shared, killed, hanging."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.broker.client import BrokerClient, connect
+from relay.config import trust
+from relay.core.errors import RelayError, UsageError
+from relay.core.paths import Home
+from relay.features.memory import memory_proxy
+from tests.broker.support import (
+    Json,
+    broker_process,
+    lock_is_free,
+    register,
+    stop_broker,
+    wait_for_broker,
+)
+from tests.support import wait_until
+
+CWD = "/src/shop"
+#: A configuration as a user writes it. The searcher writes down which process it is in, and hangs
+#: at the word.
+FILE = """\
+import os, pathlib, threading
+
+folder = pathlib.Path({folder!r})
+
+def search(query, limit, scope):
+    with open(folder / "pids", "a") as file:
+        file.write(f"{{os.getpid()}}\\n")
+    if "hang" in query:
+        threading.Event().wait()
+    return []
+
+memory = {{"searcher": search}}
+"""
+
+
+class Searched:
+    """A searcher in ``folder``, and how the store is asked with it."""
+
+    def __init__(self, home: Home, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        path = folder / "relay.config.py"
+        path.write_text(FILE.format(folder=str(folder)))
+        sha256 = trust.trust(home, str(path))
+        file = os.path.realpath(path)
+        self.spec: Json = {"backend": "searcher", "config": {}, "file": file, "sha256": sha256}
+
+    def ask(self, client: BrokerClient, op: str, **fields: Any) -> Json:
+        return client.request(f"memory_{op}", cwd=CWD, store=self.spec, **fields)
+
+    def save(self, client: BrokerClient, text: str) -> Json:
+        return self.ask(client, "save", text=text)
+
+    def texts(self, client: BrokerClient) -> list[str]:
+        rows = self.ask(client, "list", limit=1000)["memories"]
+        return [row["text"] for row in rows][::-1]
+
+    def pids(self) -> list[int]:
+        """Of the processes that called it, the newest last."""
+        try:
+            pids = (self.folder / "pids").read_text().split()
+        except FileNotFoundError:
+            return []
+        return list(dict.fromkeys(map(int, pids)))
+
+
+@pytest.fixture
+def store(home: Home, tmp_path: Path) -> Searched:
+    home.create()
+    return Searched(home, tmp_path / "store")
+
+
+@pytest.fixture
+def client(home: Home) -> Iterator[BrokerClient]:
+    with connect(home) as connected:
+        yield connected
+
+
+def there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def ended(pid: int) -> None:
+    """Wait until the process is there no more."""
+    wait_until(lambda: not there(pid), what="a service to end")
+
+
+def test_the_store_is_one_whatever_finds_in_it(home: Home, store: Searched) -> None:
+    def saves(name: str, run: str) -> None:
+        with register(home, name, run=run, store=store.spec) as agent:
+            for number in range(25):
+                assert store.save(agent, f"{name} {number}")["memory"]["agent"] == name
+
+    with ThreadPoolExecutor() as pool:
+        for one in [pool.submit(saves, name, f"run-{name}") for name in ("Ada", "Bob")]:
+            one.result(60)
+    with connect(home) as client:
+        wanted = sorted(f"{name} {number}" for name in ("Ada", "Bob") for number in range(25))
+        assert sorted(store.texts(client)) == wanted
+        rows = client.request("memory_list", cwd=CWD, limit=100)["memories"]
+        assert sorted(row["text"] for row in rows) == wanted
+        stats = store.ask(client, "stats")
+        assert (stats["count"], stats["problem"], stats["backend"]) == (50, None, "searcher")
+        assert stats["index"]["filled"] is None and store.spec["file"] in stats["index"]["title"]
+        plain = client.request("memory_stats")
+        assert plain["store"] == {"backend": "local", "config": {}} and plain["index"] is None
+
+
+def test_what_was_confirmed_outlives_a_broker_that_is_killed(home: Home, store: Searched) -> None:
+    confirmed: list[str] = []
+    for number in range(4):
+        with broker_process(home) as process:
+            wait_for_broker(home)
+            with connect(home, start=False) as client, connect(home, start=False) as other:
+                for part in "ab":
+                    confirmed.append(f"fact {number} {part}")
+                    store.save(client, confirmed[-1])
+                store.ask(client, "search", query="fact")
+                socket = other._socket
+                assert socket is not None
+                for n in range(5):  # these are in hand
+                    text = f"in hand {number} {n}"
+                    request = {"n": 100 + n, "op": "memory_save", "text": text, "cwd": CWD}
+                    socket.sendall(json.dumps({**request, "store": store.spec}).encode() + b"\n")
+                process.send_signal(signal.SIGKILL)
+            process.wait(20)
+    with connect(home) as client:
+        found = store.texts(client)
+        store.ask(client, "search", query="fact")
+        assert [text for text in found if text.startswith("fact")] == confirmed
+        assert len(set(found)) == len(found)
+    # Those of the killed brokers have ended by themselves.
+    for pid in store.pids()[:-1]:
+        ended(pid)
+    stop_broker(home)
+    ended(store.pids()[-1])
+
+
+def test_what_names_no_store_is_refused(client: BrokerClient) -> None:
+    wrong: list[Any] = [1, "local", [], {"backend": "oracle"}, {"backend": "custom"}, {"x": 1}]
+    for spec in wrong:
+        with pytest.raises(UsageError):
+            client.request("memory_stats", store=spec)
+
+
+def _ignoring(store: Searched, client: BrokerClient) -> None:
+    try:
+        store.ask(client, "search", query="hang")
+    except RelayError:
+        return
+
+
+@pytest.mark.usefixtures("served")
+def test_a_broker_that_stops_leaves_no_process_not_even_one_that_hangs(
+    home: Home, store: Searched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_proxy, "CLOSE_DEADLINE", 1.0)
+    with connect(home) as client, connect(home) as other:
+        store.save(client, "one")
+        thread = threading.Thread(target=_ignoring, args=(store, other))
+        thread.start()
+        wait_until(store.pids)
+        client.request("stop")
+        wait_until(lambda: lock_is_free(home), timeout=60, what="the broker to end")
+        thread.join(60)
+        assert not thread.is_alive()
+    ended(store.pids()[0])
+
+
+def test_another_embedder_finds_what_is_there(client: BrokerClient) -> None:
+    client.request("memory_save", cwd=CWD, text="the tests need Redis")
+    spec = {"backend": "local", "config": {"embedder": {"provider": "none"}}}
+    found = client.request("memory_search", query="redis", cwd=CWD, store=spec)["memories"]
+    assert [hit["text"] for hit in found] == ["the tests need Redis"]
+    assert client.request("memory_stats", store=spec)["store"] == spec
+
+
+def test_the_broker_imports_nothing_of_memory(home: Home, store: Searched) -> None:
+    code = (
+        "import sys, threading, runpy, os, json\n"
+        "def watch():\n"
+        "    sys.stdin.readline()\n"
+        "    print(json.dumps(list(sys.modules)), flush=True)\n"
+        "threading.Thread(target=watch, daemon=True).start()\n"
+        f"sys.argv = ['x', '--home', {home.root!r}]\n"
+        "runpy.run_module('relay.broker', run_name='__main__')\n"
+    )
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
+        assert process.stdin is not None and process.stdout is not None
+        wait_for_broker(home)
+        with connect(home, start=False) as client:
+            store.save(client, "one")
+            process.stdin.write("now\n")
+            process.stdin.flush()
+            modules = set(json.loads(process.stdout.readline()))
+            client.request("stop")
+        process.wait(30)
+    ours = {name for name in modules if name.split(".")[:2] == ["relay", "memory"]}
+    assert ours == set()
+    assert not modules & {"numpy", "mem0", "qdrant_client"}

@@ -1,0 +1,173 @@
+"""The real model against what its reference implementation computed for the same texts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relay.features.memory.embedding import Embedder, EmbedderUnavailable
+from relay.features.memory.embedding.minilm import DIMS, TOKENS_MAX, VOCABULARY, WEIGHTS, MiniLM
+from relay.features.memory.embedding.wordpiece import WordPiece
+
+REFERENCE = json.loads((Path(__file__).parent / "reference.json").read_text())
+TEXTS = [case["text"] for case in REFERENCE["cases"]]
+EXACT = 1e-5
+
+
+def test_the_tokens_are_those_of_the_reference(weights: str) -> None:
+    lines = Path(weights, VOCABULARY).read_text(encoding="utf-8").split("\n")[:-1]
+    pieces = WordPiece(lines)
+    for case in REFERENCE["cases"]:
+        assert pieces.encode(case["text"], TOKENS_MAX) == case["tokens"], case["text"]
+
+
+def test_the_vectors_are_those_of_the_reference(minilm: MiniLM) -> None:
+    vectors = minilm.embed(TEXTS)
+    known = np.array([case["vector"] for case in REFERENCE["cases"]]) / 1e6
+    assert np.abs(vectors[:, :: REFERENCE["every"]] - known).max() < EXACT
+    similar = np.array(REFERENCE["similarities"]) / 1e6
+    assert np.abs(vectors @ vectors.T - similar).max() < EXACT
+
+
+def test_the_published_example_holds(minilm: MiniLM) -> None:
+    """The similarities that the model's page shows for its example."""
+    asked, *others = minilm.embed(
+        [
+            "That is a happy person",
+            "That is a happy dog",
+            "That is a very happy person",
+            "Today is a sunny day",
+        ]
+    )
+    assert [round(float(asked @ other), 3) for other in others] == [0.695, 0.943, 0.257]
+
+
+def test_a_vector_does_not_depend_on_the_texts_beside_it(minilm: MiniLM) -> None:
+    many = [*TEXTS, *reversed(TEXTS)]  # more than one pack
+    together = minilm.embed(many)
+    alone = np.concatenate([minilm.embed([text]) for text in TEXTS])
+    assert np.abs(together[: len(TEXTS)] - alone).max() < EXACT
+    assert np.abs(together[-len(TEXTS) :] - alone[::-1]).max() < EXACT
+
+
+def test_rows_are_what_the_protocol_says(minilm: MiniLM) -> None:
+    embedder: Embedder = minilm
+    rows = embedder.embed(["one", "", "two " * 5000])
+    assert rows.dtype == np.float32
+    assert (rows.shape, rows.flags.c_contiguous) == ((3, DIMS), True)
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
+    assert minilm.embed([]).shape == (0, DIMS)
+    assert (minilm.name, minilm.dims) == ("all-MiniLM-L6-v2", 384)
+
+
+def _cut(folder: Path) -> None:
+    file = folder / WEIGHTS
+    os.truncate(file, file.stat().st_size - 1_000_000)
+
+
+def _garbage(folder: Path) -> None:
+    (folder / WEIGHTS).write_bytes(b"\xff" * 1000)
+
+
+def _empty(folder: Path) -> None:
+    (folder / WEIGHTS).write_bytes(b"")
+
+
+def _no_header(folder: Path) -> None:
+    (folder / WEIGHTS).write_bytes((5).to_bytes(8, "little") + b"12345" * 9)
+
+
+def _other_shapes(folder: Path) -> None:
+    header = (
+        b'{"embeddings.word_embeddings.weight":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}}'
+    )
+    (folder / WEIGHTS).write_bytes(len(header).to_bytes(8, "little") + header + b"1234")
+
+
+def _no_weights(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+
+
+def _short_vocabulary(folder: Path) -> None:
+    file = folder / VOCABULARY
+    file.write_text("\n".join(file.read_text(encoding="utf-8").split("\n")[:2000]))
+
+
+def _binary_vocabulary(folder: Path) -> None:
+    (folder / VOCABULARY).write_bytes(b"\xff\xfe")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _cut,
+        _garbage,
+        _empty,
+        _no_header,
+        _other_shapes,
+        _no_weights,
+        _short_vocabulary,
+        _binary_vocabulary,
+    ],
+)
+def test_damaged_files_are_named(
+    weights: str, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(weights, folder)
+    damage(folder)
+    with pytest.raises(EmbedderUnavailable, match=str(folder)) as raised:
+        MiniLM(str(folder))
+    assert "relay memory setup" in raised.value.hint
+
+
+def test_a_file_that_is_cut_later_is_an_error_and_not_the_end(weights: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(weights, folder)
+    model = MiniLM(str(folder))
+    os.truncate(folder / WEIGHTS, 2_000_000)
+    with pytest.raises(EmbedderUnavailable, match="its end is missing"):
+        model.embed(["the last words of the vocabulary: zzz"])
+    model.close()
+    model.close()
+
+
+def test_numpy_is_imported_late_and_with_one_thread_that_nothing_inherits(weights: str) -> None:
+    program = (
+        "import os, sys\n"
+        "from relay.features.memory.embedding import endpoint, minilm, setup\n"
+        "assert 'numpy' not in sys.modules\n"
+        f"minilm.MiniLM({weights!r}).embed(['one'])\n"
+        "assert 'OPENBLAS_NUM_THREADS' not in os.environ\n"
+        "print(len(os.listdir('/proc/self/task')) if os.path.isdir('/proc/self') else 1)\n"
+    )
+    env = {name: value for name, value in os.environ.items() if "NUM_THREADS" not in name}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_without_numpy_it_says_how_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise ImportError('not here')\n")
+    program = (
+        "from relay.core.errors import RelayError\n"
+        "from relay.features.memory.embedding.minilm import MiniLM\n"
+        "try:\n"
+        "    MiniLM('/nowhere')\n"
+        "except RelayError as error:\n"
+        "    print(error.code, error.hint)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.startswith("numpy_missing") and "pip install numpy" in done.stdout, done

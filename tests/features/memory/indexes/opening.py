@@ -1,0 +1,65 @@
+"""A store with an index behind it, as relay.features.memory.store_access opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from relay.features.memory.embedding import Embedder
+from relay.features.memory.index import Index, IndexMeaning
+from relay.features.memory.indexes.mem0 import Mem0Index
+from relay.features.memory.indexes.qdrant import QdrantIndex
+from relay.features.memory.local.local_store import LocalStore
+from relay.features.memory.local.search import Meaning
+from relay.features.memory.local.vectors import VectorMeaning
+from tests.features.memory.indexes.cheap import Cheap
+
+
+def qdrant(folder: Path, embedder: Embedder | None, **store: Any) -> Index:
+    return QdrantIndex(store, str(folder / "qdrant" / "qdrant"), embedder)
+
+
+def mem0(folder: Path, embedder: Embedder | None, **store: Any) -> Index:
+    return Mem0Index({"vector_store": store}, str(folder / "mem0"), embedder)
+
+
+OPENERS: dict[str, Callable[..., Index]] = {"qdrant": qdrant, "mem0": mem0}
+
+
+class Clock:
+    """Time that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def opened(
+    kind: str,
+    folder: Path,
+    embedder: Embedder | None = None,
+    *,
+    clock: Clock | None = None,
+    **store: Any,
+) -> LocalStore:
+    """The store in ``folder``, whose index ``kind`` is ready, unless it is away. ``store``: where
+    it is."""
+    used = embedder or Cheap()
+    if kind == "sqlite":
+        return LocalStore(str(folder), VectorMeaning(used))
+    meaning = IndexMeaning(
+        kind, kind, lambda: OPENERS[kind](folder, used, **store), clock=clock or Clock()
+    )
+    found = LocalStore(str(folder), meaning)
+    meaning.open(found)
+    return found
+
+
+def index_of(store: LocalStore) -> IndexMeaning:
+    """The index behind it."""
+    meaning: Meaning | None = store.meaning
+    assert isinstance(meaning, IndexMeaning)
+    return meaning

@@ -1,0 +1,157 @@
+"""The ops of memory: a model that is set up later, damaged places, answers of bounded length."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.core.errors import StorageError, UsageError
+from relay.core.paths import Home
+from relay.features.memory import memory_ops, store_access
+from relay.features.memory.embedding import EmbedderUnavailable, minilm
+from relay.features.memory.memory_ops import MemoryOps
+from relay.features.memory.memory_requests import MemoryRequest
+from relay.features.memory.memory_spec import StoreSpec
+from relay.features.memory.store_access import StoreAccess
+from tests.features.memory.local.test_vectors import Words
+
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def home(isolated_home: Path) -> Home:
+    return Home(str(isolated_home))
+
+
+@pytest.fixture
+def ask(home: Home) -> Any:
+    spec = StoreSpec()
+    ops = MemoryOps(StoreAccess(spec, home), spec.masked(), home.memory)
+
+    def asking(op: str, **fields: Any) -> dict[str, Any]:
+        request = {"op": f"memory_{op}", "cwd": "/src/shop", **fields}
+        return ops.answer(MemoryRequest(request, None, None, NOW))
+
+    asking.ops = ops  # type: ignore[attr-defined]
+    yield asking
+    ops.close()
+
+
+def set_up(monkeypatch: pytest.MonkeyPatch, make: Callable[[str], object]) -> None:
+    monkeypatch.setattr(store_access, "installed", lambda models: models)
+    monkeypatch.setattr(minilm, "MiniLM", make)
+
+
+def test_a_model_that_is_set_up_later_is_used_from_then_on(
+    ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask("save", text="the cache listens on 6379")
+    assert ask("stats")["tier"] == "words" and ask.ops.caught_up()
+    embedder = Words()
+    set_up(monkeypatch, lambda folder: embedder)
+    stats = ask("stats")
+    assert (stats["tier"], stats["embedder"], stats["pending"]) == ("hybrid", "words", 1)
+    while not ask.ops.caught_up():
+        pass
+    assert ask("stats")["pending"] == 0 and len(embedder.asked) == 1
+    [hit] = ask("search", query="redis")["memories"]
+    assert (hit["tier"], hit["text"]) == ("hybrid", "the cache listens on 6379")
+    ask("save", text="we release on Mondays")
+    while not ask.ops.caught_up():
+        pass
+    assert ask("stats")["pending"] == 0
+    ask.ops.close()
+    assert embedder.closed == 1
+
+
+def test_an_embedder_that_is_away_is_not_asked_without_end(
+    ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedder = Words()
+    embedder.away = True
+    set_up(monkeypatch, lambda folder: embedder)
+    ask("save", text="the cache listens on 6379")
+    for _ in range(3):
+        if ask.ops.caught_up():
+            break
+    else:
+        raise AssertionError("it goes on")
+    assert ask("search", query="cache")["memories"][0]["tier"] == "words"
+
+
+def test_a_model_that_is_damaged_costs_the_meaning_only(
+    ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(folder: str) -> object:
+        raise EmbedderUnavailable("the weights are damaged")
+
+    set_up(monkeypatch, broken)
+    ask("save", text="the cache listens on 6379")
+    stats = ask("stats")
+    assert (stats["tier"], stats["problem"]) == ("words", "the weights are damaged")
+
+
+def test_an_answer_is_no_longer_than_a_line_of_the_protocol(
+    ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_ops, "PAGE_MAX", 2000)
+    for number in range(5):
+        ask("save", text=f"fact number {number} " + "x" * 800)
+    listed = ask("list", limit=5)
+    assert len(listed["memories"]) < 5 and listed["more"]
+    rows: list[object] = []
+    after: object = None
+    while (page := ask("export", after=after))["more"]:
+        assert len(page["memories"]) == 1
+        rows += page["memories"]
+        after = page["after"]
+    assert len(rows) == 5
+
+
+def test_an_import_has_a_limit(ask: Any) -> None:
+    with pytest.raises(UsageError, match="at most 500"):
+        ask("import", memories=[{}] * 501)
+
+
+def test_a_damaged_place_costs_only_its_own_memories(ask: Any, home: Home) -> None:
+    ask("save", text="the port is 6379")
+    ask("save", text="ports are numbers", scope="user")
+    ask.ops.close()
+    (Path(home.memory) / "user.db").write_bytes(b"no database" * 100)
+    for found in (ask("search", query="port"), ask("list")):
+        assert [row["text"] for row in found["memories"]] == ["the port is 6379"]
+        assert "user.db" in found["problem"]
+    assert "problem" not in ask("list", scope="project")
+    with pytest.raises(StorageError):
+        ask("list", scope="user")
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file systems take Unicode names only")
+def test_a_home_whose_name_is_no_unicode_is_as_good_as_any(tmp_path: Path) -> None:
+    home = Home(os.fsdecode(os.fsencode(tmp_path) + b"/h \xff#?"))
+    spec = StoreSpec()
+    for _ in range(2):  # the second one reads what is there
+        ops = MemoryOps(StoreAccess(spec, home), spec.masked(), home.memory)
+
+        def ask(op: str, **fields: Any) -> dict[str, Any]:
+            request = {"op": f"memory_{op}", "cwd": "/x", **fields}
+            return ops.answer(MemoryRequest(request, None, None, NOW))  # noqa: B023
+
+        ask("save", text="a fact")
+        stats = ask("stats")
+        assert stats["count"] == 1 and stats["folder"].encode().endswith(b"/h ?#?/memory")
+        assert ask("list")["memories"]
+        ops.close()
+
+
+def test_a_save_that_is_repeated_under_its_id_is_told_as_new(ask: Any) -> None:
+    first = ask("save", text="the port is 6379", save_token="0123456789")
+    again = ask("save", text="the port is 6379", save_token="0123456789")
+    assert again["outcome"] == first["outcome"] == "new" and again["memory"] == first["memory"]
+    assert ask("save", text="the port is 6379", save_token="9876543210")["outcome"] == "same"
+    assert ask("stats")["count"] == 1

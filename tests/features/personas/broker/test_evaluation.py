@@ -1,0 +1,395 @@
+"""From an event to evaluations and dispatches: a broker, its workers, and what is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from relay.broker.batch import Batch, Job
+from relay.broker.client import connect
+from relay.config.trust import trust
+from relay.core.errors import RelayError
+from relay.core.paths import Home
+from relay.features.personas import evaluation
+from relay.ledger.store import Ledger
+from tests.broker.fixtures import Configure
+from tests.broker.support import (
+    broker_process,
+    kernel_of,
+    kill_broker,
+    register,
+    wait_for_broker,
+)
+from tests.support import wait_until
+
+Json = dict[str, Any]
+
+
+def rows(home: Home, query: str) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(home.ledger) as db:
+        return db.execute(query).fetchall()
+
+
+def settled(home: Home, events: int) -> None:
+    """Wait until so many evaluations are stored and nothing is due."""
+
+    def done() -> bool:
+        [(found, due)] = rows(
+            home,
+            "SELECT (SELECT count(*) FROM evaluations), (SELECT count(*) FROM evaluations_due)",
+        )
+        return found >= events and not due
+
+    wait_until(done, what=f"{events} evaluations")
+
+
+def outside(id_: str, content: str = "hello", **fields: Any) -> Json:
+    return {"channel": "mail", "source_id": id_, "sender": "mom@x", "content": content, **fields}
+
+
+FAMILY = """
+@relay.route(priority=10)
+def family(event):
+    if event.sender == "mom@x":
+        return HookResult(fire=True, routing=HookRouting("atlas", "family:mom"))
+
+@relay.route
+def other(event):
+    return "code" in event.content
+
+@relay.route
+def broken(event):
+    return 1 / 0
+"""
+
+
+def test_what_fires_becomes_dispatches_and_all_that_was_said_is_kept(
+    home: Home, served: None, configure: Configure
+) -> None:
+    configure(FAMILY)
+    with connect(home) as client:
+        id_ = client.request("event", outside=outside("1", "your code"))["id"]
+        settled(home, 3)
+    said = rows(home, "SELECT hook_id, fired, error FROM evaluations ORDER BY hook_id")
+    assert [one[:2] for one in said] == [("user/broken", 0), ("user/family", 1), ("user/other", 1)]
+    assert said[0][2].startswith("ZeroDivisionError: division by zero (line ")
+    with connect(home) as client:
+        shown = client.request("show", id=id_)["message"]["evaluations"]
+        counted = client.request("status")["evaluations"]
+    assert [(one["hook"], one["state"]) for one in shown] == [
+        ("user/family", "fired"),
+        ("user/other", "fired"),
+        ("user/broken", "failed"),
+    ]
+    assert shown[2]["error"] == said[0][2]
+    assert counted == {"fired": 2, "not_fired": 0, "failed": 1}
+    made = rows(
+        home,
+        "SELECT d.hook_id, persona, session, d.mode, priority, e.id, hops, config, permissions_json"
+        " FROM dispatches d JOIN events e ON e.seq = d.event ORDER BY d.seq",
+    )
+    minimal = (
+        '{"level": "minimal", "tools": {"allow": ["web_search"], "deny": []}, "credentials": []}'
+    )
+    assert made == [
+        ("user/family", "atlas", "family:mom", "followup", 10, id_, 1, "user", minimal),
+        ("user/other", "default", "mail:dm:mom@x", "followup", 0, id_, 1, "user", minimal),
+    ]
+
+
+def test_a_project_evaluates_its_own_agents_and_the_person_everything(
+    home: Home, served: None, configure: Configure, tmp_path: Path
+) -> None:
+    shop = tmp_path / "shop"
+    configure("@relay.route\ndef own(event): return event.sender")
+    configure("@relay.route\ndef shop(event): return True", shop)
+    with connect(home) as person:
+        for name, cwd in (("Inside", shop / "src"), ("Outside", tmp_path)):
+            cwd.mkdir(parents=True, exist_ok=True)
+            with register(home, name, run=name, cwd=str(cwd)) as agent:
+                agent.request("event", kind="match", body="x")
+        person.request("event", outside=outside("1"))
+        settled(home, 4)
+    said = rows(
+        home,
+        "SELECT e.agent, h.hook_id, h.error FROM evaluations h JOIN events e ON e.seq=h.event"
+        " ORDER BY e.seq, h.hook_id",
+    )
+    assert [(one[0], one[1].partition("/")[2]) for one in said] == [
+        ("Inside", "shop"),
+        ("Inside", "own"),
+        ("Outside", "own"),
+        ("mom@x", "own"),
+    ]
+    assert "what it returned is no result: the result must be a table" in said[1][2]
+
+
+def test_a_hook_that_disables_itself_fires_once_until_it_is_enabled(
+    home: Home, served: None, configure: Configure
+) -> None:
+    configure("@relay.route\ndef once(event): return {'fire': True, 'disableHook': True}")
+    fired = "SELECT count(*) FROM dispatches"
+    with connect(home) as client:
+        client.request("event", outside=outside("1"))
+        settled(home, 1)
+        client.request("event", outside=outside("2"))
+        assert client.request("routes")["rows"][0]["disabled"]["reason"] == "it disabled itself"
+        client.request("hook_switch", hook="once", on=True)
+        client.request("event", outside=outside("3"))
+        settled(home, 2)
+    assert rows(home, fired) == [(2,)]
+
+
+def test_events_in_flight_together_fire_a_one_shot_once(
+    home: Home, served: None, configure: Configure
+) -> None:
+    configure(
+        "import time\n@relay.route\ndef once(event):\n    time.sleep(0.2)\n"
+        "    return HookResult(fire=True, disable_hook=True)"
+    )
+    with connect(home) as client:
+        for number in range(5):
+            client.request("event", outside=outside(str(number)))
+        settled(home, 1)  # those that came after the first was done are not evaluated
+    assert rows(home, "SELECT count(*) FROM dispatches") == [(1,)]
+    errors = rows(home, "SELECT DISTINCT error FROM evaluations WHERE NOT fired")
+    assert errors in ([], [("an earlier event had switched it off",)])
+
+
+SAME = """
+@relay.route(priority=5)
+def first(event):
+    return HookResult(True, HookRouting("atlas", "x"), PermissionSet.from_json(
+        {"level": "restricted", "tools": {"allow": ["read", "web_*"]}}))
+
+@relay.route
+def second(event):
+    return HookResult(True, HookRouting("atlas", "x"), PermissionSet.from_json(
+        {"level": "restricted", "tools": {"allow": ["read"]}}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("merge", "allowed"),
+    [("apart", [["read", "web_*"], ["read"]]), ("same_session", [["read"]])],
+    ids=["apart", "same-session"],
+)
+def test_dispatches_to_one_session_are_merged_only_where_that_is_asked_for(
+    home: Home, served: None, configure: Configure, merge: str, allowed: list[list[str]]
+) -> None:
+    configure(f"relay = Relay(merge={merge!r})\n{SAME}")
+    with connect(home) as client:
+        client.request("event", outside=outside("1"))
+        settled(home, 2)
+    made = rows(home, "SELECT permissions_json FROM dispatches ORDER BY seq")
+    assert [json.loads(one[0])["tools"]["allow"] for one in made] == allowed
+
+
+def test_a_worker_that_dies_is_asked_again_and_the_event_that_ends_it_is_given_up(
+    home: Home, served: None, configure: Configure
+) -> None:
+    """The others pass, each evaluated, though they were under way with it."""
+    configure(
+        "import os, time\n@relay.route\ndef deadly(event):\n    time.sleep(0.05)\n"
+        "    if event.content == 'die': os._exit(3)\n    return True"
+    )
+    with connect(home) as client:
+        for number, word in enumerate(("a", "die", "b")):
+            client.request("event", outside=outside(str(number), word))
+        settled(home, 3)
+    said = rows(
+        home,
+        "SELECT e.body, h.hook_id, h.error FROM evaluations h JOIN events e ON e.seq=h.event"
+        " ORDER BY e.seq",
+    )
+    assert [one[:2] for one in said] == [
+        ("a", "user/deadly"),
+        ("die", "user/*"),
+        ("b", "user/deadly"),
+    ]
+    assert "ended with status 3, 3 times while this was evaluated" in said[1][2]
+    assert rows(home, "SELECT count(*) FROM dispatches") == [(2,)]
+
+
+def test_a_function_that_takes_too_long_costs_only_its_own_part(
+    home: Home, served: None, configure: Configure
+) -> None:
+    configure(
+        "import time\n@relay.route(timeout=0.2)\ndef slow(event): time.sleep(60)\n"
+        "@relay.route\ndef quick(event): return True"
+    )
+    with connect(home) as client:
+        client.request("event", outside=outside("1"))
+        settled(home, 2)
+    errors = rows(home, "SELECT hook_id, error FROM evaluations ORDER BY hook_id")
+    assert errors == [("user/quick", None), ("user/slow", "it did not end within 0.2 s")]
+
+
+def test_what_no_ledger_can_hold_is_an_error_of_its_function(
+    home: Home, served: None, configure: Configure
+) -> None:
+    configure(
+        "@relay.route\ndef number(event): return {'fire': True, 'context': {'extracted':"
+        " {'n': 1e999}}}\n"
+        "@relay.route\ndef text(event): return {'fire': True, 'routing': {'session': '\\ud800'}}"
+    )
+    with connect(home) as client:
+        client.request("event", outside=outside("1"))
+        settled(home, 2)
+    errors = [error for (error,) in rows(home, "SELECT error FROM evaluations ORDER BY hook_id")]
+    assert ["not JSON compliant" in errors[0], "surrogates" in errors[1]] == [True, True]
+    assert rows(home, "SELECT count(*) FROM dispatches") == [(0,)]
+
+
+def test_what_relay_itself_cannot_store_is_all_taken_back_and_said(
+    home: Home, served: None, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ValueError("a fault of relay's")
+
+    configure("@relay.route\ndef once(event): return {'fire': True, 'disable_hook': True}")
+    with connect(home) as client, monkeypatch.context() as patched:
+        patched.setattr(evaluation, "add_dispatches", broken)
+        client.request("event", outside=outside("1"))
+        settled(home, 1)
+        patched.undo()
+        client.request("event", outside=outside("2"))
+        settled(home, 2)
+        assert client.request("routes")["rows"][0]["disabled"]
+    said = rows(home, "SELECT hook_id, fired, error FROM evaluations ORDER BY event")
+    why = "what was said of it cannot be stored: ValueError: a fault of relay's"
+    assert said == [("user/*", 0, why), ("user/once", 1, None)]
+
+
+def test_what_is_not_trusted_any_more_or_cannot_run_evaluates_nothing_and_says_so(
+    home: Home, served: None, configure: Configure
+) -> None:
+    path = configure("@relay.route\ndef any(event): return True")
+    with connect(home) as client:
+        Path(path).write_text("changed")
+        client.request("routes")  # the broker looks again
+        client.request("event", outside=outside("1"))
+        Path(path).write_text("import nothing_of_the_kind\n")
+        trust(home, path)
+        assert client.request("routes")["rows"] == []
+        client.request("event", outside=outside("2"))
+        told = wait_until(
+            lambda: client.request("routes")["problems"].get(path), what="the broker to say it"
+        )
+    assert "nothing_of_the_kind" in told
+    left = "user leaves 1 events unevaluated"
+    wait_until(lambda: left in Path(home.broker_log).read_text(), what="the log to say it")
+    assert rows(home, "SELECT count(*) FROM evaluations_due") == [(0,)]
+
+
+def test_a_killed_broker_goes_on_with_what_is_due_and_dispatches_once(
+    home: Home, configure: Configure
+) -> None:
+    """SIGKILL while the worker has the events: nothing acknowledged is lost or done twice."""
+    configure("import time\n@relay.route\ndef slow(event):\n    time.sleep(0.2)\n    return True")
+    with connect(home) as client:
+        ids = {client.request("event", outside=outside(str(n)))["id"] for n in range(10)}
+    kill_broker(home)
+    assert rows(home, "SELECT count(*) FROM evaluations_due") == [(10,)]
+    with connect(home):
+        settled(home, 10)
+    made = rows(home, "SELECT e.id FROM dispatches d JOIN events e ON e.seq=d.event")
+    assert len(made) == 10 and {one[0] for one in made} == ids
+
+
+def test_dispatches_carry_on_the_chain_of_what_the_agent_said(
+    home: Home, served: None, configure: Configure
+) -> None:
+    """What an agent says after a message of another one is one hop further; so is what follows."""
+    configure("@relay.route\ndef every(event): return True")
+    with register(home, "Ann", run="a") as ann, register(home, "Bob", run="b") as bob:
+        id_ = ann.request("send", to="Bob", body="hi")["id"]
+        for state in ("delivering", "submitted"):
+            bob.request("state", id=id_, state=state)
+        bob.request("send", to="Ann", body="hello")
+        bob.request("event", kind="match", body="x")
+        settled(home, 3)
+    assert rows(home, "SELECT hops FROM dispatches ORDER BY event") == [(2,), (3,), (2,)]
+
+
+def test_an_agent_tells_no_events_that_only_sessions_tell_and_switches_no_hooks(
+    home: Home, served: None, configure: Configure
+) -> None:
+    configure("@relay.route\ndef any(event): return True")
+    with register(home, "Ann", run="a"), connect(home) as inside:
+        auth = {"run": "a", "token": "secret"}
+        for kind in ("tool_call", "timer_tick", "output", "idle", "session_end"):
+            with pytest.raises(RelayError) as refused:
+                inside.request("event", kind=kind, body="x", auth=auth)
+            assert refused.value.code == "forbidden"
+        with pytest.raises(RelayError) as refused:
+            inside.request("hook_switch", hook="any", on=False, auth=auth)
+        assert refused.value.code == "forbidden"
+    assert rows(home, "SELECT count(*) FROM events") == [(0,)]
+
+
+def test_a_worker_speaks_for_the_person_and_not_for_a_run(
+    home: Home, served: None, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever environment its broker was started with; its folder is not importable."""
+    for name in ("RELAY_RUN", "RELAY_TOKEN", "RELAY_SOCKET"):
+        monkeypatch.setenv(name, "stolen")
+    path = configure(
+        "import os, sys\n@relay.route\ndef env(event):\n"
+        "    found = {k: v for k, v in os.environ.items() if k.startswith('RELAY_')}\n"
+        "    found['path'] = sys.path\n"
+        "    return {'fire': True, 'context': {'extracted': found}}"
+    )
+    with connect(home) as client:
+        client.request("event", outside=outside("1"))
+        settled(home, 1)
+    [(context,)] = rows(home, "SELECT context_json FROM dispatches")
+    found = json.loads(context)["extracted"]
+    assert found["RELAY_HOME"] == home.root and "stolen" not in found.values()
+    assert os.path.dirname(path) not in found["path"] and "" not in found["path"]
+
+
+def test_a_broker_does_not_end_by_idleness_while_a_route_function_waits_for_the_clock(
+    home: Home, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure("@relay.route(kinds=['timer_tick'])\ndef tick(event): return False")
+    monkeypatch.setenv("RELAY_BROKER_IDLE", "0.1")
+    with broker_process(home) as broker:
+        wait_for_broker(home)
+        with pytest.raises(subprocess.TimeoutExpired):
+            broker.wait(1)  # ten times as long as it waits for somebody
+        with connect(home) as client:
+            client.request("hook_switch", hook="tick", on=False)
+        assert broker.wait(20) == 0
+
+
+def test_what_is_stored_while_the_ledger_is_read_is_read_next(home: Home) -> None:
+    """An event and the reading of what is due can share a batch, in which it is not found yet."""
+    jobs: list[Job] = []
+
+    async def scenario() -> None:
+        home.create()
+        with closing(Ledger(home.ledger)) as ledger:
+            committer: Any = SimpleNamespace(submit_job=jobs.append)
+            rest: Any = SimpleNamespace()
+            kernel = kernel_of(ledger=ledger, committer=committer, log=print)
+            found = evaluation.Evaluations(kernel, rest, dispatched=print)
+            found.offer("user")
+            batch = Batch(0)
+            jobs.pop()(batch)
+            found.offer("user")  # its event is in the same batch, written after this job
+            assert jobs == []
+            for call in batch.after:
+                call()
+
+    asyncio.run(scenario())
+    assert len(jobs) == 1

@@ -1,0 +1,116 @@
+"""Hooks of what the broker does: what they are told, and that nothing waits for them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relay.broker.client import connect
+from relay.core.agent_names import owner_name
+from relay.core.paths import Home
+from relay.features.personas import hook_observer, workers
+from tests.broker.fixtures import Configure
+from tests.broker.support import broker_thread, register
+from tests.support import wait_until
+
+#: Every step, written down as it is told.
+TELLS = """
+import json, os, threading
+lock = threading.Lock()
+def tell(name):
+    def told(event):
+        with lock, open({log!r}, "a") as file:
+            fields = {{key: event[key] for key in event if key not in ("cwd", "timestamp")}}
+            file.write(json.dumps([name, fields]) + "\\n")
+    return told
+for name in ("after_receive_event", "after_resolve_identity", "after_run_automations",
+             "after_assemble_context", "after_execute_agent", "after_deliver_response"):
+    relay.on(name)(tell(name))
+
+config = {{"personas": {{"clerk": {{"command": {command!r}, "mode": "headless", "tools": False}}}}}}
+"""
+ASKS = """
+automation = {
+    "name": "asks", "description": "asks", "triggers": {"event": {"channels": ["mail"]}},
+    "handler": lambda ctx: {"fire": True, "agent": "clerk"},
+}
+"""
+CLERK = "import sys; print('done:', sys.stdin.read().splitlines()[-1])"
+
+
+def told(log: Path) -> list[tuple[str, dict[str, Any]]]:
+    return [tuple(json.loads(line)) for line in log.read_text().splitlines()]
+
+
+def test_each_step_tells_what_was_done(
+    home: Home, served: None, configure: Configure, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    configure(TELLS.format(log=str(log), command=[sys.executable, "-c", CLERK]))
+    with connect(home) as client:
+        client.request("automation_register", path="/p/asks.py", source=ASKS)
+        mail = {"channel": "mail", "source_id": "1", "sender": "mom@x", "content": "hello"}
+        for _ in range(2):  # a duplicate is told of once
+            id_ = client.request("event", outside=mail)["id"]
+        wait_until(lambda: log.exists() and len(told(log)) >= 5, what="five stages")
+        found = told(log)
+        ran = wait_until(
+            lambda: len(rows := client.request("hook_log")["rows"]) >= 5 and rows, what="runs"
+        )
+    assert isinstance(ran, list)
+    stage = dict(found)
+    assert len(found) == len(stage)
+    received = stage["after_receive_event"]["received"]
+    assert (received["id"], received["content"]) == (id_, "hello")
+    known = stage["after_resolve_identity"]
+    assert (known["principal"]["type"], known["session"]) == ("unknown", "mail:dm:mom@x")
+    automations = stage["after_run_automations"]
+    assert automations["automations"] == [{"name": "asks", "fired": True, "error": None}]
+    assert (automations["dispatches"], automations["received"]["id"]) == (1, id_)
+    assembled, executed = stage["after_assemble_context"], stage["after_execute_agent"]
+    assert assembled["prompt"].endswith("hello") and assembled["persona"] == "clerk"
+    assert executed["response"].strip() == "done: hello" and executed["state"] == "completed"
+    assert executed["dispatches"] == assembled["dispatches"] and executed["turn"]
+    hooks = {(row["event"], row["agent"], row["success"]) for row in ran if row["kind"] != "route"}
+    assert ("AfterExecuteAgent", "relay", True) in hooks
+
+
+def test_the_end_of_an_answer_is_told(
+    home: Home, served: None, configure: Configure, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    configure(TELLS.format(log=str(log), command=[sys.executable, "-c", CLERK]))
+    with connect(home) as client:
+        client.request("dispatch", persona="clerk", body="hello")
+        wait_until(
+            lambda: log.exists() and "after_deliver_response" in log.read_text(), what="its end"
+        )
+    delivered = dict(told(log))["after_deliver_response"]
+    assert (delivered["channel"], delivered["state"]) == ("relay", "sent")
+    assert delivered["response"].strip() == "done: hello" and delivered["to"] == owner_name()
+
+
+def test_a_hook_that_fails_or_hangs_holds_nothing_up(
+    home: Home, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is beyond the bound is left out, and the log says so. A broker that stops leaves no
+    worker behind, nor one that takes over what waits."""
+    monkeypatch.setattr(hook_observer, "WAITING_MAX", 3)
+    monkeypatch.setattr(workers, "CLOSE_DEADLINE", 0.1)
+    configure(
+        "import time\n@relay.on('after_receive_event')\ndef broken(received): return 1 / 0\n"
+        "@relay.on('after_receive_event')\ndef hangs(received): time.sleep(60)"
+    )
+    with broker_thread(home), register(home, "Ann") as ann, connect(home) as client:
+        for number in range(30):
+            ann.request("event", kind="note", body=str(number))
+        assert client.request("status")["counts"]["events"] == 30
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    text = Path(home.broker_log).read_text()
+    assert "hooks of on_after_receive_event are slow" in text

@@ -1,0 +1,56 @@
+"""Personas in a configuration: what is taken, and what is refused with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from relay.core.errors import ConfigError
+from relay.features.personas.personas import PERSONA_KEYS, parse_persona, parse_personas
+from tests.test_docs import ROOT
+
+
+def test_a_persona_survives_its_manifest() -> None:
+    given = {
+        "command": "claude --allowedTools 'Web Search'",
+        "mode": "headless",
+        "model": "sonnet",
+        "cwd": "~/work",
+        "deadline": 5,
+        "env": {"A": "1", "HTTPS_PROXY": None},
+        "credentials": {"github": "GITHUB_TOKEN", "other": {"X": "file:~/.x"}},
+        "headless": {"args": ["-p", "{resume}"], "resume": ["--resume", "{id}"]},
+    }
+    made = parse_persona("atlas", given)
+    assert made.command == ("claude", "--allowedTools", "Web Search")
+    assert made.credentials["github"] == {"GITHUB_TOKEN": "env:GITHUB_TOKEN"}
+    assert parse_persona("atlas", made.to_json()) == made
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"bad name": "claude"}, "cannot be a persona's name"),
+        ({"relay": "claude"}, "cannot be a persona's name"),
+        ({"a": "claude", "A": "codex"}, "twice"),
+        ({"a": {"command": ""}}, "the command is ''"),
+        ({"a": {"command": "claude", "mode": "later"}}, "the mode is 'later'"),
+        ({"a": {"command": "claude", "comand": 1}}, "unknown key 'comand'"),
+        ({"a": {"command": "claude", "deadline": True}}, "deadline must be seconds"),
+        ({"a": {"command": "claude", "env": {"RELAY_HOME": "/x"}}}, "env must be"),
+        ({"a": {"command": "claude", "credentials": {"g": {"T": "secret"}}}}, "needs variables"),
+        ({"a": {"command": "x", "headless": {"prompt": "("}}}, "no regular expression"),
+        ({"a": {"command": "x", "headless": {"output": "yaml"}}}, "output cannot be"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_personas(given)
+    assert said in refused.value.message
+
+
+def test_every_key_of_a_persona_is_documented() -> None:
+    page = (ROOT / "docs" / "broker.md").read_text()
+    assert [key for key in PERSONA_KEYS if f"| `{key}` |" not in page] == []

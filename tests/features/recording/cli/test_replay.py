@@ -1,0 +1,153 @@
+"""``relay replay``: what it prints, and what it says of files that are no recordings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from relay.config.trust import is_trusted, read_config, trust
+from relay.core.errors import NotFound, RelayError
+from relay.core.paths import Home
+from relay.features.recording import replay
+from tests.cli.fixtures import Run
+from tests.cli.verbs import printed_json, verbs_of
+
+HEADER = {"version": 2, "width": 80, "height": 24, "title": "Ann"}
+
+
+def cast(path: Path, *texts: str, relay: dict[str, str] | None = None) -> str:
+    """A recording in which each text is written a second after the one before."""
+    lines: list[object] = [{**HEADER, **({"relay": relay} if relay else {})}]
+    lines += [[float(at), "o", text.replace("\n", "\r\n")] for at, text in enumerate(texts)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def test_rows_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = cast(
+        tmp_path / "a", "@relay:Bob [mode:steer] one\ntwo\n", "@relay:Cy <<<\nnever closed\n"
+    )
+    assert verbs_of(replay)("replay", path) == 0
+    printed = capsys.readouterr()
+    rows = printed.out.splitlines()
+    assert rows[0].split() == ["TIME", "DIRECTIVE", "HANDLER", "TEXT"]
+    assert rows[1].split("  ")[0].startswith("0.3")
+    assert "@relay\\:Bob [mode:steer]" in rows[1] and rows[1].endswith("one …")
+    assert "relay (built-in)" in rows[1]
+    assert "@relay\\:Cy" in rows[2] and "never" in rows[3]
+    assert printed.err == ""
+
+
+def test_rows_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = cast(tmp_path / "a", "@relay:Bob [thread:t1] one\ntwo\n", "tell @relay:Bob\n")
+    assert verbs_of(replay)("replay", path, "--json", "--misses", "--name", "Eve") == 0
+    first, second = printed_json(capsys)
+    assert 0 <= first.pop("time") < 1
+    assert first == {
+        "from": "Eve",
+        "directive": "@relay:Bob",
+        "attributes": {"thread": "t1"},
+        "block": False,
+        "body": "one\ntwo",
+        "handlers": ["relay (built-in)"],
+        "fires": True,
+        "missed": False,
+        "why": "",
+    }
+    assert (second["directive"], second["fires"], second["missed"]) == (
+        "tell @relay:Bob",
+        False,
+        True,
+    )
+    verbs_of(replay)("replay", path, "--json")
+    assert [row["from"] for row in printed_json(capsys)] == ["Ann"]
+
+
+def test_nothing_fires(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = cast(tmp_path / "a", "hello\n")
+    assert verbs_of(replay)("replay", path) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "" and "--misses" in printed.err
+
+
+def test_an_agent_that_reports_itself_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = cast(tmp_path / "a", "@relay:Bob x\n", relay={"agent": "Ann", "profile": "claude"})
+    assert verbs_of(replay)("replay", path) == 0
+    assert "what it reports itself" in capsys.readouterr().err
+
+
+def test_handlers_count_once_their_file_is_trusted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "relay.config.py"
+    config.write_text("def ship(target): open('ran', 'w')\npatterns = {'deploy': ship}\n")
+    path = cast(tmp_path / "a", "@deploy:staging\n")
+    run = verbs_of(replay)
+    assert run("replay", path, "--json") == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == [] and "not trusted" in printed.err
+    home, file = Home.from_env(), read_config(str(config))
+    trust(home, file.path, file.sha256)
+    assert is_trusted(home, file.path, file.sha256)
+    for words in ((), ("--config", str(config))):
+        assert run("replay", path, "--json", *words) == 0
+        assert [row["handlers"] for row in printed_json(capsys)] == [["ship [relay.config.py]"]]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_in_a_flood_the_namespaces_of_the_configuration_are_heard(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "relay.config.py"
+    config.write_text("patterns = {'deploy': lambda target: None}\n")
+    file = read_config(str(config))
+    trust(Home.from_env(), file.path, file.sha256)
+    flood = "nothing that matters\n" * 60_000
+    path = cast(tmp_path / "a", flood + "@deploy:staging\n" + flood)
+    assert verbs_of(replay)("replay", path, "--json") == 0
+    assert [row["directive"] for row in printed_json(capsys)] == ["@deploy:staging"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "line 1: the file is empty"),
+        ("#!/bin/sh\n", "line 1: "),
+        ('{"version": 1}\n', "version 1"),
+        (json.dumps(HEADER) + '\n[0, "o", "x"]\n{}\n[1, "o", "y"]\n', "line 3: "),
+    ],
+)
+def test_what_is_no_recording(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "a"
+    path.write_text(text)
+    with pytest.raises(RelayError, match=says) as caught:
+        verbs_of(replay)("replay", str(path))
+    assert caught.value.exit_status == 1 and "relay wrap --record" in caught.value.hint
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        verbs_of(replay)("replay", str(tmp_path / "none"))
+    with pytest.raises(RelayError, match="cannot read"):
+        verbs_of(replay)("replay", str(tmp_path))
+    (tmp_path / "binary").write_bytes(bytes(range(256)) * 10)
+    with pytest.raises(RelayError, match="line 1"):
+        verbs_of(replay)("replay", str(tmp_path / "binary"))
+
+
+def test_the_command_line(relay: Run, tmp_path: Path) -> None:
+    path = Path(cast(tmp_path / "a", "@relay:Bob one\n"))
+    done = relay("replay", "-", stdin=path.read_text())
+    assert (done.returncode, done.stderr) == (0, "") and "@relay\\:Bob" in done.stdout
+    done = relay("replay", str(tmp_path / "b"), "--json")
+    assert done.returncode == 3 and json.loads(done.stdout)["error"]["code"] == "not_found"
+    status = json.loads(relay("broker", "status", "--json").stdout)
+    assert status["running"] is False

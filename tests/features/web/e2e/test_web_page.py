@@ -1,0 +1,210 @@
+"""The web page in a real browser: with real agents, and with hostile text in every field."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.test_answering import LIST
+from tests.e2e.wrapped import ECHO, RELAY, SAY, python, say, wait_registered, wrapped
+from tests.features.web.ui.page_source import FakeSource, served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+#: So that it starts nothing else and asks nobody.
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+)
+#: Would run a script, close what it stands in, hide text or turn it, where it is taken as markup.
+EVIL = (
+    "</script><img src=x onerror=hit()>\u202e\x1b[2J\u200b"
+    "<svg onload=hit()>'\"${hit()}javascript:hit()"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        if os.environ.get("CI"):
+            pytest.fail("CI must have Chromium")
+        pytest.skip("Chromium is not installed")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(browser: Browser, link: str, width: int, height: int = 800) -> Iterator[Page]:
+    """The page, of which each error and each script that it should not run fails the test."""
+    context = browser.new_context(viewport={"width": width, "height": height})
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("dialog", lambda dialog: wrong.append(dialog.message))
+    page.on(
+        "request",
+        lambda asked: None if asked.url.startswith(link[:20]) else wrong.append(asked.url),
+    )
+    page.expose_function("hit", lambda: wrong.append("a script of somebody else's ran"))
+    page.goto(link)
+    yield page
+    context.close()
+    assert wrong == []
+
+
+def shoot(page: Page, name: str) -> None:
+    """Keep a picture for people to look at where ``RELAY_TEST_PICTURES`` names a folder."""
+    if folder := os.environ.get("RELAY_TEST_PICTURES"):
+        page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def test_the_page_shows_what_agents_do_and_answers_them(browser: Browser, tmp_path: Path) -> None:
+    answers = tmp_path / "answers"
+    with subprocess.Popen([*RELAY, "web"], stdout=subprocess.PIPE, text=True) as web:
+        assert web.stdout is not None
+        link = web.stdout.readline().strip()
+        try:
+            with (
+                wrapped(python(ECHO), name="Bob"),
+                wrapped([*python(LIST), str(answers)], name="Carol") as carol,
+                wrapped(python(SAY), name="Alice") as alice,
+                opened(browser, link, 1200) as page,
+            ):
+                wait_registered("Alice", "Bob", "Carol")
+                page.wait_for_selector("[data-agent=Bob]")
+                assert "#" not in page.url  # the code is gone from the address
+                alice.type(say("@relay:Bob hello there\n"))
+                page.wait_for_selector(".message:has-text('hello there') >> text=seen")
+                page.click(".message:has-text('hello there')")
+                path = page.wait_for_selector("ol.path:has-text('the agent has it')")
+                assert path is not None
+                words = " ".join(path.inner_text().split())
+                assert words.index("Alice said it") < words.index("Bob delivering")
+                shoot(page, "message")
+                page.click("[data-agent=Bob]")
+                page.wait_for_selector(".screen:has-text('GOT Relay message')")
+                shoot(page, "agent")
+                page.fill(".write input", "from the page")
+                page.click("text=Send")
+                page.wait_for_selector(".screen:has-text('from the page')")
+                page.wait_for_selector(".message:has-text('from the page') >> text=seen")
+                page.click("text=Charts")
+                page.wait_for_selector("figure:has-text('Messages: 2')")
+                page.click("nav >> text=Intents")
+                page.wait_for_selector("#traces:has-text('No agent is in a governed project')")
+                # A question on Carol's screen: answered from here, and the next one comes.
+                page.click(".item:has-text('Question 0') >> text=Blue")
+                page.wait_for_selector(".item:has-text('Question 1')")
+                shoot(page, "question")
+                page.click(".item:has-text('Question 1') >> text=Green")
+                assert carol.wait() == 0
+                assert answers.read_text() == "Blue\nGreen\n"
+                page.wait_for_selector("[data-agent=Carol]:has-text('gone')")
+                page.reload()  # its key is still good
+                page.fill("#search", "HELLO")
+                page.wait_for_selector("text=Messages with “HELLO”")
+                page.wait_for_selector(".message:has-text('hello there')")
+        finally:
+            web.terminate()
+
+
+#: Whether a choice cannot be clicked on in the moment in which its card appears.
+JUST_COME = (
+    "() => { placed.clear(); draw_items();"
+    " return document.querySelector('.choices button').disabled; }"
+)
+#: Whether it still can when another card has come below it.
+ANOTHER_BELOW = (
+    "() => { items.set('I9', {...items.get('I1'), id: 'I9', since_ms: 9e12}); draw_items();"
+    " const free = !document.querySelector('.choices button').disabled;"
+    " items.delete('I9'); draw_items(); return free; }"
+)
+
+
+def hostile_rows(now_ms: int) -> dict[str, Any]:
+    agent = {"name": EVIL, "state": EVIL, "reason": EVIL, "kind": EVIL, "cwd": EVIL, "unread": 1}
+    item = {"agent": EVIL, "what": EVIL, "since_ms": now_ms, "until_ms": now_ms, "chosen": 0}
+    choices = [{"key": "1", "label": EVIL}, {"key": "2", "label": "No"}]
+    message = {"id": "M1", "seq": 1, "from": EVIL, "from_kind": EVIL, "to": EVIL, "body": EVIL}
+    return {
+        "agents": [agent | {"since_ms": now_ms, "command": EVIL, "roles": [EVIL]}],
+        "items": [
+            item | {"id": "I1", "kind": "approval", "choices": choices},
+            item | {"id": "I2", "kind": "question", "choices": choices, "what": "1\n" * 99},
+        ],
+        "messages": [message | {"created_ms": now_ms, "state": EVIL, "channel": EVIL}],
+        "more": False,
+        "me": EVIL,
+    }
+
+
+def test_hostile_text_stays_text_and_the_person_answers(browser: Browser) -> None:
+    source = FakeSource(hostile_rows(1_700_000_000_000))
+    shown = {"id": "M1", "from": EVIL, "body": EVIL, "created_ms": 1, "from_kind": EVIL}
+    step = {"at_ms": 1, "what": "hook", "who": EVIL, "state": EVIL, "text": EVIL}
+    style = {"fg": EVIL, "bg": "#ff0000", "bold": EVIL}
+    source.answers = {
+        "message": {"message": {**shown, "deliveries": [{"to": EVIL}]}, "steps": [step]},
+        "screen": {"cols": 80, "rows": 2, "lines": [EVIL], "spans": [[[EVIL, style]]]},
+        "figures": {
+            **{"since_ms": 0, "now_ms": 3_600_000, "bucket_ms": 60_000},
+            **{"sent": [[EVIL, 1, 1]], "states": {EVIL: 1}},
+            "spent": [
+                {"agent": EVIL, "input": 9, "output": 2, "cached": 1, "written": 0}
+                | {"money": 0.5, "unpriced": [EVIL]}
+            ],
+            "latency": {EVIL: {"number": 1, "median_ms": 1, "p95_ms": 2}},
+        },
+        "answer": {"choice": {"key": "2", "label": "No"}, "by": EVIL},
+    }
+    with served(source) as server, opened(browser, server.link, 390, 844) as page:
+        page.wait_for_selector(".message", state="attached")
+        page.click("nav >> text=Waiting")
+        shoot(page, "phone-waiting")
+        said = page.inner_text("[data-item=I1] .said")
+        assert "onerror=hit()" in said and "\\u202e^[[2J" in said
+        # What has just appeared takes no click; then one answers this very item.
+        assert page.evaluate(JUST_COME)
+        page.fill(".item input", "because")
+        page.wait_for_selector("[data-item=I1] .choices button:enabled")
+        assert page.evaluate(ANOTHER_BELOW)
+        page.focus(".item input")
+        # What one is writing stays, and stays in focus, when something else is drawn.
+        assert page.evaluate("() => { in_place(draw_items); return document.activeElement.value }")
+        page.click("[data-item=I1] .choices button >> nth=1")
+        page.wait_for_selector("text=Answered: No")
+        assert ("answer", {"id": "I1", "choice": "2", "note": "because"}) in source.asked
+        # What is longer than its box is read to its end first.
+        page.wait_for_selector("[data-item=I2] >> text=scroll to its end")
+        assert page.is_disabled("[data-item=I2] .choices button >> nth=0")
+        page.hover("[data-item=I2] .said")
+        page.mouse.wheel(0, 9000)
+        page.click("[data-item=I2] .choices button >> nth=0")
+        page.wait_for_selector("[data-item=I2] >> text=Answered")
+        page.click("nav >> text=Messages")
+        page.click(".message")
+        page.wait_for_selector("ol.path li")
+        page.go_back()
+        page.click("nav >> text=Agents")
+        page.click(".agent")
+        page.wait_for_selector(".screen pre div")
+        shoot(page, "phone-screen")
+        page.go_back()
+        page.click("nav >> text=Charts")
+        page.wait_for_selector("figure")
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 390  # nothing hangs out of a phone
+        source.tell(*({"what": "item", "item": {"id": one}, "open": False} for one in ("I1", "I2")))
+        page.wait_for_selector("text=Nothing waits for you", state="attached")
