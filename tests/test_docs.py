@@ -14,7 +14,7 @@ from relay.agents.known_agents import ADAPTERS
 from relay.agents.launch import PLANNERS
 from relay.agents.profile import profile_names
 from relay.cli.man_pages import reference
-from relay.cli.verbs import VERBS
+from relay.cli.verbs import every
 from relay.core import sqlite
 from relay.ledger.schema import SCHEMA
 from tests.picture import AGENTS as RECORDED
@@ -44,7 +44,7 @@ def shell_examples(text: str) -> list[str]:
 
 
 def verbs() -> set[str]:
-    return set(VERBS)
+    return set(every())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

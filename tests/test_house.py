@@ -25,18 +25,17 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "core",
         "protocol",
         "directive ledger",
-        "hooks screen automation",
+        "hooks screen",
         "agents",
         "config",
-        "governance",
-        "pump session broker memory worker",
+        "pump session broker",
         "app",
         "ui",
         "cli demo integrations __main__ bootstrap",
     )
 )
-#: The five kinds of process, which meet in ``protocol`` only.
-PROCESSES = FLOORS[7]
+#: The three kinds of process of the kernel, which meet in ``protocol`` only.
+PROCESSES = FLOORS[6]
 #: Every agent's folder has files, and classes, of these names.
 TEMPLATE = {"launch", "adapter", "source", "hook_codec", "screen", "channel"}
 #: What does no I/O and reads no clock imports none of these. ``traceback`` reads source files,
@@ -48,12 +47,10 @@ IMPURE = {
     *("random", "secrets", "uuid", "traceback", "linecache"),
 }
 #: Files of these folders are pure, but for the emulator's; so is each that says "Pure." of itself.
-PURE_FOLDERS = {"automation", "directive", "screen"}
+PURE_FOLDERS = {"directive", "screen"}
 NOT_PURE = {"relay.screen.emulator", "relay.screen.emulator_library"}
 #: The modules of a feature by which the parts of relay meet it: each may have one of each name.
 DOORS = {"broker", "session", "verbs", "settings", "worker", "tables", "view"}
-#: A feature that is built on another one.
-BUILT_ON = {("automations", "personas")}
 KINDS = re.compile(r"(Process \d: |Library: |Library, pure(?: but for [\w ]+)?: |Program: )")
 
 
@@ -131,18 +128,6 @@ def test_imports_only_go_down() -> None:
         for used in imported
         if MODULES[name].folder and "features" not in (MODULES[name].folder, MODULES[used].folder)
         if floor(MODULES[used].folder) > floor(MODULES[name].folder)
-    ]
-    assert wrong == []
-
-
-def test_features_know_nothing_of_each_other() -> None:
-    """What the kernel imports of them is counted in tests/house.py."""
-    wrong = [
-        f"{name} imports {used}"
-        for name, imported in USES.items()
-        for used in imported
-        if (mine := feature_of(name)) and (theirs := feature_of(used)) and mine != theirs
-        if (mine, theirs) not in BUILT_ON
     ]
     assert wrong == []
 

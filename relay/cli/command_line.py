@@ -9,7 +9,7 @@ import sys
 
 from relay.cli import output
 from relay.cli.parser import Parser
-from relay.cli.verbs import GONE, HELP, MEANT, VERBS, group_of
+from relay.cli.verbs import GONE, MEANT, every, group_of, help_text, is_verb
 from relay.core import signals
 from relay.core.errors import EXIT_USAGE, RelayError, UsageError
 
@@ -70,14 +70,14 @@ def _run(argv: list[str]) -> int:
     if verb in ("", "-h", "--help"):
         from relay.cli.table import prose
 
-        prose(HELP)
+        prose(help_text())
         return 0 if verb else EXIT_USAGE
     if verb == "--version":
         from relay.core.build import build
 
         output.data(f"relay {build()}")
         return 0
-    if verb not in VERBS:
+    if not is_verb(verb):
         raise unknown_verb(verb)
     options = group_of(verb).verbs[verb].parse(argv[1:])
     run: Callable[[Any], int] = options.run
@@ -90,7 +90,7 @@ def _without_verb() -> str:
         return ""
     from relay.core.processes import wrapped
 
-    return "" if wrapped() else "console"
+    return "console" if not wrapped() and is_verb("console") else ""
 
 
 def unknown_verb(verb: str) -> UsageError:
@@ -106,7 +106,7 @@ def unknown_verb(verb: str) -> UsageError:
     if verb.lower() in MEANT:
         hint = f"did you mean relay {MEANT[verb.lower()]}?"
         return UsageError(f"there is no verb {verb!r}", hint=hint)
-    close = difflib.get_close_matches(verb, VERBS, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(verb, every(), n=1, cutoff=0.5)
     hint = f"did you mean relay {close[0]}?" if close else "relay help lists the verbs"
     return UsageError(f"there is no verb {verb!r}", hint=hint)
 

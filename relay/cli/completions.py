@@ -11,7 +11,7 @@ from relay.broker.client import connect
 from relay.cli import output
 from relay.cli.parser import Parser
 from relay.cli.table import prose
-from relay.cli.verbs import HELP, VERBS, group_of, verb
+from relay.cli.verbs import every, group_of, help_text, is_verb, verb
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 
@@ -61,10 +61,10 @@ def help_verb(options: Any) -> int:
                 output.data(line)
         return 0
     if not options.words:
-        prose(HELP)
+        prose(help_text())
         return 0
     name = options.words[0]
-    if name not in VERBS:
+    if not is_verb(name):
         from relay.cli.command_line import unknown_verb
 
         raise unknown_verb(name)
@@ -113,7 +113,7 @@ class _Place:
                 self.options.append((name, str(one.how.get("help") or ""), not one.flag))
             if not one.names:
                 offers = one.how.get("offers", "")
-                self.words += VERBS if offers == "verbs" else one.how.get("choices") or ()
+                self.words += every() if offers == "verbs" else one.how.get("choices") or ()
                 self.names = self.names or ("" if offers == "verbs" else offers)
 
     @property
@@ -122,7 +122,7 @@ class _Place:
 
 
 def _places() -> Iterator[_Place]:
-    for name in VERBS:
+    for name in every():
         parser = group_of(name).verbs[name]
         yield _Place((name,), parser)
         for part, inner in parser.verbs.items():
@@ -143,7 +143,7 @@ def _bash() -> Iterator[str]:
     yield "_relay() {"
     yield "  local current=${COMP_WORDS[COMP_CWORD]} found= named="
     yield "  if [ $COMP_CWORD -le 1 ]; then"
-    yield f"    found={_quoted(' '.join([*VERBS, '--help', '--version']))}"
+    yield f"    found={_quoted(' '.join([*every(), '--help', '--version']))}"
     yield "  else"
     yield '    local path="${COMP_WORDS[1]} "'
     yield '    [ $COMP_CWORD -gt 2 ] && path="${COMP_WORDS[1]} ${COMP_WORDS[2]}"'
@@ -168,7 +168,7 @@ def _zsh() -> Iterator[str]:
     yield "  if (( CURRENT <= 2 )); then"
     yield "    local -a verbs"
     yield "    verbs=("
-    for name, (_, text) in VERBS.items():
+    for name, text in every().items():
         yield f"      {_quoted(f'{name}:{text}')}"
     yield "    )"
     yield "    _describe verb verbs"
@@ -193,7 +193,7 @@ def _zsh() -> Iterator[str]:
 def _fish() -> Iterator[str]:
     yield "# relay: completions for fish"
     first = "'test (count (commandline -opc)) -eq 1'"
-    for name, (_, text) in VERBS.items():
+    for name, text in every().items():
         yield f"complete -c relay -f -n {first} -a {name} -d {_fish_quoted(text)}"
     for place in _places():
         path = " ".join(place.path)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from relay import __version__
 from relay.cli.parser import Parser
-from relay.cli.verbs import MEANINGS_OF_STATUS, VERBS, group_of
+from relay.cli.verbs import MEANINGS_OF_STATUS, every, group_of
 from relay.core.errors import RelayError
 
 _HEAD = """\
@@ -25,7 +25,7 @@ Every verb of `relay` with what it takes. `relay help VERB` prints the same in a
 
 def parsers() -> Iterator[Parser]:
     """Each verb's parser, and after it those of its own verbs."""
-    for name in VERBS:
+    for name in every():
         parser = group_of(name).verbs[name]
         yield parser
         yield from parser.verbs.values()
@@ -82,14 +82,14 @@ def _front() -> str:
         _title("relay", "wrap command-line agents so that they can talk to each other"),
         ".SH SYNOPSIS\n.B relay\nVERB \\&...\n.SH VERBS\n",
     ]
-    for name, (_, text) in VERBS.items():
+    for name, text in every().items():
         lines.append(f".TP\n.BR relay-{_roff(name)} (1)\n{_roff(text)}\n")
     return "".join(lines) + _statuses()
 
 
 def _page(parser: Parser) -> str:
     name = parser.prog.replace(" ", "-")
-    parts = [_title(name, VERBS[parser.prog.split()[1]][1]), ".SH SYNOPSIS\n"]
+    parts = [_title(name, every()[parser.prog.split()[1]]), ".SH SYNOPSIS\n"]
     parts += _text([" ".join(one.usage()) for one in parser.verbs.values() or [parser]])
     parts.append(".SH DESCRIPTION\n")
     parts.append(_roff(parser.description).replace("\n\n", "\n.PP\n") + "\n")

@@ -1,6 +1,8 @@
 """The verbs: which module has each, and what it does in a line.
 
-A module has ``add(verbs)``, which declares its verbs. Only the one that is asked for is imported.
+A module has ``add(verbs)``, which declares its verbs. Only the one that is asked for is imported. A
+feature has its verbs in ``VERBS`` of its package, in the same form; they are looked for only where
+the kernel has no verb of that name, and for the help.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from relay.cli.parser import Parser
 
 #: name -> (module of this folder, what the verb does).
 VERBS = {
-    "console": ("console_verb", "see all agents and what they say, and take part; also: relay"),
     "wrap": ("wrap", "run a program as an agent that others can write to"),
     "spawn": ("spawn_verbs", "start an agent without a terminal; it outlives this one"),
     "attach": ("spawn_verbs", "look at a spawned agent's terminal, and type into it"),
@@ -24,38 +25,19 @@ VERBS = {
     "cancel": ("messages", "withdraw a message before it is delivered"),
     "show": ("messages", "one message and its deliveries"),
     "history": ("messages", "all messages, oldest first"),
-    "ingest": ("ingest", "bring in what happened elsewhere: a mail, a webhook, a chat message"),
-    "event": ("event_verbs", "your own tags, flags and status of stored events"),
-    "automation": ("automation_verbs", "functions that relay runs for events or by the clock"),
-    "person": ("person_verbs", "who is behind the addresses of mails and chats: add, merge, list"),
     "ledger": ("ledger_verbs", "query everything stored with SQL, export it, tidy it up"),
-    "intent": ("intent_verbs", "what agents may change in a governed project, and for what"),
-    "govern": ("govern_verbs", "whether agents need an intent to write here; off and on"),
     "peek": ("answer_verbs", "the screen of an agent, as it is now"),
     "transcript": ("answer_verbs", "what an agent was asked and said in its last turns"),
     "items": ("answer_verbs", "what waits for you: questions of agents, approvals, held messages"),
     "answer": ("answer_verbs", "answer what waits for you: a choice, yes or no"),
     "interrupt": ("answer_verbs", "stop the turn that an agent is in"),
-    "channel": ("channel_verbs", "groups that you and agents write to: join, leave, history"),
-    "presence": ("channel_verbs", "of whose coming and going an agent hears"),
-    "whoami": ("channel_verbs", "who you are here: you, or the agent you are inside of"),
-    "status-line": ("channel_verbs", "one line for tmux, a prompt or Claude Code's statusLine"),
     "agents": ("status", "the agents that are running, and those that have ended"),
     "status": ("status", "the broker and every agent, and what is wrong with them"),
-    "web": ("web_verb", "the agents and their messages as a page in your browser"),
     "broker": ("broker_verbs", "the process behind it all, and what personas have to do"),
-    "up": ("team_verbs", "start the agents that relay.yaml names"),
-    "down": ("team_verbs", "end them; you are asked what becomes of their worktrees"),
-    "cost": ("cost_verb", "what agents cost: tokens and money by agent, day or task"),
     "init": ("init_verb", "write a commented relay.config.py here; --governed: intents"),
     "trust": ("config_verbs", "let a configuration or hook file run with its present content"),
     "config": ("config_verbs", "show or check the configuration"),
     "hooks": ("hooks_verbs", "the hooks that apply here, trying them out, and how they ran"),
-    "memory": ("memory_verbs", "what you and your agents have saved: find, add, move"),
-    "notify": ("notify_verb", "a bell and a notice when something needs you"),
-    "mcp": ("mcp_verb", "relay's tools for programs that speak MCP, as a server"),
-    "agent": ("agent_verbs", "try out what relay can do with a program"),
-    "replay": ("replay", "what would fire in a recorded terminal; nothing is sent"),
     "doctor": ("doctor", "what is installed, what works here, what to run next"),
     "completions": ("completions", "the script that completes relay's words in bash, zsh or fish"),
     "help": ("completions", "what a verb does, and its options"),
@@ -102,8 +84,7 @@ MEANINGS_OF_STATUS = {
     5: "the time was up",
 }
 
-#: ``relay --help``.
-HELP = """\
+_HELP = """\
 usage: relay            the console: what goes on between agents, live
        relay VERB …
 
@@ -121,18 +102,56 @@ examples:
   relay inbox --follow                what agents write to you, as it comes
 
 verbs:
-""" + "\n".join(f"  {name:<12} {text}" for name, (_, text) in VERBS.items())
+"""
+
+
+def help_text() -> str:
+    """``relay --help``."""
+    return _HELP + "\n".join(f"  {name:<12} {text}" for name, text in every().items())
+
+
+def every() -> dict[str, str]:
+    """All verbs, those of features too, each with what it does."""
+    from relay.core.features import modules
+
+    verbs = {name: text for name, (_, text) in VERBS.items()}
+    for package in modules(""):
+        for name, (_, text) in getattr(package.module, "VERBS", {}).items():
+            verbs.setdefault(name, text)
+    return verbs
+
+
+def _find(name: str) -> tuple[str, str] | None:
+    """(dotted module, what the verb does); None: there is no such verb."""
+    if name in VERBS:
+        module, text = VERBS[name]
+        return f"relay.cli.{module}", text
+    from relay.core.features import modules
+
+    for package in modules(""):
+        row = getattr(package.module, "VERBS", {}).get(name)
+        if row is not None:
+            return f"{package.feature.package}.{row[0]}", row[1]
+    return None
+
+
+def is_verb(name: str) -> bool:
+    """Whether there is a verb of this name."""
+    return _find(name) is not None
 
 
 def group_of(name: str) -> Parser:
     """The verbs of the module that has ``name``, declared."""
     verbs = Parser("relay")
-    __import__(f"relay.cli.{VERBS[name][0]}", fromlist=["add"]).add(verbs)
+    row = _find(name)
+    assert row is not None
+    __import__(row[0], fromlist=["add"]).add(verbs)
     return verbs
 
 
 def verb(verbs: Parser, name: str, examples: str = "", description: str = "") -> Parser:
     """Declare a verb; ``examples`` stand on a line each."""
-    text = VERBS[name][1]
-    said = description or f"{text[0].upper()}{text[1:]}."
+    row = _find(name)
+    text = "" if row is None else row[1]
+    said = description or f"{text[:1].upper()}{text[1:]}."
     return verbs.add_parser(name, description=said, examples=examples)

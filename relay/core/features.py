@@ -39,20 +39,18 @@ class FeatureModule:
     trace: str = ""  # the traceback, for a log
 
 
-def installed() -> list[Feature]:
+def installed() -> Iterator[Feature]:
     """Every feature, relay's own first. None is imported. A package whose feature has the name of
     one of relay's own is left out: nobody replaces a guard by installing a package."""
-    own = [
-        Feature(name, f"{GROUP}.{name}")
-        for name in sorted(os.listdir(_FOLDER) if os.path.isdir(_FOLDER) else ())
-        if os.path.isfile(os.path.join(_FOLDER, name, "__init__.py"))
-    ]
-    taken = {feature.name for feature in own}
-    others: dict[str, Feature] = {}
-    for name, package in _entry_points():
+    taken = set()
+    for name in sorted(os.listdir(_FOLDER) if os.path.isdir(_FOLDER) else ()):
+        if os.path.isfile(os.path.join(_FOLDER, name, "__init__.py")):
+            taken.add(name)
+            yield Feature(name, f"{GROUP}.{name}")
+    for name, package in _entry_points():  # looked for last: it takes some milliseconds
         if name not in taken:
-            others.setdefault(name, Feature(name, package, is_own=False))
-    return [*own, *others.values()]
+            taken.add(name)
+            yield Feature(name, package, is_own=False)
 
 
 def _entry_points() -> Iterator[tuple[str, str]]:
@@ -62,10 +60,13 @@ def _entry_points() -> Iterator[tuple[str, str]]:
         yield point.name, point.value
 
 
-def modules(part: str) -> list[FeatureModule]:
-    """The module ``part`` of each feature that has one. One that fails harms no other."""
-    modules = (_module(feature, part) for feature in installed())
-    return [module for module in modules if module is not None]
+def modules(part: str) -> Iterator[FeatureModule]:
+    """The module ``part`` of each feature that has one; "": the package itself. One that fails
+    harms no other."""
+    for feature in installed():
+        module = _module(feature, part)
+        if module is not None:
+            yield module
 
 
 def _module(feature: Feature, part: str) -> FeatureModule | None:

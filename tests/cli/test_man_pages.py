@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from relay.cli.man_pages import parsers
-from relay.cli.verbs import VERBS
+from relay.cli.verbs import every
 from tests.cli.fixtures import Run
 
 
 def test_every_verb_has_a_page_that_names_what_it_takes(relay: Run, tmp_path: Path) -> None:
     relay("help", "--man", str(tmp_path))
     pages = {page.stem: page.read_text() for page in (tmp_path / "man1").iterdir()}
-    assert set(pages) == {"relay", *(f"relay-{name}" for name in VERBS)}
+    assert set(pages) == {"relay", *(f"relay-{name}" for name in every())}
     for parser in parsers():
         page = pages["-".join(parser.prog.split()[:2])].replace("\\-", "-")
         assert [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relay.cli import table
-from relay.cli.verbs import HELP
+from relay.cli.verbs import help_text
 from relay.core.visible import columns_of
 
 ID = "01M80A3SJCBYEWEDVSTKKKPE1S"
@@ -96,7 +96,7 @@ def test_no_word_of_the_help_is_folded_by_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(table, "columns", lambda: 40)
-    table.prose(HELP)
+    table.prose(help_text())
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 40
-    assert shown.split() == HELP.split()
+    assert shown.split() == help_text().split()

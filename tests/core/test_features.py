@@ -49,4 +49,4 @@ def test_a_package_takes_no_name_of_a_feature_of_relays_own(
 
 
 def test_without_the_folder_there_are_none(packages: Path) -> None:
-    assert features.installed() == []
+    assert list(features.installed()) == []

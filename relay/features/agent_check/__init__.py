@@ -1,1 +1,6 @@
 """agent_check."""
+
+#: name -> (module of this package, what the verb does).
+VERBS = {
+    "agent": ("agent_verbs", "try out what relay can do with a program"),
+}

@@ -28,9 +28,9 @@ from relay.features.automations.automation_registry import ActiveAutomation
 from relay.features.automations.automation_reports import shown, text_of
 from relay.features.automations.automations import Automations
 from relay.features.automations.definition import Definition
+from relay.features.automations.seen_events import SeenEvent
 from relay.features.personas import evaluation_rows
 from relay.features.personas.ops_events import read_outside
-from relay.features.personas.seen_events import SeenEvent
 from relay.ledger import persons, queries
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json

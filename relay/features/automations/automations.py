@@ -30,9 +30,9 @@ from relay.features.automations.automation_registry import ActiveAutomation
 from relay.features.automations.automation_runs import BLOCKING, STAGE, run_key
 from relay.features.automations.definition import DIRECTIONS, Principal, direction_of
 from relay.features.automations.run_queues import AGAIN_AFTER, Hold, RunQueues
+from relay.features.automations.seen_events import SeenEvent, SeenEvents
 from relay.features.personas import evaluation_rows
 from relay.features.personas.evaluation import OtherHandlers
-from relay.features.personas.seen_events import SeenEvent, SeenEvents
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import ASKED_KINDS
 from relay.protocol.broker import Json

@@ -30,9 +30,9 @@ from relay.features.automations.automation_rows import AutomationStatus
 from relay.features.automations.automation_runs import run_key
 from relay.features.automations.circuit import CircuitState
 from relay.features.automations.definition import RESULT_MAX, AutomationResult
+from relay.features.automations.seen_events import SeenEvent, SeenEvents
 from relay.features.personas import evaluation_rows
 from relay.features.personas.dispatch_rows import add_dispatches
-from relay.features.personas.seen_events import SeenEvent, SeenEvents
 from relay.features.personas.worker import ERROR_MAX
 from relay.hooks.events import HookEventName
 from relay.protocol.broker import Json

@@ -1,1 +1,6 @@
 """console."""
+
+#: name -> (module of this package, what the verb does).
+VERBS = {
+    "console": ("console_verb", "see all agents and what they say, and take part; also: relay"),
+}

@@ -7,7 +7,7 @@ import sys
 
 from relay.broker.client import check_person
 from relay.cli.parser import Parser
-from relay.cli.verbs import VERBS, verb
+from relay.cli.verbs import every, verb
 from relay.core.errors import UsageError
 from relay.core.paths import Home
 
@@ -46,7 +46,7 @@ async def _open(home: Home) -> None:
     from relay.features.console.console_state import ConsoleState
     from relay.ui.watching import AsyncWatching
 
-    words = {name: said for name, (_, said) in VERBS.items() if name != "console"}
+    words = {name: said for name, said in every().items() if name != "console"}
     command = [sys.executable, "-P", "-m", "relay"]
     async with AsyncWatching(home) as watching:
         me = (await watching.client.request("inbox", limit=1))["name"]

@@ -1,1 +1,6 @@
 """What agents keep for each other: the memory service and its indexes."""
+
+#: name -> (module of this package, what the verb does).
+VERBS = {
+    "memory": ("memory_verbs", "what you and your agents have saved: find, add, move"),
+}

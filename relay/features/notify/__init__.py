@@ -1,1 +1,6 @@
 """Notices for a person who looks elsewhere."""
+
+#: name -> (module of this package, what the verb does).
+VERBS = {
+    "notify": ("notify_verb", "a bell and a notice when something needs you"),
+}

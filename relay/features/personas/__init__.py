@@ -1,1 +1,8 @@
 """Personas: what route functions make of events, and the turns that answer them."""
+
+#: name -> (module of this package, what the verb does).
+VERBS = {
+    "ingest": ("ingest", "bring in what happened elsewhere: a mail, a webhook, a chat message"),
+    "event": ("event_verbs", "your own tags, flags and status of stored events"),
+    "person": ("person_verbs", "who is behind the addresses of mails and chats: add, merge, list"),
+}

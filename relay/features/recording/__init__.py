@@ -1,1 +1,6 @@
 """recording."""
+
+#: name -> (module of this package, what the verb does).
+VERBS = {
+    "replay": ("replay", "what would fire in a recorded terminal; nothing is sent"),
+}

@@ -1,1 +1,6 @@
 """web."""
+
+#: name -> (module of this package, what the verb does).
+VERBS = {
+    "web": ("web_verb", "the agents and their messages as a page in your browser"),
+}
