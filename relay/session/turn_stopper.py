@@ -86,7 +86,7 @@ class TurnStopper:
         return None
 
     async def stop(self, message: Message) -> Blocked | None:
-        """Try once to stop the running turn. Returns what to wait for; None: nothing can be done."""
+        """Try once to stop the running turn. Returns what to wait for; None: there is no way."""
         now = self._clock()
         if held := self.hold(message, now):
             return held
