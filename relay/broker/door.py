@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.directory import Member
+from relay.broker.items import ItemKind
 from relay.core.errors import RelayError
 from relay.ledger.schema import AgentRecord
 from relay.protocol.broker import Json
@@ -26,6 +27,10 @@ class BrokerFeature:
 
     def ops(self) -> Mapping[str, Handler]:
         """The feature's requests by their names, each with what carries it out."""
+        return {}
+
+    def item_kinds(self) -> Mapping[str, ItemKind]:
+        """What waits for the person's answer, by the names of its kinds."""
         return {}
 
     # -- the broker's life
@@ -141,7 +146,7 @@ class Features(BrokerFeature):
         self._features = features
 
     @contextmanager
-    def _contained(self) -> Iterator[None]:
+    def contained(self) -> Iterator[None]:
         """One feature's fault is logged, and harms no other, and no message."""
         try:
             yield
@@ -153,29 +158,37 @@ class Features(BrokerFeature):
     def ops(self) -> Mapping[str, Handler]:
         table: dict[str, Handler] = {}
         for feature in self._features:
-            with self._contained():
+            with self.contained():
                 for name, handler in feature.ops().items():
                     table.setdefault(name, handler)
         return table
 
+    def item_kinds(self) -> Mapping[str, ItemKind]:
+        table: dict[str, ItemKind] = {}
+        for feature in self._features:
+            with self.contained():
+                for name, kind in feature.item_kinds().items():
+                    table.setdefault(name, kind)
+        return table
+
     def restore(self, now_ms: int) -> None:
         for feature in self._features:
-            with self._contained():
+            with self.contained():
                 feature.restore(now_ms)
 
     def start(self) -> None:
         for feature in self._features:
-            with self._contained():
+            with self.contained():
                 feature.start()
 
     async def stop(self) -> None:
         for feature in reversed(self._features):
-            with self._contained():
+            with self.contained():
                 await feature.stop()
 
     async def close(self) -> None:
         for feature in reversed(self._features):
-            with self._contained():
+            with self.contained():
                 await feature.close()
 
     @property
@@ -185,34 +198,34 @@ class Features(BrokerFeature):
     def status(self, now_ms: int) -> Json:
         shown: Json = {}
         for feature in self._features:
-            with self._contained():
+            with self.contained():
                 shown |= feature.status(now_ms)
         return shown
 
     def registering(self, name: str, fields: Json, is_new: bool, batch: Batch) -> None:
         for feature in self._features:
-            with self._contained():
+            with self.contained():
                 feature.registering(name, fields, is_new, batch)
 
     def came(self, member: Member) -> None:
         for feature in self._features:
-            with self._contained():
+            with self.contained():
                 feature.came(member)
 
     def gone(self, member: Member, batch: Batch) -> None:
         for feature in self._features:
-            with self._contained():
+            with self.contained():
                 feature.gone(member, batch)
 
     def reported(self, member: Member, now: AgentRecord, fields: Json, batch: Batch) -> None:
         for feature in self._features:
-            with self._contained():
+            with self.contained():
                 feature.reported(member, now, fields, batch)
 
     def wants(self, member: Member) -> Sequence[str]:
         kinds: set[str] = set()
         for feature in self._features:
-            with self._contained():
+            with self.contained():
                 kinds.update(feature.wants(member))
         return sorted(kinds)
 
@@ -221,7 +234,7 @@ class Features(BrokerFeature):
 
     def lost(self, client: Client) -> None:
         for feature in self._features:
-            with self._contained():
+            with self.contained():
                 feature.lost(client)
 
     def addressed(
@@ -242,12 +255,12 @@ class Features(BrokerFeature):
 
     def accepted(self, message: Accepted, by: Member | None, batch: Batch) -> None:
         for feature in self._features:
-            with self._contained():
+            with self.contained():
                 feature.accepted(message, by, batch)
 
     def decided(self, seq: int, batch: Batch) -> None:
         for feature in self._features:
-            with self._contained():
+            with self.contained():
                 feature.decided(seq, batch)
 
     def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
@@ -256,7 +269,7 @@ class Features(BrokerFeature):
 
     def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
         for feature in self._features:
-            with self._contained():
+            with self.contained():
                 feature.undelivered(id_, reason, batch)
 
     def turn_ended(

@@ -49,7 +49,10 @@ def open_features(parts: BrokerParts) -> list[BrokerFeature]:
     A module that says ``AFTER = (NAME, …)`` is built on those features, and comes later. Raises
     StorageError."""
     log = parts.kernel.log
-    for module in sorted(modules("broker"), key=lambda one: hasattr(one.module, "AFTER")):
+    every = sorted(
+        modules("broker"), key=lambda one: (not one.feature.is_own, hasattr(one.module, "AFTER"))
+    )
+    for module in every:  # relay's own first: nobody takes an op of theirs
         if module.module is None:
             log(f"{module.problem}\n{module.trace}")
             continue

@@ -38,7 +38,6 @@ from relay.broker.watchers import Watchers
 from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
 from relay.core.paths import Home
 from relay.core.processes import marks_above, read_process
-from relay.features.governance.ops_approvals import ApprovalOps
 from relay.ledger.search_index import SearchIndex
 from relay.ledger.store import Ledger
 
@@ -121,14 +120,11 @@ class BrokerServer:
         owed = Obligations(kernel, self._held, self._deliveries)
         self._spawns = SpawnOps(kernel, self._held)
         self._turns = TurnOps(kernel, self._deliveries, owed, self._spawns)
-        self._approvals = ApprovalOps(kernel)
-        self._items = ItemOps(
-            kernel, {"held": self._held, "approval": self._approvals, "question": questions}
-        )
         storage = StorageGuard(directory, stored or StoredBytes())
         self._status = StatusOps(kernel, self._agents, storage, self._connections)
         parts = (self._messages, self._deliveries, self._held, self._hooks, self._hook_log)
         features.use(open_features(BrokerParts(kernel, *parts)))
+        self._items = ItemOps(kernel, {"held": self._held, "question": questions})
         self._handlers = storage.guarded(self._table())
         self._agents.restore(now_ms())
         self._held.restore(now_ms())
@@ -151,7 +147,6 @@ class BrokerServer:
             **self._ledgers.handlers(),
             **self._hook_log.handlers(),
             **self._hooks.handlers(),
-            **self._approvals.handlers(),
             **self._items.handlers(),
         }
 
@@ -182,7 +177,6 @@ class BrokerServer:
             self._agents.forget_graces()
             self._deliveries.forget_waits()
             self._hooks.forget_all()
-            self._approvals.forget_all()
             for server in self._servers:
                 await server.wait_closed()
 
@@ -261,7 +255,6 @@ class BrokerServer:
         self._kernel.watchers.gone(client)
         self._deliveries.gone(client)
         self._hooks.gone(client)
-        self._approvals.gone(client)
         self._kernel.features.lost(client)
         if not self.stopping:
             self._agents.lost(client)
