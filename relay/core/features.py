@@ -64,12 +64,13 @@ def modules(part: str) -> Iterator[FeatureModule]:
     """The module ``part`` of each feature that has one; "": the package itself. One that fails
     harms no other."""
     for feature in installed():
-        module = _module(feature, part)
+        module = module_of(feature, part)
         if module is not None:
             yield module
 
 
-def _module(feature: Feature, part: str) -> FeatureModule | None:
+def module_of(feature: Feature, part: str) -> FeatureModule | None:
+    """The feature's module of this name; None: it has none."""
     name = f"{feature.package}.{part}" if part else feature.package
     try:
         if importlib.util.find_spec(name) is None:
