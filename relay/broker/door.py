@@ -6,7 +6,8 @@ relay.broker.parts). All of it is called in the broker's loop, and must not wait
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
@@ -14,8 +15,12 @@ from relay.broker.directory import Member
 from relay.broker.items import ItemKind
 from relay.core.errors import RelayError
 from relay.ledger.schema import AgentRecord
-from relay.protocol.broker import Json
+from relay.protocol.broker import WATCHED, Json
 from relay.protocol.turns import TurnEnded
+
+#: Rows of the stream that only the kernel, or who reads it, puts there.
+NOT_OF_FEATURES = WATCHED | {"gap", "connection"}
+_ROW_KIND = re.compile("[a-z][a-z0-9_]{0,63}")
 
 
 class BrokerFeature:
@@ -32,6 +37,11 @@ class BrokerFeature:
     def item_kinds(self) -> Mapping[str, ItemKind]:
         """What waits for the person's answer, by the names of its kinds."""
         return {}
+
+    def row_kinds(self) -> Collection[str]:
+        """The kinds of rows that it puts into the stream (``Watchers.tell``). How each looks stands
+        in ``ROWS`` of its module ``view``: see relay.ui.row_view."""
+        return ()
 
     # -- the broker's life
 
@@ -170,6 +180,13 @@ class Features(BrokerFeature):
                 for name, kind in feature.item_kinds().items():
                     table.setdefault(name, kind)
         return table
+
+    def row_kinds(self) -> Collection[str]:
+        kinds: set[str] = set()
+        for feature in self._features:
+            with self.contained():
+                kinds |= {kind for kind in feature.row_kinds() if _ROW_KIND.fullmatch(kind)}
+        return kinds - NOT_OF_FEATURES
 
     def restore(self, now_ms: int) -> None:
         for feature in self._features:

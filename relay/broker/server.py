@@ -124,6 +124,7 @@ class BrokerServer:
         self._status = StatusOps(kernel, self._agents, storage, self._connections)
         parts = (self._messages, self._deliveries, self._held, self._hooks, self._hook_log)
         features.use(open_features(BrokerParts(kernel, *parts)))
+        watchers.kinds |= set(features.row_kinds())
         self._items = ItemOps(kernel, {"held": self._held, "question": questions})
         self._handlers = storage.guarded(self._table())
         self._agents.restore(now_ms())
