@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from relay.broker.agent_rights import Rights
@@ -15,7 +15,7 @@ from relay.broker.committer import Committer
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
-from relay.broker.door import Features
+from relay.broker.door import BrokerFeature, Features
 from relay.broker.identity import WrappedRuns
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages, LoopGuard
@@ -126,15 +126,14 @@ class BrokerServer:
         features.use(open_features(BrokerParts(kernel, *parts)))
         watchers.kinds |= set(features.row_kinds())
         self._items = ItemOps(kernel, {"held": self._held, "question": questions})
-        self._handlers = storage.guarded(self._table())
+        self._handlers = storage.guarded({**features.ops(), **self.kernel_ops()})
         self._agents.restore(now_ms())
         self._held.restore(now_ms())
         features.restore(now_ms())
 
-    def _table(self) -> Mapping[str, Handler]:
-        """Every op; see relay.protocol.broker."""
+    def kernel_ops(self) -> Mapping[str, Handler]:
+        """Every op that is no feature's; see relay.protocol.broker."""
         return {
-            **self._kernel.features.ops(),
             **self._status.handlers(),
             **self._agents.handlers(),
             **self._held.handlers(),
@@ -150,6 +149,11 @@ class BrokerServer:
             **self._hooks.handlers(),
             **self._items.handlers(),
         }
+
+    @property
+    def features(self) -> Sequence[BrokerFeature]:
+        """Those that are open."""
+        return self._kernel.features.opened
 
     # -- life
 
