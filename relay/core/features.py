@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from types import ModuleType
 
 GROUP = "relay.features"
+#: The modules by which parts of relay meet a feature; "": its package.
+PARTS = ("", "broker", "session", "settings", "tables", "view")
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "features")
 
 
