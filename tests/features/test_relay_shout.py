@@ -21,6 +21,8 @@ from tests.broker.support import register
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "relay-shout"
 
+THERE = "shout, of the package relay_shout"
+
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -80,16 +82,21 @@ def test_it_keeps_to_the_doors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "why"),
+    ("file", "text", "why", "lists"),
     [
-        ("broker.py", "raise OSError('no disk')\n", "could not be loaded: OSError: no disk"),
-        ("tables.py", "MIGRATIONS = (('CREATE TABEL x (y)',),)\n", "its migration 1 fails"),
-        ("broker.py", "def feature(parts): return 1 / 0\n", "could not be opened: division"),
+        (
+            "broker.py",
+            "raise OSError('no disk')\n",
+            "could not be loaded: OSError: no disk",
+            "OSError: no disk",
+        ),
+        ("tables.py", "MIGRATIONS = (('CREATE TABEL x (y)',),)\n", "its migration 1 fails", THERE),
+        ("broker.py", "def feature(parts): return 1 / 0\n", "could not be opened: division", THERE),
     ],
     ids=["import", "tables", "open"],
 )
 def test_one_that_fails_is_left_out_and_named(
-    home: Home, packages: Path, file: str, text: str, why: str
+    home: Home, packages: Path, file: str, text: str, why: str, lists: str
 ) -> None:
     (packages / "relay_shout" / file).write_text(text)
     with register(home, "Bob") as bob, connect(home) as client:
@@ -99,3 +106,4 @@ def test_one_that_fails_is_left_out_and_named(
         with pytest.raises(RelayError, match="shout"):
             client.request("shout", to="Bob", body="hello")
     assert why in Path(home.broker_log).read_text()
+    assert lists in " ".join(relay("doctor").split())
