@@ -48,7 +48,6 @@ def test_help_begins_with_examples(relay: Run) -> None:
     assert relay().returncode == 2
 
 
-_SOURCE = "a recording is always heard by the screen; leave the option out"
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
