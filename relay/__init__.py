@@ -8,6 +8,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from relay.app.relay import Relay
     from relay.core.dispatch import (
         AddedContext,
@@ -18,43 +20,23 @@ if TYPE_CHECKING:
         PermissionSet,
     )
     from relay.core.message import QueueMode
-    from relay.features.automations.definition import Automation, AutomationResult
-    from relay.features.governance.own_tools import (
-        GovernedTools,
-        HookBlocked,
-        end_turn,
-        govern,
-        governed,
-        intent_rules,
-        select_intent,
-    )
 
+#: What features add is not here: each has its names in ``PUBLIC`` of its package.
 __all__ = [
     "AddedContext",
-    "Automation",
-    "AutomationResult",
     "DeliveryContext",
     "Event",
-    "GovernedTools",
-    "HookBlocked",
     "HookResult",
     "HookRouting",
     "PermissionSet",
     "QueueMode",
     "Relay",
     "__version__",
-    "end_turn",
-    "govern",
-    "governed",
-    "intent_rules",
-    "select_intent",
 ]
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module 'relay' has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
     if name == "Relay":
         from relay.app.relay import Relay
 
@@ -63,14 +45,13 @@ def __getattr__(name: str) -> object:
         from relay.core.message import QueueMode
 
         return QueueMode
-    if name.startswith("Automation"):
-        from relay.features.automations import definition
+    if name in __all__:
+        from relay.core import dispatch
 
-        return getattr(definition, name)
-    if name in ("GovernedTools", "HookBlocked") or name.islower():
-        from relay.features.governance import own_tools
+        return getattr(dispatch, name)
+    if not name.startswith("_"):
+        from relay.core.features import named
 
-        return getattr(own_tools, name)
-    from relay.core import dispatch
-
-    return getattr(dispatch, name)
+        if (given := named("PUBLIC", name)) is not None:
+            return given
+    raise AttributeError(f"module 'relay' has no attribute {name!r}")

@@ -14,7 +14,9 @@ import os
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
+from typing import Any
 
 GROUP = "relay.features"
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "features")
@@ -67,6 +69,18 @@ def modules(part: str) -> Iterator[FeatureModule]:
         module = _module(feature, part)
         if module is not None:
             yield module
+
+
+@cache
+def named(table: str, name: str) -> Any:
+    """What a feature gives by the name ``name``: a row (module, name in it) of the dictionary
+    ``table`` of its package. None: no feature gives it. Raises what its module raises."""
+    for package in modules(""):
+        if row := getattr(package.module, table, {}).get(name):
+            module, attribute = row
+            loaded = importlib.import_module(f"{package.feature.package}.{module}")
+            return getattr(loaded, attribute)
+    return None
 
 
 def _module(feature: Feature, part: str) -> FeatureModule | None:

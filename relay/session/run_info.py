@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
-from relay.core.json_text import named
+from dataclasses import dataclass
 
 #: Texts that handlers may give the agent within a minute in which the person says nothing.
 TEXTS_MAX = 60
@@ -37,16 +34,6 @@ class RunInfo:
     end_seconds: float = 10.0  # for what the session-end hooks tell the agent
     offset: int = 0  # in the agent's output: what an earlier session has dealt with
     restarts: int = 0  # sessions of this run before this one
-    secrets: str = "redact"  # what is done with them in what is saved as a memory
-    store: dict[str, Any] = field(default_factory=dict)  # fields that name it; of the default none
-
-    @property
-    def memory_fields(self) -> dict[str, Any]:
-        """What the agent is registered with, for every request about memories of it or its tools.
-
-        A project whose name is no Unicode cannot be named there: the user's and the agent's remain.
-        """
-        return {"project": named(self.project) or None, "secrets": self.secrets, **self.store}
 
 
 def account_of(kind: str, env: Mapping[str, str]) -> str:
