@@ -10,19 +10,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from relay.app.relay import Relay
-    from relay.core.dispatch import (
-        AddedContext,
-        DeliveryContext,
-        Event,
-        HookResult,
-        HookRouting,
-        PermissionSet,
-    )
-    from relay.core.message import QueueMode
+    from relay.app.relay import Relay as Relay
+    from relay.core.dispatch import AddedContext as AddedContext
+    from relay.core.dispatch import DeliveryContext as DeliveryContext
+    from relay.core.dispatch import Event as Event
+    from relay.core.dispatch import HookResult as HookResult
+    from relay.core.dispatch import HookRouting as HookRouting
+    from relay.core.dispatch import PermissionSet as PermissionSet
+    from relay.core.message import QueueMode as QueueMode
 
-#: What features add is not here: each has its names in ``PUBLIC`` of its package.
-__all__ = [
+#: The kernel's. A feature has its names in ``PUBLIC`` of its package; ``from relay import *`` gets
+#: those of relay's own features, too.
+_NAMES = [
     "AddedContext",
     "DeliveryContext",
     "Event",
@@ -45,10 +44,15 @@ def __getattr__(name: str) -> Any:
         from relay.core.message import QueueMode
 
         return QueueMode
-    if name in __all__:
+    if name in _NAMES:
         from relay.core import dispatch
 
         return getattr(dispatch, name)
+    if name == "__all__":
+        from relay.core.features import modules
+
+        own = [one.module for one in modules("") if one.feature.is_own]
+        return [*_NAMES, *(added for module in own for added in getattr(module, "PUBLIC", {}))]
     if not name.startswith("_"):
         from relay.core.features import named
 

@@ -41,8 +41,8 @@ def facts(**hello: Any) -> SessionFacts:
 
 
 def parts(**hello: Any) -> FeatureParts:
-    nothing = cast(Any, None)
-    return FeatureParts(facts(**hello), *[nothing] * 7, saved={})
+    no = cast(Any, None)
+    return FeatureParts(facts(**hello), no, no, no, no, no, no, no, {})
 
 
 @pytest.fixture
