@@ -191,7 +191,11 @@ class Features(BrokerFeature):
 
     @property
     def busy(self) -> bool:
-        return any(feature.busy for feature in self._features)
+        for feature in self._features:
+            with self._contained():
+                if feature.busy:
+                    return True
+        return False
 
     def status(self, now_ms: int) -> Json:
         shown: Json = {}
@@ -228,7 +232,11 @@ class Features(BrokerFeature):
         return sorted(kinds)
 
     def news(self, member: Member) -> str:
-        return ", ".join(filter(None, (feature.news(member) for feature in self._features)))
+        news: list[str] = []
+        for feature in self._features:
+            with self._contained():
+                news.append(feature.news(member))
+        return ", ".join(filter(None, news))
 
     def lost(self, client: Client) -> None:
         for feature in self._features:
