@@ -32,6 +32,7 @@ FLOORS: tuple[frozenset[str], ...] = tuple(
         "app",
         "ui",
         "cli demo integrations __main__ bootstrap",
+        "testing",
     )
 )
 #: The three kinds of process of the kernel, which meet in ``protocol`` only.

@@ -19,8 +19,8 @@ from functools import partial
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.delivery_states import advance
 from relay.broker.directory import Member
+from relay.broker.items import YES_NO, ItemAnswer
 from relay.broker.kernel import Kernel
-from relay.broker.open_items import YES_NO, ItemAnswer
 from relay.broker.ops_delivery import DeliveryOps, caused_by
 from relay.broker.routing import Route
 from relay.core.bounded import BoundedDict, RecentSet

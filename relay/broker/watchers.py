@@ -96,7 +96,9 @@ class Watchers:
         self._next = 1  # the sequence number of the next row
         self._more = asyncio.Event()  # set when a row was added, for ``after``
         self._followers: dict[Client, _Follower] = {}
-        self._told: BoundedDict[str, Json] = BoundedDict(AGENTS_MAX)  # by lower-case name
+        self._told: BoundedDict[str, Json] = BoundedDict(AGENTS_MAX)  # of agents, by lower case
+        #: The kinds of rows; those of features are added.
+        self.kinds = WATCHED
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of the op."""
@@ -109,11 +111,11 @@ class Watchers:
         the first."""
         reader = self._rights.reader(request)
         fields = request.fields
-        kinds = _names(fields.get("kinds"), "kinds") or WATCHED
-        if unknown := kinds - WATCHED:
+        kinds = _names(fields.get("kinds"), "kinds") or self.kinds
+        if unknown := kinds - self.kinds:
             raise UsageError(
                 f"nobody can watch {', '.join(sorted(unknown))}",
-                hint=f"there are: {', '.join(sorted(WATCHED))}",
+                hint=f"there are: {', '.join(sorted(self.kinds))}",
             )
         agents = frozenset(one.lower() for one in _names(fields.get("agents"), "agents"))
         if self._directory.speaker(request) is not None:
@@ -156,9 +158,9 @@ class Watchers:
         while place >= self._next - 1:
             self._more.clear()
             await self._more.wait()
-        first = self._next - len(self._ring)
-        new = islice(self._ring, max(0, place + 1 - first), None)
-        return self._next - 1, [kept.row() for kept in new if kept.what in kinds]
+        # From its newer end: to skip thousands of rows for each new one would take long.
+        new = list(islice(reversed(self._ring), self._next - 1 - place))
+        return self._next - 1, [kept.row() for kept in reversed(new) if kept.what in kinds]
 
     # -- pushing
 
@@ -293,6 +295,19 @@ class Watchers:
     def obligation(self, id_: str, sender: str, to: str, why: str) -> None:
         """Add a row: ``to`` will not answer a message for whose answer ``sender`` has asked."""
         self._add("obligation", (sender, to), {"id": id_, "from": sender, "to": to, "why": why})
+
+    def tell(self, what: str, names: Iterable[str], fields: Json) -> None:
+        """For features: a row of one of their kinds. ``names``: the agents whose row it is; only
+        they, and who may follow what happens to others, get it. Raises ValueError."""
+        if what not in self.kinds - WATCHED:
+            raise ValueError(f"{what} is no kind of rows of a feature")
+        shown: Json = {"names": list(names)}
+        for name, value in fields.items():
+            shown[name] = self._ledger.shown(value) if isinstance(value, str) else value
+        size = len(encode(shown))
+        if size > TEXT_MAX:
+            raise ValueError(f"a row has at most {TEXT_MAX} bytes, not {size}")
+        self._add(what, shown["names"], shown, size)
 
 
 def _channel(meta: str | None) -> str | None:
