@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from relay.broker.client import connect
-from relay.broker.open_items import YES_NO
+from relay.broker.items import YES_NO
 from relay.broker.server import wall_ms
 from relay.cli import table
 from relay.cli.answer_verbs import show_items
