@@ -28,7 +28,7 @@ RATCHETS = {
     "callbacks": 192,
     "cycles": 0,
     "limits": 542,
-    "words": 71,
+    "words": 44,
 }
 
 

@@ -1,4 +1,4 @@
-"""What features of the broker are made of, and how they are made: see relay.broker.door."""
+"""The parts of the broker that features get, and how features are opened: see relay.broker.door."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class BrokerParts:
     kernel: Kernel
     #: Stores and routes messages.
     messages: MessageOps
-    #: Moves deliveries on, and tells those who wait for them.
+    #: Changes the states of deliveries.
     deliveries: DeliveryOps
-    #: What waits for the person's decision.
+    #: Messages that wait for the person's decision.
     held: HeldMessages
-    #: Asks sessions.
+    #: Sends requests to sessions.
     sessions: SessionRequests
-    #: How hooks ran.
+    #: The log of hooks.
     hook_runs: HookRuns
-    #: The features that are open already.
+    #: The features that were opened before.
     features: list[BrokerFeature] = field(default_factory=list)
 
     def find(self, kind: type[Opened]) -> Opened:
@@ -46,7 +46,7 @@ class BrokerParts:
 
 
 def open_features(parts: BrokerParts) -> list[BrokerFeature]:
-    """Make those that are installed. One that fails is named in the log, and left out.
+    """Open the installed features. One that fails is named in the log, and left out.
 
     A feature's module ``tables`` has ``MIGRATIONS`` of tables of its own in the ledger.
     A module that says ``AFTER = (NAME, …)`` is built on those features, and comes later. Raises
