@@ -29,6 +29,7 @@ from relay.core.paths import Home
 from relay.core.processes import SESSION, name_process
 from relay.features.governance.governance_addon import register_intents
 from relay.features.memory.session_addon import register_memory
+from relay.features.memory.settings import MEMORY
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import BUILTIN, Registry
 from relay.session.builtin import register
@@ -203,7 +204,7 @@ async def _configuration(start: Start, home: Home, *, guarded: bool = True) -> L
             config = replace(config, not_applied=(*config.not_applied, config.unguarded))
     register(config.registry)
     converses = in_conversation(start.args.get("profile") or "", launch)
-    register_memory(config.registry, config.settings.memory, reminds=converses)
+    register_memory(config.registry, config.settings.of(MEMORY), reminds=converses)
     return config
 
 

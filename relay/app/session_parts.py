@@ -36,6 +36,7 @@ from relay.features.governance.governance_addon import GovernanceAddOn, Governed
 from relay.features.governance.governed_start import why_not
 from relay.features.memory.session_addon import MemoryAddOn, Recall, about
 from relay.features.memory.session_store import MemoryGate, chosen
+from relay.features.memory.settings import MEMORY
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName
 from relay.hooks.run_functions import FunctionRunner
@@ -126,7 +127,7 @@ class SessionParts:
         self._profile, unusable = profile_of_run(start.args, home.profiles)
         self._kind = self._profile.name
         env = {os.fsdecode(name): os.fsdecode(value) for name, value in original().items()}
-        store = chosen(config.settings.memory.store, env, config.unusable)
+        store = chosen(config.settings.of(MEMORY).store, env, config.unusable)
         self._run = self._run_info(config, env, store.fields)
         self._adapter = self._make_adapter()
         self._registered = RegisteredBroker(home, queue)
@@ -250,7 +251,7 @@ class SessionParts:
             end_seconds=settings.end_seconds,
             offset=self._hello["offset"],
             restarts=self._hello["restarts"],
-            secrets=settings.memory.secrets,
+            secrets=settings.of(MEMORY).secrets,
             store=store,
         )
 
@@ -382,7 +383,7 @@ class SessionParts:
         self, config: LoadedConfig, broker: Broker, actions: SessionActions
     ) -> MemoryAddOn:
         """Make the add-on for ``@memory:``."""
-        run, memory = self._run, config.settings.memory
+        run, memory = self._run, config.settings.of(MEMORY)
         known = (about(run.task, run.cwd), run.run_id, run.project)
         recall = Recall(*known, lambda: actions.looked_for_memories)
         last_words = None

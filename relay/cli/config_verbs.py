@@ -14,7 +14,7 @@ from relay.broker.client import check_person, connect
 from relay.cli import output
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
-from relay.config import programs
+from relay.config import door, programs
 from relay.config.examine import Examined, examine_hook_file, examined
 from relay.config.load import (
     LoadedConfig,
@@ -130,7 +130,9 @@ def run_trust(args: Options) -> int:
         "changed": changed,
         "problems": [*filter(None, [found.problem]), *warnings],
     }
-    record |= {"runs": runs} if runs else {"memory": found.settings["memory"], **found.more}
+    features = {one.key: one.summary(found.features.get(one.key)) for one in door.settings()}
+    more = {} if runs else {**found.more, **features}
+    record |= {"runs": runs} if runs else more
     if args.json:
         output.as_json(record)
         return 0
@@ -138,10 +140,11 @@ def run_trust(args: Options) -> int:
     output.data(f"sha256        {file.sha256}")
     if not runs:
         output.data(f"patterns      {_names(patterns)}")
-    for title, given in (("hooks", found.hooks), *({} if runs else found.more).items()):
-        output.data(f"{title:<14}{_names(given)}")
-    if found.settings["memory"] is not None:
-        output.data(f"memory        {clean(_table(found.settings['memory']))}")
+    for title, given in (("hooks", found.hooks), *more.items()):
+        if isinstance(given, dict):
+            output.data(f"{title:<14}{clean(_table(given))}")
+        elif given is not None:
+            output.data(f"{title:<14}{_names(given)}")
     for line in runs:
         output.data(f"runs          {line}")
     for path, sha256 in hashes.items():
@@ -283,10 +286,12 @@ def _check_team(home: Home, file: ConfigFile, args: Options) -> int:
 
 
 def _warnings(loaded: LoadedConfig) -> list[str]:
-    from relay.features.memory.memory_checks import config_warnings
-
-    memory = config_warnings(loaded.settings.memory, os.environ)
-    return [*loaded.warnings, *loaded.hook_problems, *memory]
+    of_features = [
+        line
+        for setting, value in loaded.settings.features.items()
+        for line in setting.warnings(value, os.environ)
+    ]
+    return [*loaded.warnings, *loaded.hook_problems, *of_features]
 
 
 def _revoke(home: Home, args: Options) -> int:
@@ -342,15 +347,17 @@ def _record(
     hooks: list[str],
 ) -> dict[str, Any]:
     settings = loaded.settings
-    values = {
+    values: dict[str, Any] = {
         "idle_seconds": settings.idle_seconds,
         "timeout": settings.handler_timeout,
         "end_seconds": settings.end_seconds,
-        "memory": settings.memory.shown(),
         "merge": settings.merge,
         "mcp": settings.mcp,
         "task": settings.task,
     }
+    for setting in door.settings():
+        if (shown := setting.shown(settings.of(setting))) is not None:
+            values[setting.key] = shown
     return {
         "path": file.path if file is not None else None,
         "sha256": file.sha256 if file is not None else None,

@@ -24,7 +24,7 @@ from relay.core.json_text import named
 from relay.core.message import AgentState
 from relay.core.suggest import did_you_mean
 from relay.features.memory import session_texts as memory_texts
-from relay.features.memory.memory_settings import MemorySettings
+from relay.features.memory.settings import MemorySettings
 from relay.hooks.add_ons import AddOnCommand
 from relay.hooks.context import Context
 from relay.hooks.registry import BUILTIN, Registry

@@ -107,8 +107,8 @@ def _registry(home: Home, config: str | None) -> Registry:
     """The handlers that a session started here would have."""
     from relay.config.load import LoadedConfig, load_for_session
     from relay.config.settings import Settings
-    from relay.features.memory.memory_settings import MemorySettings
     from relay.features.memory.session_addon import register_memory
+    from relay.features.memory.settings import MemorySettings
     from relay.hooks.registry import Registry
     from relay.session.builtin import register
 

@@ -11,9 +11,9 @@ import pytest
 
 from relay.agents.context_door import ContextDoor
 from relay.features.memory import session_addon, session_texts
-from relay.features.memory.memory_settings import MemorySettings
 from relay.features.memory.session_addon import MemoryAddOn, Recall, about
 from relay.features.memory.session_store import NoStore
+from relay.features.memory.settings import MemorySettings
 from relay.hooks.add_ons import AddOnCommand
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry

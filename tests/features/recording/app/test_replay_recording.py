@@ -7,8 +7,8 @@ import json
 import pytest
 
 from relay.core.asciicast import CastEvent, Header, read
-from relay.features.memory.memory_settings import MemorySettings
 from relay.features.memory.session_addon import register_memory
+from relay.features.memory.settings import MemorySettings
 from relay.features.recording.replay_recording import Finding, Replay
 from relay.hooks.registry import Registry
 from relay.screen.source import ScreenSource
