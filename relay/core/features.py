@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from types import ModuleType
 
 GROUP = "relay.features"
+#: The parts of relay that have a door, by the names of features' modules; "": the package itself.
+PARTS = ("", "settings", "cli", "broker", "session")
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "features")
 
 
@@ -27,6 +29,7 @@ class Feature:
     name: str
     package: str  # dotted
     is_own: bool = True  # relay's; False: from a package that the person installed
+    version: str = ""  # of that package
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +50,18 @@ def installed() -> Iterator[Feature]:
         if os.path.isfile(os.path.join(_FOLDER, name, "__init__.py")):
             taken.add(name)
             yield Feature(name, f"{GROUP}.{name}")
-    for name, package in _entry_points():  # looked for last: it takes some milliseconds
-        if name not in taken:
-            taken.add(name)
-            yield Feature(name, package, is_own=False)
+    for feature in _from_outside():  # looked for last: it takes some milliseconds
+        if feature.name not in taken:
+            taken.add(feature.name)
+            yield feature
 
 
-def _entry_points() -> Iterator[tuple[str, str]]:
+def _from_outside() -> Iterator[Feature]:
     from importlib.metadata import entry_points
 
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
-        yield point.name, point.value
+        version = point.dist.version if point.dist is not None else ""
+        yield Feature(point.name, point.value, is_own=False, version=version)
 
 
 def modules(part: str) -> Iterator[FeatureModule]:
@@ -67,6 +71,17 @@ def modules(part: str) -> Iterator[FeatureModule]:
         module = _module(feature, part)
         if module is not None:
             yield module
+
+
+def unloadable(feature: Feature) -> Iterator[FeatureModule]:
+    """Its modules that cannot be loaded. One of relay's own is only looked at where that is
+    cheap."""
+    for part in PARTS[:3] if feature.is_own else PARTS:
+        module = _module(feature, part)
+        if module is not None and module.problem:
+            yield module
+            if not part:
+                return  # of none of its parts there is more to say
 
 
 def _module(feature: Feature, part: str) -> FeatureModule | None:
