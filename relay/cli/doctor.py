@@ -183,7 +183,8 @@ def _features(home: Home) -> list[Check]:
             hint = f"the details are in {log.path}"
             checks.append(Check("features", "warn", module.problem, hint))
         if not feature.is_own and not broken:
-            text = f"{feature.name} {feature.version}, from a package that is installed here"
+            package = feature.package.partition(".")[0]
+            text = f"{feature.name}, of the package {package} {feature.version}"
             checks.append(Check("features", "ok", text))
     return checks
 

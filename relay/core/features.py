@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from types import ModuleType
 
 GROUP = "relay.features"
-#: The parts of relay that have a door, by the names of features' modules; "": the package itself.
-PARTS = ("", "settings", "cli", "broker", "session")
+#: The modules by which parts of relay meet a feature; "": its package.
+PARTS = ("", "settings", "cli", "broker", "session", "tables", "view")
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "features")
 
 
@@ -68,7 +68,7 @@ def modules(part: str) -> Iterator[FeatureModule]:
     """The module ``part`` of each feature that has one; "": the package itself. One that fails
     harms no other."""
     for feature in installed():
-        module = _module(feature, part)
+        module = module_of(feature, part)
         if module is not None:
             yield module
 
@@ -77,14 +77,15 @@ def unloadable(feature: Feature) -> Iterator[FeatureModule]:
     """Its modules that cannot be loaded. One of relay's own is only looked at where that is
     cheap."""
     for part in PARTS[:3] if feature.is_own else PARTS:
-        module = _module(feature, part)
+        module = module_of(feature, part)
         if module is not None and module.problem:
             yield module
             if not part:
                 return  # of none of its parts there is more to say
 
 
-def _module(feature: Feature, part: str) -> FeatureModule | None:
+def module_of(feature: Feature, part: str) -> FeatureModule | None:
+    """The feature's module of this name; None: it has none."""
     name = f"{feature.package}.{part}" if part else feature.package
     try:
         if importlib.util.find_spec(name) is None:

@@ -12,10 +12,12 @@ from contextlib import contextmanager
 import pytest
 
 from relay.broker.client import connect
+from relay.broker.loop_guard import LoopGuard
 from relay.broker.server import wall_ms
 from relay.cli import table
 from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid
+from relay.core.message import HeldFor
 from relay.core.paths import Home
 from tests.broker.support import Json, register
 from tests.broker.test_held_messages import next_delivery
@@ -76,10 +78,17 @@ def test_the_person_says_no_and_why(broker_home: Home, relay: Run) -> None:
         assert (told["granted"], told["note"]) == (False, "I need it")
 
 
+@pytest.fixture
+def holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop guard of the broker that the test starts holds every message between agents."""
+    monkeypatch.setattr(LoopGuard, "check", lambda *_: (HeldFor.RATE, "held, for once"))
+
+
+@pytest.mark.usefixtures("holds")
 def test_held_messages_are_answered_one_by_one_and_all(broker_home: Home, relay: Run) -> None:
     with register(broker_home, "Al") as al, register(broker_home, "Bob") as bob:
         for body in ("one", "two", "three", "four", "five"):
-            al.request("send", to="Bob", body=body, shown=True)
+            al.request("send", to="Bob", body=body)
         items = json.loads(relay("items", "Al", "--json").stdout)
         assert [one["what"] for one in items[:2]] == ["to Bob: one", "to Bob: two"]
         assert "5 messages wait for you (relay items)" in relay("status").stdout
@@ -121,6 +130,7 @@ def test_an_agent_answers_nothing_in_its_own_shell(broker_home: Home, relay: Run
         assert not answer.done()
 
 
+@pytest.mark.usefixtures("holds")
 def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
     for verb in ("held", "allow", "refuse", "approve"):
         gone = relay(verb, "4QXK")
@@ -130,7 +140,7 @@ def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
     assert unknown.returncode == 3 and "what waits: relay items" in unknown.stderr
     with register(broker_home, "Al") as al, register(broker_home, "Bob"):
         for body in ("one", "two"):
-            al.request("send", to="Bob", body=body, shown=True)
+            al.request("send", to="Bob", body=body)
         assert "Al waits for 2 answers: " in relay("answer", "Al", "yes").stderr
         code = json.loads(relay("items", "--json").stdout)[0]["id"][-8:]
         assert "--note" in relay("answer", code, "no", "not on a Friday").stderr

@@ -56,8 +56,6 @@ def test_help_begins_with_examples(relay: Run) -> None:
         (["xyzzy"], "relay help lists the verbs"),
         (["ls"], "did you mean relay agents?"),
         (["PS"], "did you mean relay agents?"),
-        (["agent", "learn", "--", "mine"], verbs.GONE["agent learn"]),
-        (["replay", "x.cast", "--source=lines"], verbs.GONE["replay --source"]),
         (["list"], "did you mean relay agents?"),
         (["logs"], "did you mean relay history?"),
         (["recv"], "did you mean relay inbox?"),

@@ -301,7 +301,7 @@ def test_features_from_outside_are_named_and_one_that_fails_says_why(
     own, *others = [check for check in checks if check["name"] == "features"]
     assert own["level"] == "ok" and "governance, ingest, mcp, memory" in own["text"]
     assert [(check["level"], check["text"]) for check in others] == [
-        ("ok", "shout_feature 1, from a package that is installed here"),
+        ("ok", "shout_feature, of the package shout_feature 1"),
         ("warn", "the feature torn_feature could not be loaded: OSError: no disk"),
     ]
     log = Path(home.logs) / "features.log"

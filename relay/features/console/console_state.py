@@ -115,11 +115,9 @@ class ConsoleState:
     # -- rows in
 
     def apply(self, rows: Iterable[Json]) -> None:
-        """Take in rows of the stream; what a newer broker tells beyond these is passed over."""
+        """Take in rows of the stream."""
         for row in rows:
-            take = _TAKEN.get(row.get("what", ""))
-            if take is not None:
-                take(self, row)
+            _TAKEN.get(row["what"], ConsoleState._of_feature)(self, row)
 
     def start_with(self, agents: list[Json], items: list[Json], history: list[Json]) -> None:
         """What there was before the stream; nothing that is known already comes twice."""
@@ -241,6 +239,9 @@ class ConsoleState:
 
     def _gap(self, row: Json) -> None:
         self._add_row("gap", row)
+
+    def _of_feature(self, row: Json) -> None:
+        self._add_row("note", row, "", tuple(map(str, row.get("names") or ())))
 
     def _add_row(self, kind: str, row: Json, sender: str = "", to: tuple[str, ...] = ()) -> None:
         """A line that looks as the row does everywhere."""

@@ -291,4 +291,4 @@ def test_nothing_large_is_imported_for_it() -> None:
     loaded = set(told.stdout.split())
     assert not loaded & {"numpy", "mem0", "qdrant_client", "sqlite3", "asyncio"}
     ours = {name for name in loaded if name.startswith("relay.features.memory.")}
-    assert ours == {f"relay.features.memory.memory_{name}" for name in ("spec", "providers")}
+    assert ours == {f"relay.features.memory.memory_{part}" for part in ("spec", "providers")}
