@@ -22,7 +22,7 @@ BUILT_ON = {("automations", "personas")}
 PARTS_MAX = 6
 #: The most that each may be. What the figures mean stands in ``figures``.
 RATCHETS = {
-    "arrows": 29,
+    "arrows": 0,
     "crossings": 20,
     "constructors": 15,
     "callbacks": 192,
