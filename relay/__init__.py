@@ -8,53 +8,34 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from relay.app.relay import Relay
-    from relay.core.dispatch import (
-        AddedContext,
-        DeliveryContext,
-        Event,
-        HookResult,
-        HookRouting,
-        PermissionSet,
-    )
-    from relay.core.message import QueueMode
-    from relay.features.automations.definition import Automation, AutomationResult
-    from relay.features.governance.own_tools import (
-        GovernedTools,
-        HookBlocked,
-        end_turn,
-        govern,
-        governed,
-        intent_rules,
-        select_intent,
-    )
+    from typing import Any
 
-__all__ = [
+    from relay.app.relay import Relay as Relay
+    from relay.core.dispatch import AddedContext as AddedContext
+    from relay.core.dispatch import DeliveryContext as DeliveryContext
+    from relay.core.dispatch import Event as Event
+    from relay.core.dispatch import HookResult as HookResult
+    from relay.core.dispatch import HookRouting as HookRouting
+    from relay.core.dispatch import PermissionSet as PermissionSet
+    from relay.core.message import QueueMode as QueueMode
+
+#: The kernel's. A feature has its names in ``PUBLIC`` of its package; ``from relay import *`` gets
+#: those of relay's own features, too.
+_NAMES = [
     "AddedContext",
-    "Automation",
-    "AutomationResult",
     "DeliveryContext",
     "Event",
-    "GovernedTools",
-    "HookBlocked",
     "HookResult",
     "HookRouting",
     "PermissionSet",
     "QueueMode",
     "Relay",
     "__version__",
-    "end_turn",
-    "govern",
-    "governed",
-    "intent_rules",
-    "select_intent",
 ]
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module 'relay' has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
     if name == "Relay":
         from relay.app.relay import Relay
 
@@ -63,14 +44,18 @@ def __getattr__(name: str) -> object:
         from relay.core.message import QueueMode
 
         return QueueMode
-    if name.startswith("Automation"):
-        from relay.features.automations import definition
+    if name in _NAMES:
+        from relay.core import dispatch
 
-        return getattr(definition, name)
-    if name in ("GovernedTools", "HookBlocked") or name.islower():
-        from relay.features.governance import own_tools
+        return getattr(dispatch, name)
+    if name == "__all__":
+        from relay.core.features import modules
 
-        return getattr(own_tools, name)
-    from relay.core import dispatch
+        own = [one.module for one in modules("") if one.feature.is_own]
+        return [*_NAMES, *(added for module in own for added in getattr(module, "PUBLIC", {}))]
+    if not name.startswith("_"):
+        from relay.core.features import named
 
-    return getattr(dispatch, name)
+        if (given := named("PUBLIC", name)) is not None:
+            return given
+    raise AttributeError(f"module 'relay' has no attribute {name!r}")

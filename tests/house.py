@@ -22,8 +22,8 @@ BUILT_ON = {("automations", "personas")}
 PARTS_MAX = 6
 #: The most that each may be. FIGURES says what they count.
 RATCHETS = {
-    "arrows": 72,
-    "crossings": 21,
+    "arrows": 29,
+    "crossings": 20,
     "constructors": 15,
     "callbacks": 192,
     "cycles": 0,

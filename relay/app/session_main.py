@@ -17,26 +17,20 @@ import socket
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TextIO, cast
 
-from relay.agents.known_agents import in_conversation
-from relay.app.session_parts import SessionParts, Start
+from relay.app.session_parts import SessionParts, Start, session_facts
 from relay.config.load import LoadedConfig, load_for_session, with_hook_files
 from relay.config.settings import Settings
 from relay.core.errors import RelayError
 from relay.core.log import Log, LogStream
 from relay.core.paths import Home
 from relay.core.processes import SESSION, name_process
-from relay.features.governance.governance_addon import register_intents
-from relay.features.memory.session_addon import register_memory
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import BUILTIN, Registry
 from relay.session.builtin import register
 from relay.session.pump_link import PumpLink
 from relay.session.session_events import EventQueue, PumpCheckpoint, PumpHello
-
-if TYPE_CHECKING:
-    from relay.features.recording.recording import Recorder
 
 #: Files of runs' logs that are kept; each has at most 1 MiB.
 RUN_LOGS_MAX = 200
@@ -116,8 +110,8 @@ async def serve(start: Start) -> None:
     loop = asyncio.get_running_loop()
     pump = os.getppid()
     queue = EventQueue()
-    recorder = _recorder(start)
-    link = PumpLink(queue, recorder)
+    watchers = start.features.watchers(start.fds, start.args.get("profile") or "")
+    link = PumpLink(queue, watchers)
     await loop.create_connection(lambda: link, sock=socket.socket(fileno=start.pump))
     async with asyncio.timeout(HELLO_DEADLINE):
         hello = await queue.next()
@@ -128,8 +122,7 @@ async def serve(start: Start) -> None:
             home.remove_run(start.args["run_id"])
         return
     config = await _configuration(start, home, guarded=bool(hello.facts.get("guarded", True)))
-    if hello.facts.get("governed"):
-        register_intents(config.registry)
+    start.features.register(config.registry, session_facts(start, hello, config))
     parts = SessionParts(start, hello, checkpoint, config, link, queue)
     driver = parts.driver
     running = loop.create_task(driver.run())
@@ -147,17 +140,8 @@ async def serve(start: Start) -> None:
     finally:
         running.cancel()
         await parts.close(over=over)
-        if recorder is not None:
-            recorder.close()
-
-
-def _recorder(start: Start) -> Recorder | None:
-    file, reports = start.fds.get("record"), start.fds.get("recorded")
-    if file is None or reports is None:
-        return None
-    from relay.features.recording.recording import Recorder  # most sessions are not recorded
-
-    return Recorder(file, reports, start.args["profile"])
+        for watcher in watchers:
+            watcher.close()
 
 
 async def _gone(parent: int) -> bool:
@@ -202,8 +186,6 @@ async def _configuration(start: Start, home: Home, *, guarded: bool = True) -> L
         if config.unguarded not in config.not_applied:
             config = replace(config, not_applied=(*config.not_applied, config.unguarded))
     register(config.registry)
-    converses = in_conversation(start.args.get("profile") or "", launch)
-    register_memory(config.registry, config.settings.memory, reminds=converses)
     return config
 
 

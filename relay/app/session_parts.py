@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from relay.agents.base import AgentAdapter, AgentStart
-from relay.agents.context_door import door_of
 from relay.agents.interpreters import has_terminal, pager_in_front, shows_anything
 from relay.agents.known_agents import (
     answers_once,
@@ -23,19 +22,13 @@ from relay.agents.known_agents import (
     ungated,
     untold,
 )
-from relay.app.project_opener import now_ms, project_opener
 from relay.app.session_broker import RegisteredBroker
 from relay.config.load import LoadedConfig
 from relay.core.agent_names import owner_name
 from relay.core.environment import original, takes_utf8
 from relay.core.ids import new_ulid
-from relay.core.json_text import named
 from relay.core.paths import Home
 from relay.core.plain import encodable
-from relay.features.governance.governance_addon import GovernanceAddOn, GovernedAgent
-from relay.features.governance.governed_start import why_not
-from relay.features.memory.session_addon import MemoryAddOn, Recall, about
-from relay.features.memory.session_store import MemoryGate, chosen
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName
 from relay.hooks.run_functions import FunctionRunner
@@ -49,7 +42,9 @@ from relay.session.broker_reports import Broker, BrokerReports
 from relay.session.delivery import DeliveryQueue
 from relay.session.delivery_channel import AgentTerminal
 from relay.session.detector import DirectiveDetector
+from relay.session.door import SessionFacts, SessionFeatures
 from relay.session.driver import AdapterFeed, LateClock, Services, SessionDriver
+from relay.session.feature_parts import FeatureParts, SessionModules
 from relay.session.hook_server import HookServer
 from relay.session.hook_setup import SessionConfig, SessionHooks
 from relay.session.native_channel import AgentRecords, ChannelSelector
@@ -68,7 +63,6 @@ from relay.session.session_events import (
     HookReported,
     PumpCheckpoint,
     PumpHello,
-    SourcesRead,
 )
 from relay.session.sources import SourceSelector
 from relay.session.stall_watch import StallWatch
@@ -78,9 +72,6 @@ from relay.session.turn_report import TurnReports
 from relay.session.turn_stopper import TurnStopper
 from relay.session.typing_channel import TypingChannel
 from relay.session.typing_policy import Guards
-
-if TYPE_CHECKING:
-    from relay.features.memory.last_words import LastWords
 
 #: Lines in which is noted what is wrong with hook files; ``relay config check`` says all.
 HOOK_PROBLEMS_MAX = 5
@@ -96,6 +87,19 @@ class Start:
     fds: dict[str, int | None]
     args: dict[str, Any]
     config: LoadedConfig | None = None  # given by a program that uses Relay, else looked for
+    features: SessionModules = field(default_factory=SessionModules)
+
+
+def session_facts(start: Start, hello: PumpHello, config: LoadedConfig) -> SessionFacts:
+    """What features are told of the session."""
+    launch = start.args.get("launch") or {}
+    kind = start.args.get("profile") or ""
+    return SessionFacts(kind, launch, hello.facts, config.settings, config.unusable)
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
 
 
 class SessionParts:
@@ -126,17 +130,14 @@ class SessionParts:
         self._profile, unusable = profile_of_run(start.args, home.profiles)
         self._kind = self._profile.name
         env = {os.fsdecode(name): os.fsdecode(value) for name, value in original().items()}
-        store = chosen(config.settings.memory.store, env, config.unusable)
-        self._run = self._run_info(config, env, store.fields)
+        self._run = self._run_info(config, env)
         self._adapter = self._make_adapter()
         self._registered = RegisteredBroker(home, queue)
-        broker: Broker = self._registered
-        if store.problem is not None:
-            broker = MemoryGate(self._registered, store.problem)
+        self._features = SessionFeatures(queue)
         # What is noted stands in the order in which a person needs it.
         saved = [str(note) for note in checkpoint.state.get("notes", [])]
         told = [str(self._launch[key]) for key in ("degraded", "newer") if self._launch.get(key)]
-        notes = [*saved, *told, *unusable, *([store.note] if store.note else [])]
+        notes = [*saved, *told, *unusable]
         notes += [*config.not_applied, *config.hook_problems[:HOOK_PROBLEMS_MAX]]
 
         def has_hooks(event: HookEventName) -> bool:
@@ -147,7 +148,8 @@ class SessionParts:
         self._sources = self._make_sources(notes)
         self._guards = Guards(self._asking, self._pager, self._hello["offset"])
         self._feed = AdapterFeed(self._sources, queue)
-        self.driver = self._make_driver(config, broker)
+        facts = replace(session_facts(start, hello, config), kind=self._kind)
+        self.driver = self._make_driver(facts, self._registered)
         self._wake = asyncio.Event()  # the agent's records are worth a look
         self._server = HookServer(
             self._answer_hook, start.args["token"], on_error=self._hook_failed
@@ -166,9 +168,9 @@ class SessionParts:
             cwd=encodable(args["cwd"]),
             command=encodable(" ".join(args["argv"])),
             resume=bool(self._checkpoint.state),
-            memory=self._run.memory_fields,
             roles=args.get("roles") or [],
             join=args.get("join") or [],
+            **self._features.registration(),
         )
         # Before anything is awaited: what was said before the checkpoint comes before what is
         # queued by now, or comes from the agent's hooks.
@@ -231,9 +233,7 @@ class SessionParts:
 
     # -- making the parts -------------------------------------------------------------------------
 
-    def _run_info(
-        self, config: LoadedConfig, env: dict[str, str], store: dict[str, Any]
-    ) -> RunInfo:
+    def _run_info(self, config: LoadedConfig, env: dict[str, str]) -> RunInfo:
         args, settings = self._start.args, config.settings
         return RunInfo(
             run_id=args["run_id"],
@@ -250,8 +250,6 @@ class SessionParts:
             end_seconds=settings.end_seconds,
             offset=self._hello["offset"],
             restarts=self._hello["restarts"],
-            secrets=settings.memory.secrets,
-            store=store,
         )
 
     def _make_adapter(self) -> AgentAdapter | None:
@@ -313,20 +311,20 @@ class SessionParts:
             return []
         return questions.unanswered(rows)
 
-    def _make_driver(self, config: LoadedConfig, broker: Broker) -> SessionDriver:
+    def _make_driver(self, facts: SessionFacts, broker: Broker) -> SessionDriver:
         run, queue, tasks = self._run, self._queue, self._tasks
         run_facts = {"started_ms": run.started_ms, "restarts": run.restarts}
         who = account_of(self._kind, run.env)
         reports = BrokerReports(broker, queue, tasks, run_id=run.run_id, account=who, **run_facts)
         deliveries = self._make_deliveries(reports)
-        actions = SessionActions(asyncio.get_running_loop(), queue, broker, run, now_ms)
-        memories = self._make_memory(config, broker, actions)
-        governance = self._make_governance(broker, actions)
-        kept: dict[str, Checkpointed] = {"memory": memories, "prompt": self._asking}
+        loop, features = asyncio.get_running_loop(), self._features
+        actions = SessionActions(loop, queue, broker, run, now_ms, features)
+        self._open_features(facts, broker, actions)
+        kept: dict[str, Checkpointed] = {"features": features, "prompt": self._asking}
         kept["fit"] = self._fit
         if self._adapter is not None:
             kept["native"] = self._adapter
-        kept |= {"turns": self._turns, "gate": self._turns.gate, "governance": governance}
+        kept |= {"turns": self._turns, "gate": self._turns.gate}
         session = Session(
             run,
             self._registry,
@@ -354,13 +352,13 @@ class SessionParts:
             queue,
             tasks,
             env=run.env,
-            add_ons={"governance": governance.ask, **requests.answers()},
+            answers={**features.requests(), **requests.answers()},
         )
         steering = None
         if self._adapter is not None and (injection := self._adapter.injection) is not None:
             steering = Steering(deliveries, injection, reports, tasks, self._clock)
         codec, gate = make_hook_codec(self._kind), self._turns.gate.refuses
-        given = (hooks.engine, queue, steering, gate, governance)
+        given = (hooks.engine, queue, steering, gate, features.guards)
         self._gate = ToolHookEndpoint(codec, *given) if codec else None
         services = Services(
             pump=self._link,
@@ -373,69 +371,27 @@ class SessionParts:
             actions=actions,
             identity=identity,
             hooks=hooks,
-            add_ons={"memory": memories, "intent": governance},
+            features=features,
             tasks=tasks,
         )
         return SessionDriver(queue, session, services, self._clock)
 
-    def _make_memory(
-        self, config: LoadedConfig, broker: Broker, actions: SessionActions
-    ) -> MemoryAddOn:
-        """Make the add-on for ``@memory:``."""
-        run, memory = self._run, config.settings.memory
-        known = (about(run.task, run.cwd), run.run_id, run.project)
-        recall = Recall(*known, lambda: actions.looked_for_memories)
-        last_words = None
-        if memory.auto_save and memory.llm is not None:
-            last_words = self._make_last_words(memory.llm, broker)
-        memories = MemoryAddOn(
-            broker.request,
-            actions.answer,
-            self._note,
-            self._tasks.spawn,
-            changed=self._changed,
-            last_words=last_words,
-            door=door_of(self._launch),
-            recall=recall if memory.inject_on_start else None,
+    def _open_features(self, facts: SessionFacts, broker: Broker, actions: SessionActions) -> None:
+        modules, state = self._start.features, self._checkpoint.state
+        parts = FeatureParts(
+            facts,
+            self._run,
+            self._home,
+            broker,
+            actions,
+            self._queue,
+            self._tasks,
+            self._sources,
+            state.get("features", state),  # they were beside the others in former checkpoints
         )
-        memories.restore(self._checkpoint.state.get("memory", []))
-        return memories
-
-    def _make_last_words(self, llm: Mapping[str, Any], broker: Broker) -> LastWords:
-        from relay.features.memory.last_words import LastWords  # nothing of it is imported without
-
-        run = self._run
-        project = named(run.project) or None
-        return LastWords(llm, run.env, broker.request, self._note, project=project)
-
-    def _make_governance(self, broker: Broker, actions: SessionActions) -> GovernanceAddOn:
-        """Make the add-on for ``@intent:``, and for the gate."""
-        run, hello = self._run, self._hello
-        agent = GovernedAgent(
-            run.name,
-            run.run_id,
-            self._kind,
-            run.cwd,
-            run.person,
-            root=str(hello.get("governed") or ""),
-            ungoverned=bool(hello.get("ungoverned")),
-            ungated=why_not(self._kind, self._launch),
-            mcp=self._launch.get("mcp") is True,
-        )
-        open_project = project_opener(
-            self._home, agent, hello["pid"], broker, lambda: self._sources.model
-        )
-        governance = GovernanceAddOn(
-            agent,
-            open_project,
-            actions.answer,
-            self._note,
-            self._tasks.spawn,
-            changed=self._changed,
-            door=door_of(self._launch),
-        )
-        governance.restore(self._checkpoint.state.get("governance", {}))
-        return governance
+        self._features.use(modules.open(parts))
+        for problem in modules.problems:
+            self._queue.post(PersonNote(problem))
 
     def _make_deliveries(self, reports: BrokerReports) -> DeliveryQueue:
         adapter = None if answers_once(self._kind, self._launch) else self._adapter
@@ -466,9 +422,3 @@ class SessionParts:
             steers=steers,
             settling=turns.settling,
         )
-
-    def _note(self, text: str) -> None:
-        self._queue.post(PersonNote(text))
-
-    def _changed(self) -> None:
-        self._queue.post(SourcesRead())

@@ -9,8 +9,8 @@ import os
 import sys
 import time
 
+from relay.app import start_door
 from relay.core.errors import RelayError, UsageError
-from relay.features.governance.governed_paths import governed_root
 from relay.pump.agent_process import CannotRun, find_program
 
 TYPE_CHECKING = False
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from relay.agents.launch import Launch, Run
+    from relay.app.start_door import StartFeature
     from relay.config.load import LoadedConfig
     from relay.config.manifest import Known
     from relay.core.paths import Home
-    from relay.features.recording.recording import Recording
     from relay.pump.monitor import Program
     from relay.pump.spawn import Listeners, SessionStarter
 
@@ -140,17 +140,18 @@ def run(choices: Choices) -> int:
 
     Death by signal n is -n, as subprocess has it. Raises RelayError before anything starts. Where
     relay has no place for its files (a full disk, a folder that cannot be written) the command
-    runs without relay, which is said: no trouble of relay's keeps an agent from starting, except in
-    a governed project. So it does where there is no terminal emulator, and nothing could be heard.
+    runs without relay, which is said: no trouble of relay's keeps an agent from starting, unless a
+    feature guards it. So it does where there is no terminal emulator, and nothing could be heard.
     """
+    features = start_door.opened(choices, _cwd())
     try:
-        return _run(choices)
+        return _run(choices, features)
     except RelayError as error:
         if error.code not in ("state_dir", "no_emulator"):
             raise
-        if root := governed_root(_cwd()):
-            why = f"{choices.command[0]} is not started, because {root} is governed, and relay"
-            raise CannotRun(f"{why} cannot work: {error.message}", 1, error.hint) from None
+        for reason in filter(None, (feature.alone() for feature in features)):
+            why = f"{choices.command[0]} is not started, because {reason}, and relay cannot work"
+            raise CannotRun(f"{why}: {error.message}", 1, error.hint) from None
         return _run_without(choices, error)
 
 
@@ -174,7 +175,7 @@ def _run_without(choices: Choices, error: RelayError) -> int:
     raise CannotRun(f"cannot run {command[0]}: {failure.strerror}", 126)
 
 
-def _run(choices: Choices) -> int:
+def _run(choices: Choices, features: list[StartFeature]) -> int:
     from relay.config import names
     from relay.core import descriptors, signals
     from relay.core.ids import new_ulid
@@ -187,15 +188,14 @@ def _run(choices: Choices) -> int:
     if config is not None and not os.path.isfile(config):
         raise UsageError(f"no such configuration file: {config}", hint="make one with: relay init")
     cwd = _cwd()
-    governed = governed_root(cwd)
     started_ms = time.time_ns() // 1_000_000
     run_id = new_ulid(started_ms)
     home = Home.from_env()
     emulator_library.check(os.path.join(home.root, "cache"))
-    if governed and choices.terms.ungoverned:
-        from relay.broker.client import check_person
-
-        check_person(home, "start an agent that no intent limits")
+    for feature in features:
+        feature.begin(home)
+    if choices.terminal.recording and "recording" not in [one.name for one in features]:
+        raise UsageError("nothing can be recorded: relay's feature recording is not installed")
     for path in home.create():
         print(f"relay: others could write to {path}: it is closed to them now", file=sys.stderr)
     claim = names.claim(home, choices.participant.name, command[0], run_id)
@@ -205,7 +205,9 @@ def _run(choices: Choices) -> int:
             _say_not_applied(home, config)
         if choices.exclusive:
             signals.raise_endings()
-        known, own = _known(home, choices, governed)
+        own = known = _known(home, choices)
+        for feature in features:
+            known = feature.known(known)
         listeners, about = _introduction(home, choices, claim.name, run_id, known)
         sockets = [fd for fd in (listeners.unix, listeners.tcp) if fd is not None]
         facts: dict[str, object] = {
@@ -214,11 +216,12 @@ def _run(choices: Choices) -> int:
             "command": command,
             "cwd": cwd,
             "started_ms": started_ms,
-            "governed": governed,
-            "ungoverned": bool(governed) and choices.terms.ungoverned,
             "guarded": "BeforeTool" in own.hooks,
+            "guards": [feature.name for feature in features if feature.guards],
         }
-        return _run_with(home, choices, about, listeners, facts)
+        for feature in features:
+            facts |= feature.facts()
+        return _run_with(home, choices, about, listeners, facts, features)
     except BaseException:
         signals.end_plainly()
         descriptors.close(sockets)
@@ -265,41 +268,44 @@ def _introduction(
 
 
 def _run_with(
-    home: Home, choices: Choices, about: Run, listeners: Listeners, facts: dict[str, object]
+    home: Home,
+    choices: Choices,
+    about: Run,
+    listeners: Listeners,
+    facts: dict[str, object],
+    features: list[StartFeature],
 ) -> int:
     from relay.agents import launch
     from relay.core.processes import mark
     from relay.pump import run as terminal
 
     plan = launch.plan(choices.command, dict(os.environ), about)
-    if facts["governed"] and not choices.terms.ungoverned:
-        from relay.features.governance.governed_start import check_start, git_environment
-
-        check_start(str(facts["governed"]), choices.command[0], plan.profile, plan.data)
-        plan.env |= git_environment(os.environ)
+    for feature in features:
+        feature.planned(choices.command[0], plan)
     program = _program(home, about, plan, choices.terms.config)
     _say_newer(about, plan)
     if about.terminal and not choices.terminal.hear:
         _say_unheard(about.name, plan)
     session = _session(home, choices, about, plan, facts, listeners)
-    recording = _recording(choices)
-    if recording is not None:
-        session.fds.update(recording.fds)
     title = " ".join((about.name, *choices.participant.roles)) if choices.terminal.title else ""
     started_ms = time.time_ns() // 1_000_000
-    keys = recording is not None and recording.keys
+    keys = any(feature.keys for feature in features)
+    added: dict[str, int | None] = {}
     try:
+        for feature in features:
+            added |= feature.descriptors()
+        session.fds.update(added)
         status = terminal.run(
             program, mark(home.root), session, facts, choices.exclusive, keys, title
         )
     except BaseException:
-        if recording is not None:
-            recording.close()
+        for feature in features:
+            feature.failed()
         raise
-    if recording is not None or not choices.exclusive:
+    if added or not choices.exclusive:
         session.close()
-    if recording is not None and (missing := recording.finish()):
-        _say(missing)
+    for line in filter(None, [feature.ended() for feature in features]):
+        _say(line)
     _say_unreached(home, about.name, started_ms)
     return status
 
@@ -347,36 +353,15 @@ def _say(line: str) -> None:
         return  # stderr is gone, and with it whom to tell
 
 
-def _known(home: Home, choices: Choices, governed: str) -> tuple[Known, Known]:
-    """What an agent with interfaces of its own can be told, and asked, in this folder; and what of
-    that is for the configuration."""
+def _known(home: Home, choices: Choices) -> Known:
+    """What an agent with interfaces of its own can be told, and asked, for the configuration."""
     from relay.agents import launch
     from relay.config.manifest import Known, known
 
     own = Known() if choices.own is None else choices.own.known
     if choices.own is None and launch.takes_primer(choices.command, home.profiles):
         own = known(home, _cwd(), choices.terms.config)
-    if not governed or choices.terms.ungoverned:
-        return own, own
-    from relay.features.governance.governed_start import with_governance
-
-    return with_governance(own), own
-
-
-def _recording(choices: Choices) -> Recording | None:
-    """The recording that the person wants. Raises RelayError."""
-    if choices.terminal.recording is None:
-        return None
-    from relay.features.recording.recording import Recording  # not imported by a run without
-    from relay.pump.run import outer_descriptors
-
-    if outer_descriptors() is None:
-        raise UsageError(
-            "there is nothing to record: the agent's output goes to no terminal",
-            hint="run it in a terminal, or without --record",
-        )
-    wanted = choices.terminal.recording
-    return Recording(wanted.path, overwrite=wanted.overwrite, keys=wanted.keys)
+    return own
 
 
 def _say_not_applied(home: Home, config: str | None) -> None:

@@ -15,6 +15,7 @@ from relay.broker.directory import Member
 from relay.broker.items import ItemKind
 from relay.core.errors import RelayError
 from relay.ledger.schema import AgentRecord
+from relay.ledger.store import Ledger
 from relay.protocol.broker import WATCHED, Json
 from relay.protocol.turns import TurnEnded
 
@@ -146,20 +147,30 @@ class BrokerFeature:
 class Features(BrokerFeature):
     """All of them, as one: the broker asks nothing else. Empty until ``use``."""
 
-    def __init__(self, fault: Callable[[], RelayError]) -> None:
+    def __init__(self, ledger: Ledger, fault: Callable[[], RelayError]) -> None:
         """``fault`` logs the exception in flight."""
+        self._ledger = ledger
         self._fault = fault
         self.opened: list[BrokerFeature] = []
+        #: Those that want to know of each message: most do not, and there are many messages.
+        self._accepting: list[BrokerFeature] = []
 
     def use(self, features: list[BrokerFeature]) -> None:
         """Ask these from now on."""
         self.opened = features
+        base = BrokerFeature.accepted
+        self._accepting = [one for one in features if type(one).accepted is not base]
 
     @contextmanager
-    def contained(self) -> Iterator[None]:
-        """One feature's fault is logged, and harms no other, and no message."""
+    def contained(self, batch: Batch | None = None) -> Iterator[None]:
+        """One feature's fault is logged, and harms no other, and no message: what the feature has
+        added to ``batch`` is taken back."""
         try:
-            yield
+            if batch is None:
+                yield
+            else:
+                with self._ledger.part(), batch.part():
+                    yield
         except RelayError:
             raise
         except Exception:
@@ -210,7 +221,11 @@ class Features(BrokerFeature):
 
     @property
     def busy(self) -> bool:
-        return any(feature.busy for feature in self.opened)
+        for feature in self.opened:
+            with self.contained():
+                if feature.busy:
+                    return True
+        return False
 
     def status(self, now_ms: int) -> Json:
         shown: Json = {}
@@ -221,7 +236,7 @@ class Features(BrokerFeature):
 
     def registering(self, name: str, fields: Json, is_new: bool, batch: Batch) -> None:
         for feature in self.opened:
-            with self.contained():
+            with self.contained(batch):
                 feature.registering(name, fields, is_new, batch)
 
     def came(self, member: Member) -> None:
@@ -231,12 +246,12 @@ class Features(BrokerFeature):
 
     def gone(self, member: Member, batch: Batch) -> None:
         for feature in self.opened:
-            with self.contained():
+            with self.contained(batch):
                 feature.gone(member, batch)
 
     def reported(self, member: Member, now: AgentRecord, fields: Json, batch: Batch) -> None:
         for feature in self.opened:
-            with self.contained():
+            with self.contained(batch):
                 feature.reported(member, now, fields, batch)
 
     def wants(self, member: Member) -> Sequence[str]:
@@ -247,7 +262,11 @@ class Features(BrokerFeature):
         return sorted(kinds)
 
     def news(self, member: Member) -> str:
-        return ", ".join(filter(None, (feature.news(member) for feature in self.opened)))
+        news: list[str] = []
+        for feature in self.opened:
+            with self.contained():
+                news.append(feature.news(member))
+        return ", ".join(filter(None, news))
 
     def lost(self, client: Client) -> None:
         for feature in self.opened:
@@ -271,13 +290,13 @@ class Features(BrokerFeature):
         return next(filter(None, reasons), "")
 
     def accepted(self, message: Accepted, by: Member | None, batch: Batch) -> None:
-        for feature in self.opened:
-            with self.contained():
+        for feature in self._accepting:
+            with self.contained(batch):
                 feature.accepted(message, by, batch)
 
     def decided(self, seq: int, batch: Batch) -> None:
         for feature in self.opened:
-            with self.contained():
+            with self.contained(batch):
                 feature.decided(seq, batch)
 
     def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
@@ -286,7 +305,7 @@ class Features(BrokerFeature):
 
     def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
         for feature in self.opened:
-            with self.contained():
+            with self.contained(batch):
                 feature.undelivered(id_, reason, batch)
 
     def turn_ended(

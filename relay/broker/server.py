@@ -85,7 +85,7 @@ class BrokerServer:
         self._servers: list[asyncio.Server] = []
         around = tuple(marks_above(os.getpid()))
         directory = Directory(WrappedRuns(around, read_process(os.getpid())))
-        features = Features(fault)
+        features = Features(ledger, fault)
         committer = Committer(
             ledger, features, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
         )

@@ -158,9 +158,9 @@ class Watchers:
         while place >= self._next - 1:
             self._more.clear()
             await self._more.wait()
-        first = self._next - len(self._ring)
-        new = islice(self._ring, max(0, place + 1 - first), None)
-        return self._next - 1, [kept.row() for kept in new if kept.what in kinds]
+        # From its newer end: to skip thousands of rows for each new one would take long.
+        new = list(islice(reversed(self._ring), self._next - 1 - place))
+        return self._next - 1, [kept.row() for kept in reversed(new) if kept.what in kinds]
 
     # -- pushing
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _PATIENCE = 10.0
 #: Seconds that an answer may take until it is typed.
 _TYPING = 50.0
+#: Characters of an id's end that are enough to name it.
+_CODE_MIN = 4
 #: What each line of an agent's own words begins with, so that none looks like a line of relay's.
 _QUOTED = "  | "
 #: Columns that a line of them keeps, however narrow the terminal is.
@@ -133,7 +135,7 @@ def show_items(rows: list[Json]) -> None:
         left = item["until_ms"] and max(0, item["until_ms"] - now_ms) // 1000
         until = "" if left is None else f"  ({left} s left)"
         output.data(f"{item['agent']}  {item['kind']}  {item['id'][-8:]}{until}")
-        for line in item["about"]:
+        for line in item.get("about") or ():  # a broker of an older relay has none
             _print_whole("  ", line, width)
         for line in str(item["what"]).split("\n"):
             _print_whole(_QUOTED, line, width)
@@ -203,7 +205,8 @@ def _held_ids(names: list[str], rows: list[Json]) -> list[str]:
     found = []
     for item in rows:
         if item["kind"] == "held":
-            between = {item["agent"].lower(), *(one.lower() for one in item["details"]["to"])}
+            to = (item.get("details") or {}).get("to") or ()
+            between = {item["agent"].lower(), *(one.lower() for one in to)}
             if not lower or lower & between:
                 found.append(item["id"])
     return found
@@ -212,12 +215,18 @@ def _held_ids(names: list[str], rows: list[Json]) -> list[str]:
 def _id_of(which: str, rows: list[Json]) -> str:
     """The id of what is to be answered. Raises UsageError where several are meant."""
     theirs = [one for one in rows if _is_of(one, which)]
+    named = [one for one in rows if one["id"].upper().endswith(which.upper())]
+    if theirs and len(which) >= _CODE_MIN and any(one not in theirs for one in named):
+        # An agent that has such a name must not get the yes that another's item was to get.
+        raise UsageError(
+            f"{which} is an agent, and the end of an item's id", hint="give more of the id"
+        )
     if len(theirs) > 1:
         ids = ", ".join(one["id"][-8:] for one in theirs)
         raise UsageError(f"{which} waits for {len(theirs)} answers: {ids}", hint="relay items")
     if theirs:
         return str(theirs[0]["id"])
-    if any(one["id"].upper().endswith(which.upper()) for one in rows):
+    if named:
         return which
     if which.lower() in ("yes", "no"):
         raise UsageError("the choice stands last", hint="a remark is given with --note TEXT")

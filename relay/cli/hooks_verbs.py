@@ -360,10 +360,10 @@ class _DryActions:
         future.set_result([])
         return future
 
-    def memory(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
+    def request(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
         """A dry run finds nothing, and saves nothing."""
         future: Future[dict[str, Any]] = Future()
-        if op in ("get", "forget"):
+        if op in ("memory_get", "memory_forget"):
             future.set_exception(NotFound("a dry run looks up no memory"))
             return future
         now_ms = time.time_ns() // 1_000_000
@@ -380,7 +380,7 @@ class _DryActions:
             "meta": fields.get("meta") or {},
         }
         future.set_result({"memory": memory, "outcome": "new", "redacted": [], "memories": []})
-        if op == "save":
+        if op == "memory_save":
             self._note(memory=memory["text"])
         return future
 

@@ -14,7 +14,9 @@ import os
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
+from typing import Any
 
 GROUP = "relay.features"
 #: The modules by which parts of relay meet a feature; "": its package.
@@ -69,6 +71,18 @@ def modules(part: str) -> Iterator[FeatureModule]:
         module = module_of(feature, part)
         if module is not None:
             yield module
+
+
+@cache
+def named(table: str, name: str) -> Any:
+    """What a feature gives by the name ``name``: a row (module, name in it) of the dictionary
+    ``table`` of its package. None: no feature gives it. Raises what its module raises."""
+    for package in modules(""):
+        if row := getattr(package.module, table, {}).get(name):
+            module, attribute = row
+            loaded = importlib.import_module(f"{package.feature.package}.{module}")
+            return getattr(loaded, attribute)
+    return None
 
 
 def module_of(feature: Feature, part: str) -> FeatureModule | None:

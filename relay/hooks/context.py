@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from relay.core.errors import UsageError
+from relay.core.features import named
 from relay.core.message import BODY_MAX, MODES, Message, QueueMode
 from relay.core.suggest import did_you_mean
-from relay.features.memory.context_memory import ContextMemory, MemoryActions
 from relay.hooks.promises import WAIT_DEFAULT, LaterList, awaitable, wait
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ MESSAGES_MAX = 1000
 Agent = dict[str, Any]
 
 
-class Actions(MemoryActions, Protocol):
+class Actions(Protocol):
     """What the session does for handlers. Every method is thread-safe and returns at once.
 
     The futures end with the value, or with a RelayError that says why not.
@@ -51,6 +51,15 @@ class Actions(MemoryActions, Protocol):
 
     def agents(self) -> Future[list[Agent]]:
         """The agents that the broker knows, as ``relay agents --json`` lists them."""
+        ...
+
+    def request(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
+        """Ask the broker, for what a feature adds; the future ends with the answer's fields."""
+        ...
+
+    def command(self, namespace: str, action: str, text: str) -> None:
+        """Do what ``@namespace:action text`` of a feature does, and tell the agent what came of
+        it."""
         ...
 
 
@@ -171,7 +180,9 @@ class RelayService:
 class Context:
     """What a handler may know and do. ``agentId`` and so on are the same as ``agent_id``.
 
-    ``env`` is a copy: what a handler changes there changes nothing.
+    ``env`` is a copy: what a handler changes there changes nothing. What features add, such as
+    ``memory``, is made on first use: a feature's package has ``CONTEXT = {name: (module, function
+    of it)}``; the function gets the Actions.
     """
 
     def __init__(
@@ -187,7 +198,6 @@ class Context:
         self.working_dir = identity.working_dir
         self.task = identity.task
         self.relay = RelayService(actions)
-        self.memory = ContextMemory(actions)
         self._env = dict(identity.env)
         self._actions = actions
         self._output = recent_output() if output is None else output
@@ -224,18 +234,20 @@ class Context:
             raise UsageError(f"a notification needs a topic, not {topic!r}")
         return Receipt(*self._actions.notify(topic.strip(), checked_body(text)))
 
-    def intent(self, action: str, text: str) -> None:
-        """Do what ``@intent:action text`` does, and tell the agent what came of it."""
-        self._actions.command("intent", action, text)
-
     def __getattr__(self, name: str) -> Any:
         # Only called for what is not there: the camelCase names of the design document.
         snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
         known = sorted(n for n in (*self.__dict__, *dir(type(self))) if not n.startswith("_"))
         if snake != name and snake in known:
             return getattr(self, snake)
+        if not name.startswith("_") and (make := named("CONTEXT", name)) is not None:
+            self.__dict__[name] = made = make(self._actions)
+            return made
         hint = "" if name.startswith("_") else did_you_mean(snake, known)
-        raise AttributeError(f"ctx has no {name!r}" + (f"; {hint}" if hint else ""))
+        raise AttributeError(
+            f"ctx has no {name!r}: neither relay nor a feature that is installed here has it"
+            + (f"; {hint}" if hint else "")
+        )
 
 
 def checked_body(text: object) -> str:

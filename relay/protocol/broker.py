@@ -124,7 +124,7 @@ Ops (``?`` marks what may be left out):
               {correlation_id?, event_name, input}, its response an aggregated_record of
               relay.hooks.hook_log with the event and the correlation id. Not for agents, but
               each may ask its own session (``agent`` is left out then) for the kind
-              ``governance``, whose requests relay.features.governance.governance_addon describes.
+              ``governance``, whose requests relay.features.governance.session describes.
               ``screen``: {styled?} -> lines, cols, rows, cursor ([x, y]; null: hidden), title,
               spans? (see relay.screen.styled_rows); ``transcript``: {count?} -> turns [{prompt,
               text, tools?, state?, model?, started_ms?, ended_ms?}], the oldest first. Agents need

@@ -13,13 +13,18 @@ from relay.core.errors import RelayError
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import QueueMode
 from relay.directive.grammar import Match
-from relay.hooks.add_ons import AddOnCommand
 from relay.hooks.context import checked_body
 from relay.session.broker_reports import Broker
 from relay.session.builtin import send_fields
 from relay.session.detector import Detection
+from relay.session.door import SessionFeatures
 from relay.session.run_info import RunInfo
-from relay.session.session_commands import AddOnRequested, PersonNote, SendRequested
+from relay.session.session_commands import (
+    FeatureCommand,
+    FeatureRequested,
+    PersonNote,
+    SendRequested,
+)
 from relay.session.session_events import EventQueue
 
 
@@ -33,7 +38,9 @@ class SessionActions:
         broker: Broker,
         run: RunInfo,
         now_ms: Callable[[], int],
+        features: SessionFeatures | None = None,
     ) -> None:
+        self._features = features or SessionFeatures(events)
         self._loop = loop
         self._events = events
         self._broker = broker
@@ -42,8 +49,7 @@ class SessionActions:
         self._given: deque[int] = deque()  # when handlers gave the agent texts, in ms
         self._lock = threading.Lock()
         self._told = False
-        self._looked = False
-        #: The futures of the broker's answers, by the message's id.
+        #: Who waits for the broker's answer to a message, by its id.
         self._waiting: dict[str, list[Future[Any]]] = {}
 
     def inject(self, text: str, identifier: str = "") -> tuple[str, Future[Any]]:
@@ -125,27 +131,21 @@ class SessionActions:
         """Who is there, as ``relay agents`` lists them."""
         return self._ask("agents", {}, lambda fields: fields["agents"])
 
-    def memory(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
-        """Ask the broker's op ``memory_<op>``, in the places that apply here."""
-        self._looked |= op in ("search", "list")
-        return self._ask(f"memory_{op}", fields, lambda reply: reply)
-
-    @property
-    def looked_for_memories(self) -> bool:
-        """Whether a handler has searched or listed them."""
-        return self._looked
+    def request(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
+        """Ask the broker as this agent, for what a feature adds to ``ctx``."""
+        return self._ask(op, fields, lambda reply: reply)
 
     def command(self, namespace: str, action: str, text: str) -> None:
-        """Do what ``@namespace:action text`` does, and tell the agent the result."""
-        self._command(namespace, AddOnCommand(new_ulid(self._now_ms()), action, text))
+        """Do what ``@namespace:action text`` does, and tell the agent what came of it."""
+        self._command(namespace, FeatureCommand(new_ulid(self._now_ms()), action, text))
 
     def answer(self, identifier: str, text: str) -> None:
         """Tell the agent the result of the command with this id; repeated calls do nothing."""
         if self._admits():
             self._tell(text, identifier[:10] + derived_ulid(0, identifier, "memory")[10:])
 
-    def _command(self, namespace: str, command: AddOnCommand) -> None:
-        self._call(lambda: self._events.post(AddOnRequested(namespace, command)), Future())
+    def _command(self, namespace: str, command: FeatureCommand) -> None:
+        self._call(lambda: self._events.post(FeatureRequested(namespace, command)), Future())
 
     def for_match(self, heard: Detection) -> MatchActions:
         """The actions of the handlers of one match: their first message is that match."""
@@ -172,6 +172,11 @@ class SessionActions:
         answer: Future[Any] = Future()
 
         def ask() -> None:
+            try:
+                self._features.asked(op)
+            except RelayError as error:
+                answer.set_exception(error)
+                return
             request = asyncio.ensure_future(self._broker.request(op, **fields))
             _chain(request, answer, convert)
 
@@ -218,7 +223,9 @@ class MatchActions(SessionActions):
             super().command(namespace, action, text)
             return
         self._commanded = True
-        self._command(namespace, AddOnCommand(self._heard.id, action, text, dict(match.attributes)))
+        self._command(
+            namespace, FeatureCommand(self._heard.id, action, text, dict(match.attributes))
+        )
 
 
 def _said(match: Match) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,6 @@ from relay.core.errors import RelayError
 from relay.core.message import State
 from relay.core.source_events import SourceEvent
 from relay.directive.grammar import Match
-from relay.hooks.add_ons import AddOn
 from relay.hooks.context import Context, Identity
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
@@ -30,6 +29,7 @@ from relay.session.background import Tasks, failure
 from relay.session.broker_reports import Broker, BrokerReports
 from relay.session.delivery import DeliveryQueue
 from relay.session.detector import Detection, Heard
+from relay.session.door import SessionFeatures
 from relay.session.handler_lanes import not_done
 from relay.session.hook_setup import SessionHooks
 from relay.session.pump_link import PumpLink
@@ -83,7 +83,7 @@ class Services:
     actions: SessionActions
     identity: Identity
     hooks: SessionHooks
-    add_ons: Mapping[str, AddOn]  # by the namespace of their directives
+    features: SessionFeatures
     tasks: Tasks
 
 
@@ -219,8 +219,7 @@ class SessionDriver:
             case commands.TurnChanged():
                 if services.steering is not None:
                     services.steering.state_changed(command.state)
-                for add_on in services.add_ons.values():
-                    add_on.state_changed(command.state)
+                services.features.state_changed(command.state)
             case commands.CheckSteered():
                 if services.steering is not None:
                     self._report_seen(services.steering.landed())
@@ -238,11 +237,10 @@ class SessionDriver:
                 services.actions.settle(command.id, command.answer)
             case commands.ResetHandlerLimits():
                 services.actions.person()
-            case commands.AddOnRequested():
-                services.add_ons[command.namespace].take(command.command)
-            case commands.TellAddOns():
-                for add_on in services.add_ons.values():
-                    add_on.said(command.texts)
+            case commands.FeatureRequested():
+                services.features.take(command.namespace, command.command)
+            case commands.TellFeatures():
+                services.features.said(command.texts)
             case commands.SessionAsked():
                 services.hooks.remote.take(command.fields)
 
@@ -298,8 +296,7 @@ class SessionDriver:
                 if later or await self._services.reports.claim_start():
                     result = await self._services.hooks.engine.fire(fire.hook, fire.fields)
                     if not later:
-                        for add_on in self._services.add_ons.values():
-                            add_on.begin()
+                        self._services.features.begin()
         except TimeoutError:
             pass
         finally:
@@ -322,9 +319,8 @@ class SessionDriver:
         """Settle the agent's last words, run the last hooks, report the outcome."""
         session, services = self._session, self._services
         unread = self._end.unread if isinstance(self._end, events.AgentExited) else None
-        # First of all: from now on a notice would reach the next agent of that name.
-        for add_on in services.add_ons.values():
-            add_on.agent_gone()
+        # First of all: what anybody is told from now on would reach the next agent of that name.
+        services.features.agent_gone()
         self.take(events.AgentGone())
         loop = asyncio.get_running_loop()
         end = loop.time() + CLOSING_DEADLINE
@@ -338,15 +334,12 @@ class SessionDriver:
         self.take(events.LastHooksDue(max(0.0, end - loop.time())))
         await self.until(lambda: not session.lifecycle.ending, end - loop.time() + 1.0)
         await self.until(lambda: session.handlers.idle, end - loop.time())
-        for name, add_on in services.add_ons.items():
-            if not await add_on.settle(SENDING_DEADLINE):
-                print(f"given up: {name} that the broker did not take", file=sys.stderr)
+        await services.features.settle(SENDING_DEADLINE)
         if not await self.until(lambda: session.outbox.empty, SENDING_DEADLINE):
             left = len(session.outbox.state())
             print(f"given up: {left} messages that the broker did not take", file=sys.stderr)
         await self.until(lambda: session.turns.empty, end - loop.time() + TELLING_DEADLINE)
-        for add_on in services.add_ons.values():
-            await add_on.end()
+        await services.features.end()
         self.take(events.EverythingSettled())
         await services.hooks.close(CLOSING_DEADLINE)
         self.drain()

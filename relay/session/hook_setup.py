@@ -15,8 +15,9 @@ from relay.hooks.run_functions import FunctionRunner
 from relay.hooks.runner import HookRunner
 from relay.session.background import Tasks
 from relay.session.broker_reports import Broker
+from relay.session.door import FeatureAnswer
 from relay.session.invocation_log import SessionHookLog
-from relay.session.remote_hooks import AddOnAnswer, RemoteRequests
+from relay.session.remote_hooks import RemoteRequests
 from relay.session.session_events import EventQueue
 
 #: At the session's end: how long finished responses may take to be sent. Seconds.
@@ -75,12 +76,12 @@ class SessionHooks:
         tasks: Tasks,
         *,
         env: Mapping[str, str],
-        add_ons: Mapping[str, AddOnAnswer] | None = None,
+        answers: Mapping[str, FeatureAnswer] | None = None,
     ) -> None:
         self._functions = functions
         self.log = SessionHookLog(broker, queue, tasks, verbose=bool(env.get("RELAY_DEBUG")))
         self.engine = make_engine(config, registry, functions, env=env, log=self.log)
-        self.remote = RemoteRequests(self.engine.requests, broker, queue, add_ons)
+        self.remote = RemoteRequests(self.engine.requests, broker, queue, answers)
 
     async def close(self, seconds: float) -> None:
         """Store the log, for at most ``seconds``, and close everything."""

@@ -6,12 +6,14 @@ import asyncio
 import json
 import math
 import struct
+from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from relay.core.errors import NotDelivered
 from relay.protocol import frames
+from relay.session.background import failure
+from relay.session.door import FrameWatcher
 from relay.session.session_events import (
     AgentExited,
     AgentStopped,
@@ -26,9 +28,6 @@ from relay.session.session_events import (
     TerminalGone,
     TerminalResized,
 )
-
-if TYPE_CHECKING:
-    from relay.features.recording.recording import Recorder
 
 _WRITE_HEAD = struct.Struct(">II")
 _WRITE_AT_HEAD = struct.Struct(">IIQ")
@@ -67,12 +66,12 @@ def event_of(kind: int, payload: bytes) -> SessionEvent | None:
 class PumpLink(asyncio.Protocol):
     """Posts the pump's frames as events, except outcomes of writes; sends frames to it.
 
-    ``recorder`` gets all frames.
+    ``watchers`` are shown all of them.
     """
 
-    def __init__(self, events: EventQueue, recorder: Recorder | None = None) -> None:
+    def __init__(self, events: EventQueue, watchers: Sequence[FrameWatcher] = ()) -> None:
         self._events = events
-        self._recorder = recorder
+        self._watchers = list(watchers)
         self._decoder = frames.Decoder()
         self._transport: asyncio.Transport | None = None
         self._writes: dict[int, asyncio.Future[bool | None]] = {}
@@ -90,9 +89,8 @@ class PumpLink(asyncio.Protocol):
             # A peer with another protocol cannot be understood.
             self.close()
             return
-        if self._recorder is not None:
-            for kind, payload in received:
-                self._recorder.received(kind, payload)
+        for kind, payload in received if self._watchers else ():
+            self._show("received", kind, payload)
         for kind, group in groupby(received, itemgetter(0)):
             payloads = [payload for _, payload in group]
             if kind == frames.OUTPUT:
@@ -120,8 +118,7 @@ class PumpLink(asyncio.Protocol):
                 waiting.set_exception(NotDelivered("the agent is gone", code="agent_gone"))
                 waiting.exception()  # those that wait see it; otherwise nobody has to
         self._writes.clear()
-        if self._recorder is not None:
-            self._recorder.lost()
+        self._show("lost")
         self._events.post(PumpLost())
 
     async def write(
@@ -174,8 +171,15 @@ class PumpLink(asyncio.Protocol):
         if waiting is not None and not waiting.done():
             waiting.set_result(written)
 
+    def _show(self, method: str, *frame: object) -> None:
+        for watcher in list(self._watchers):
+            try:
+                getattr(watcher, method)(*frame)
+            except Exception as error:  # it is shown nothing more; the session goes on
+                self._watchers.remove(watcher)
+                self._events.post(failure(error))
+
     def _send(self, kind: int, payload: bytes) -> None:
-        if self._recorder is not None:
-            self._recorder.sent(kind, payload)
+        self._show("sent", kind, payload)
         if self._transport is not None:
             self._transport.write(frames.pack(kind, payload))

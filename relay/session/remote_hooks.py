@@ -1,13 +1,13 @@
 """Answers requests of other processes to this session, which come through the broker, each once.
 
-They run its hooks, or an add-on of the session answers them. The broker keeps their deadlines: when
-one is over, the asker has been told, and nothing is sent.
+They ask for its hooks, or what another part or a feature of the session answers. The broker watches
+over their time: when it is up, the asker has been told, and nothing is sent.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from relay.core.errors import RelayError, UsageError, error_fields
@@ -17,6 +17,7 @@ from relay.hooks.hook_log import aggregated_record
 from relay.hooks.request_channel import RequestChannel, RequestCode
 from relay.session.background import Tasks
 from relay.session.broker_reports import Broker
+from relay.session.door import FeatureAnswer
 from relay.session.session_events import EventQueue
 
 #: Requests at a time. The broker sends fewer; another one is left to its deadline there.
@@ -25,8 +26,6 @@ SERVED_MAX = 256
 SENDING = 10.0
 
 Json = dict[str, Any]
-#: Answers a request; the flag: whether the person asks, or else this agent. Raises RelayError.
-AddOnAnswer = Callable[[Mapping[str, Any], bool], Awaitable[Json]]
 
 
 class RemoteRequests:
@@ -37,11 +36,11 @@ class RemoteRequests:
         hooks: RequestChannel,
         broker: Broker,
         queue: EventQueue,
-        add_ons: Mapping[str, AddOnAnswer] | None = None,
+        answers: Mapping[str, FeatureAnswer] | None = None,
     ) -> None:
-        """``add_ons``: by kind, what answers such requests."""
+        """``answers``: what answers the requests of other kinds than "hooks"."""
         self._hooks = hooks
-        self._add_ons = add_ons or {}
+        self._answers = answers or {}
         self._broker = broker
         self._tasks = Tasks(queue)
         self._closed = False
@@ -78,7 +77,7 @@ class RemoteRequests:
 
     async def _answer(self, push: Mapping[str, Any]) -> Json:
         kind, request = push["kind"], push["request"]
-        if (answer := self._add_ons.get(str(kind))) is not None:
+        if (answer := self._answers.get(str(kind))) is not None:
             if not isinstance(request, Mapping):
                 raise UsageError("the request is no object")
             return await answer(request, push.get("by") == "person")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
-from relay.core.json_text import named
+from dataclasses import dataclass
 
 #: Texts that handlers may give the agent within a minute in which the person says nothing.
 TEXTS_MAX = 60
@@ -33,16 +30,6 @@ class RunInfo:
     end_seconds: float = 10.0  # for what the session-end hooks tell the agent
     offset: int = 0  # in the agent's output, up to which earlier sessions have handled it
     restarts: int = 0  # sessions of this run before this one
-    secrets: str = "redact"  # the treatment of secrets in saved memories
-    store: dict[str, Any] = field(default_factory=dict)  # that name it; {}: the default
-
-    @property
-    def memory_fields(self) -> dict[str, Any]:
-        """The fields of the registration for requests about memories.
-
-        A project whose name is no Unicode is left out: the user's and the agent's memories remain.
-        """
-        return {"project": named(self.project) or None, "secrets": self.secrets, **self.store}
 
 
 def account_of(kind: str, env: Mapping[str, str]) -> str:

@@ -25,8 +25,8 @@ from relay.hooks.context import Recent
 from relay.screen.dialogs import Dialog, Takes
 from relay.screen.styled_rows import styled_rows
 from relay.session.delivery_channel import AgentTerminal
+from relay.session.door import FeatureAnswer
 from relay.session.question_watch import AskingScreen, QuestionWatch
-from relay.session.remote_hooks import AddOnAnswer
 from relay.session.turn_stopper import BY_PERSON, UNSTOPPED, TurnStopper
 from relay.session.typing_policy import DIALOG_WAITS, DRAFT
 
@@ -76,8 +76,8 @@ class ScreenRequests:
         self._output = output
         self._one = asyncio.Lock()  # one answer at a time
 
-    def answers(self) -> dict[str, AddOnAnswer]:
-        """The functions that answer requests, by kind."""
+    def answers(self) -> dict[str, FeatureAnswer]:
+        """What answers requests, by their kinds."""
         return {
             "screen": self.screen,
             "transcript": self.transcript,

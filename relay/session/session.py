@@ -129,7 +129,7 @@ class Session:
             case events.ReceiptArrived(fields) if fields["state"] in _UNDELIVERED:
                 why = fields.get("reason") or "unknown"
                 yield commands.AgentNotice(f"not delivered to {fields['to']}: {why}")
-            case commands.SessionAsked() | commands.AddOnRequested():
+            case commands.SessionAsked() | commands.FeatureRequested():
                 yield event
             case commands.ReportEvent():
                 if event.kind == "tool_call":
@@ -206,7 +206,7 @@ class Session:
             elif isinstance(one, AgentSaid):
                 for text in one.texts[-OUTPUT_ENTRIES_MAX:]:
                     self.output.append(text)
-                yield commands.TellAddOns(one.texts)
+                yield commands.TellFeatures(one.texts)
                 self.turns.said(one.texts, now)
                 yield from self.lifecycle.output(one.texts, now)
             elif isinstance(one, StateChange):

@@ -8,7 +8,6 @@ from typing import Any
 from relay.core.errors import RelayError
 from relay.core.message import AgentState, Message, State
 from relay.directive.grammar import Match
-from relay.hooks.add_ons import AddOnCommand
 from relay.hooks.events import HookEventName
 from relay.session.detector import Detection
 from relay.session.question_watch import ScreenQuestion
@@ -19,6 +18,17 @@ class DriverCommand:
     """Something to be done."""
 
     __slots__ = ()
+
+
+@dataclass(frozen=True)
+class FeatureCommand:
+    """One ``@NAMESPACE:action text`` that a feature carries out: in order, and after a kill again
+    by the next session."""
+
+    id: str  # stays the same when it is heard again
+    action: str
+    text: str
+    attributes: dict[str, str] = field(default_factory=dict)
 
 
 # -- to the pump ------------------------------------------------------------------------
@@ -202,7 +212,7 @@ class ResetHandlerLimits(DriverCommand):
 
 
 @dataclass(frozen=True, slots=True)
-class TellAddOns(DriverCommand):
+class TellFeatures(DriverCommand):
     """The agent said these lines."""
 
     texts: list[str]
@@ -229,11 +239,11 @@ class ReportEvent(DriverCommand, SessionEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class AddOnRequested(DriverCommand, SessionEvent):
-    """Have an add-on carry out a command of the agent or a handler."""
+class FeatureRequested(DriverCommand, SessionEvent):
+    """The agent or a handler wants something of a feature: have it done."""
 
     namespace: str
-    command: AddOnCommand
+    command: FeatureCommand
 
 
 # -- the session carries these out itself; services may post them as events, too -------------------

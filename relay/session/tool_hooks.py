@@ -2,8 +2,8 @@
 
 An agent's hook asks by HTTP and, where it is a gate, waits for the answer. What it sends is read,
 and what it is answered is written, by a codec of that agent's (relay.agents.hook_codec); between
-them stands the engine, and before it, in a governed project, its governance. Whatever goes wrong
-here, a gate that a hook guards stays shut.
+them stands the engine, and before it what else guards tool calls. Whatever goes wrong here, a gate
+that a hook guards stays shut.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from relay.agents.hook_codec import AgentHookCall, HookCodec, rewritten
 from relay.directive.redact import redact
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Decision
+from relay.session.background import failure
 from relay.session.hook_server import Reply
 from relay.session.session_commands import PersonNote, ReportEvent
 from relay.session.session_events import EventQueue, HooksObserved, InjectRequested
@@ -70,9 +71,8 @@ class NoHooks:
 Gate = Callable[[AgentHookCall], str]
 
 
-class Governance(Protocol):
-    """What a project's intents allow; see relay.features.governance.governance_addon. None of it
-    raises."""
+class Guard(Protocol):
+    """What a feature allows; see relay.session.door. What ``before`` raises refuses the call."""
 
     async def before(self, call: AgentHookCall, seconds: float) -> str:
         """Why the call is refused, as its model is to read it; "": it is not. Known in time."""
@@ -86,9 +86,9 @@ class Governance(Protocol):
 class ToolHookEndpoint:
     """Answers the hook requests of one agent; ``steering`` adds messages to the answers.
 
-    ``gate`` says what the running turn may use, ``governance`` what the project allows: what either
-    refuses is refused, in its words alone, and no hook is asked. Of what a hook rewrites the
-    project is asked again.
+    ``gate`` says what the running turn may use, then ``guards`` are asked in their order: what one
+    refuses is refused, in its words alone, and neither the next nor a hook is asked. Of what a hook
+    rewrites the guards are asked again.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class ToolHookEndpoint:
         events: EventQueue,
         steering: Steering | None = None,
         gate: Gate | None = None,
-        governance: Governance | None = None,
+        guards: Sequence[Guard] = (),
         *,
         deadline: float = DEADLINE,
     ) -> None:
         self._gate = gate
-        self._governance = governance
+        self._guards = guards
         self._codec = codec
         self._engine = engine
         self._events = events
@@ -139,15 +139,20 @@ class ToolHookEndpoint:
     async def _refused(self, call: AgentHookCall, end: float) -> str:
         """Why the tool may not run, by what comes before all hooks; "" where it may, or has."""
         if call.event is HookEventName.AFTER_TOOL:
-            if self._governance is not None:
-                await self._governance.after(call)
+            for guard in self._guards:
+                try:
+                    await guard.after(call)
+                except Exception as error:  # the others still have to be told
+                    self._events.post(failure(error))
             return ""
-        return (self._gate and self._gate(call)) or await self._governed(call, end)
+        return (self._gate and self._gate(call)) or await self._guarded(call, end)
 
-    async def _governed(self, call: AgentHookCall, end: float) -> str:
-        if self._governance is None:
-            return ""
-        return await self._governance.before(call, end - asyncio.get_running_loop().time())
+    async def _guarded(self, call: AgentHookCall, end: float) -> str:
+        for guard in self._guards:
+            left = end - asyncio.get_running_loop().time()
+            if why := await guard.before(call, left):
+                return why
+        return ""
 
     async def _answered(self, call: AgentHookCall, asked: bool, end: float) -> dict[str, Any]:
         """What the hooks say, where there are any, and what goes with it."""
@@ -156,7 +161,7 @@ class ToolHookEndpoint:
             changed = rewritten(call, result)
             if changed is not None:
                 again = replace(call, fields={**call.fields, "tool_input": changed})
-                if why := await self._governed(again, end):
+                if why := await self._guarded(again, end):
                     return self._codec.answer(call, _denied(why))
         attachment = await self._attachment(call, result)
         if attachment is None:
@@ -213,8 +218,8 @@ class ToolHookEndpoint:
     def _tell(self, result: Aggregated) -> None:
         for text in result.inject:
             self._events.post(InjectRequested(text))
-        for failure in result.errors:
-            self._note(failure.message)
+        for error in result.errors:
+            self._note(error.message)
         for conflict in result.conflicts:
             self._note(conflict)
 

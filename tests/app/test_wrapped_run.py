@@ -13,8 +13,10 @@ import pytest
 
 from relay.agents import launch
 from relay.agents.launch import Launch, Run
-from relay.app import wrapped_run
+from relay.app import start_door, wrapped_run
+from relay.app.start_door import StartFeature
 from relay.config import names
+from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.pump.agent_process import CannotRun
 from tests.pump.outer import DRIVER, Fake, stop_sessions
@@ -113,3 +115,33 @@ wrap.main(["true"])
     )
     assert (done.returncode, done.stderr) == (-number, "")
     assert os.listdir(Home(str(isolated_home)).run) == []
+
+
+class Guard(StartFeature):
+    name = "guard"
+
+    def alone(self) -> str:
+        return "it is guarded"
+
+
+def test_nothing_starts_where_a_feature_that_may_guard_it_cannot_be_opened(
+    isolated_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "no_such_feature").mkdir()
+    (tmp_path / "no_such_feature" / "start.py").write_text("")
+    monkeypatch.setattr(start_door, "_FOLDER", str(tmp_path))
+    with pytest.raises(CannotRun, match="sh is not started, because the feature no_such_feature"):
+        wrapped_run.run(wrapped_run.Choices(["sh"]))
+
+
+def test_what_a_feature_guards_does_not_run_without_relay(
+    isolated_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_door, "opened", lambda choices, cwd: [Guard()])
+
+    def fails(choices: wrapped_run.Choices, features: list[StartFeature]) -> int:
+        raise RelayError("no space", code="state_dir")
+
+    monkeypatch.setattr(wrapped_run, "_run", fails)
+    with pytest.raises(CannotRun, match="sh is not started, because it is guarded, and relay"):
+        wrapped_run.run(wrapped_run.Choices(["sh"]))

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 import pytest
 
 from relay.broker.client import connect
-from relay.broker.loop_guard import LoopGuard
+from relay.broker.items import YES_NO
 from relay.broker.server import wall_ms
 from relay.cli import table
+from relay.cli.answer_verbs import show_items
 from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid
-from relay.core.message import HeldFor
 from relay.core.paths import Home
 from tests.broker.support import Json, register
 from tests.broker.test_held_messages import next_delivery
@@ -79,14 +79,16 @@ def test_the_person_says_no_and_why(broker_home: Home, relay: Run) -> None:
 
 
 @pytest.fixture
-def holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop guard of the broker that the test starts holds every message between agents."""
-    monkeypatch.setattr(LoopGuard, "check", lambda *_: (HeldFor.RATE, "held, for once"))
+def one_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second message of an agent to another one is held."""
+    monkeypatch.setenv("RELAY_RATE_MAX", "1")
 
 
-@pytest.mark.usefixtures("holds")
+@pytest.mark.usefixtures("one_a_minute")
 def test_held_messages_are_answered_one_by_one_and_all(broker_home: Home, relay: Run) -> None:
     with register(broker_home, "Al") as al, register(broker_home, "Bob") as bob:
+        al.request("send", to="Bob", body="zero")
+        assert next_delivery(bob)["body"] == "zero"
         for body in ("one", "two", "three", "four", "five"):
             al.request("send", to="Bob", body=body)
         items = json.loads(relay("items", "Al", "--json").stdout)
@@ -121,6 +123,22 @@ def test_what_an_agent_asks_for_is_shown_whole_and_looks_like_nothing_of_relays(
         assert whole == f"Bash: {expected}"
 
 
+def test_items_of_a_broker_of_an_older_relay_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    item = {
+        "id": "01J8ZD4QXK7Z2M000000000001",
+        "agent": "Al",
+        "kind": "held",
+        "what": "to Bob: one",
+        "choices": YES_NO,
+        "chosen": None,
+        "since_ms": 1,
+        "until_ms": None,
+    }
+    show_items([item])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["Al  held  00000001", "  | to Bob: one", "    yes: Yes", "    no: No"]
+
+
 def test_an_agent_answers_nothing_in_its_own_shell(broker_home: Home, relay: Run) -> None:
     with waiting(broker_home, "git push") as answer:
         [row] = json.loads(relay("items", "--json").stdout)
@@ -130,7 +148,26 @@ def test_an_agent_answers_nothing_in_its_own_shell(broker_home: Home, relay: Run
         assert not answer.done()
 
 
-@pytest.mark.usefixtures("holds")
+@pytest.mark.usefixtures("one_a_minute")
+def test_an_agent_called_like_the_end_of_an_id_gets_no_yes_for_it(
+    broker_home: Home, relay: Run
+) -> None:
+    with register(broker_home, "Al") as al, register(broker_home, "Bob"):
+        for body in ("zero", "one"):
+            al.request("send", to="Bob", body=body)
+        [held] = json.loads(relay("items", "--json").stdout)
+        name = held["id"][-8:]
+        with register(broker_home, name, run="run-9") as other:
+            for body in ("two", "three"):
+                other.request("send", to="Bob", body=body)
+            refused = relay("answer", name, "yes")
+            assert refused.returncode == 2 and "the end of an item's id" in refused.stderr
+            assert relay("answer", held["id"], "no").stdout == "Al: No\n"
+            assert [one["agent"] for one in json.loads(relay("items", "--json").stdout)] == [name]
+            assert relay("answer", name, "no").returncode == 0
+
+
+@pytest.mark.usefixtures("one_a_minute")
 def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
     for verb in ("held", "allow", "refuse", "approve"):
         gone = relay(verb, "4QXK")
@@ -139,7 +176,7 @@ def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
     unknown = relay("answer", "4QXK7Z2M", "yes")
     assert unknown.returncode == 3 and "what waits: relay items" in unknown.stderr
     with register(broker_home, "Al") as al, register(broker_home, "Bob"):
-        for body in ("one", "two"):
+        for body in ("zero", "one", "two"):
             al.request("send", to="Bob", body=body)
         assert "Al waits for 2 answers: " in relay("answer", "Al", "yes").stderr
         code = json.loads(relay("items", "--json").stdout)[0]["id"][-8:]

@@ -50,3 +50,9 @@ def test_a_package_takes_no_name_of_a_feature_of_relays_own(
 
 def test_without_the_folder_there_are_none(packages: Path) -> None:
     assert list(features.installed()) == []
+
+
+def test_the_package_has_the_names_of_its_features_too() -> None:
+    names: dict[str, object] = {}
+    exec("from relay import *", names)
+    assert {"Relay", "QueueMode", "Automation", "govern"} <= names.keys()

@@ -38,8 +38,8 @@ class FakeActions:
         future.set_result(self.known)
         return future
 
-    def memory(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
-        self.done.append((op, fields))
+    def request(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
+        self.done.append((op.removeprefix("memory_"), fields))
         future: Future[dict[str, Any]] = Future()
         if self.refusal is None:
             future.set_result(self.memories)

@@ -7,6 +7,7 @@ import pytest
 
 from relay.core.errors import NotFound, Timeout, UsageError
 from relay.core.message import BODY_MAX, Message, QueueMode
+from relay.hooks import context as context_module
 from relay.hooks.context import (
     MESSAGES_MAX,
     OUTPUT_BYTES_MAX,
@@ -191,3 +192,12 @@ def test_messages_are_bounded() -> None:
     for number in range(MESSAGES_MAX + 1):
         messages.append(Message(str(number), "Bob", "Alice", "hello", created_at=0))
     assert [ctx.messages[0].id, len(ctx.messages)] == ["1", MESSAGES_MAX]
+
+
+def test_without_the_feature_that_has_it_a_part_of_ctx_is_missed_by_one_clear_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(context_module, "named", lambda table, name: None)
+    ctx = Context(IDENTITY, FakeActions())
+    with pytest.raises(AttributeError, match="ctx has no 'memory': neither relay nor a feature"):
+        _ = ctx.memory

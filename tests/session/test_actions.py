@@ -10,11 +10,15 @@ import pytest
 from relay.core.errors import RelayError, UsageError
 from relay.core.message import QueueMode
 from relay.directive.grammar import Match
-from relay.hooks.add_ons import AddOnCommand
 from relay.session.actions import SessionActions
 from relay.session.detector import Detection
 from relay.session.run_info import RunInfo
-from relay.session.session_commands import AddOnRequested, PersonNote, SendRequested
+from relay.session.session_commands import (
+    FeatureCommand,
+    FeatureRequested,
+    PersonNote,
+    SendRequested,
+)
 from relay.session.session_events import EventQueue
 
 E = TypeVar("E")
@@ -140,12 +144,12 @@ def test_handlers_that_tell_the_agent_more_and_more_are_stopped_until_the_person
     asyncio.run(scenario())
 
 
-def test_memory_is_asked_for_where_the_agent_works() -> None:
+def test_what_a_feature_adds_to_ctx_asks_the_broker_from_any_thread() -> None:
     async def scenario() -> None:
         desk = Desk()
 
         def work() -> object:
-            return desk.actions.memory("save", {"text": "x"}).result(10)
+            return desk.actions.request("memory_save", {"text": "x"}).result(10)
 
         assert await asyncio.to_thread(work) == {"agents": [{"name": "Bob"}]}
         assert desk.asked == [("memory_save", {"text": "x"})]
@@ -161,8 +165,8 @@ def test_what_is_said_to_memory_keeps_its_id_and_its_options_once() -> None:
         actions.command("memory", "save", "something else")
         actions.command("memory", "save", "tea")
         actions.command("memory", "save", "tea")
-        commands = [event.command for event in desk.taken(AddOnRequested)]
-        assert commands[1] == AddOnCommand(HEARD.id, "save", "tea", {"scope": "user"})
+        commands = [event.command for event in desk.taken(FeatureRequested)]
+        assert commands[1] == FeatureCommand(HEARD.id, "save", "tea", {"scope": "user"})
         assert len({command.id for command in commands}) == 3
         assert commands[2].attributes == {}
 

@@ -22,6 +22,7 @@ from relay.session.broker_reports import BrokerReports
 from relay.session.builtin import register
 from relay.session.delivery import DeliveryQueue
 from relay.session.detector import Detection
+from relay.session.door import SessionFeatures
 from relay.session.driver import AdapterFeed, LateClock, Services, SessionDriver
 from relay.session.hook_setup import SessionConfig, SessionHooks
 from relay.session.pump_link import PumpLink
@@ -76,7 +77,7 @@ class Bench:
             actions=actions,
             identity=identity,
             hooks=hooks,
-            add_ons={},
+            features=SessionFeatures(self.queue),
             tasks=tasks,
         )
         self.driver = SessionDriver(self.queue, session, services, clock)

@@ -39,7 +39,7 @@ from relay.session.session_commands import (
     RunHandlers,
     SendMessage,
     SendRequested,
-    TellAddOns,
+    TellFeatures,
     TellHeldAgain,
     TextProven,
 )
@@ -400,7 +400,7 @@ def test_the_last_words_are_heard_and_nobody_is_told_what_hooks_say_of_them() ->
     playbook = Playbook(with_hooks(output, end))
     playbook >> SessionStarted() >> HooksFired(HookEventName.SESSION_START, Aggregated())
     playbook >> AgentWrote(b"ERROR: boom") >> AgentExited(0) >> AgentGone()
-    playbook << TellAddOns(["ERROR: boom"])
+    playbook << TellFeatures(["ERROR: boom"])
     assert not playbook.session.lifecycle.quiet
     playbook.at(1.0) << FireHooks(output, {"output": "ERROR: boom"})
     playbook >> HooksFired(output, Aggregated(inject=["fix it"]))

@@ -24,7 +24,7 @@ from relay.session.hook_server import Reply
 from relay.session.session_commands import PersonNote, ReportEvent
 from relay.session.session_events import EventQueue, HooksObserved, InjectRequested, SessionEvent
 from relay.session.steering import HookAttachment, Steering
-from relay.session.tool_hooks import DEADLINE, TOLD_TEXT_MAX, Governance, ToolHookEndpoint
+from relay.session.tool_hooks import DEADLINE, TOLD_TEXT_MAX, Guard, ToolHookEndpoint
 
 TOOL = {"kind": "tool", "tool_name": "Bash", "tool_input": {"command": "ls", "timeout": 5}}
 DONE = {"kind": "done", "tool_name": "Bash", "tool_input": {}}
@@ -100,9 +100,9 @@ class Bench:
         self.events = EventQueue()
         self.gate = ToolHookEndpoint(self.words, self.engine, self.events, deadline=deadline)
 
-    def governed(self, project: Governance) -> ToolHookEndpoint:
+    def governed(self, project: Guard) -> ToolHookEndpoint:
         """The same in a governed project."""
-        return ToolHookEndpoint(self.words, self.engine, self.events, governance=project)
+        return ToolHookEndpoint(self.words, self.engine, self.events, guards=[project])
 
     def posted(self) -> list[SessionEvent]:
         """What the session was told since the last look."""

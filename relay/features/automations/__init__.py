@@ -4,3 +4,5 @@
 VERBS = {
     "automation": ("automation_verbs", "functions that relay runs for events or by the clock"),
 }
+#: What programs import from relay: name -> (module of this package, name in it).
+PUBLIC = {name: ("definition", name) for name in ("Automation", "AutomationResult")}

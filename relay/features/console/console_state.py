@@ -308,13 +308,16 @@ class ConsoleState:
         return next(mine, None)
 
     def item_of(self, word: str) -> Json | None:
-        """The open item with this id, the end of one, or the oldest of the agent of that name."""
+        """The open item with this id, the end of one, or the oldest of the agent of that name.
+
+        None also where it is both: an agent that has such a name must not get the yes that
+        another's item was to get."""
         if word in self.items:
             return self.items[word]
+        ends = [item for id_, item in self.items.items() if len(word) >= 4 and id_.endswith(word)]
         for item in self.items.values():
             if visible(item["agent"]).lower() == word.lower():
-                return item
-        ends = [item for id_, item in self.items.items() if len(word) >= 4 and id_.endswith(word)]
+                return item if all(one["agent"] == item["agent"] for one in ends) else None
         return ends[0] if len(ends) == 1 else None
 
     # -- what the person does to the view

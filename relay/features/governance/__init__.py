@@ -5,3 +5,13 @@ VERBS = {
     "intent": ("intent_verbs", "what agents may change in a governed project, and for what"),
     "govern": ("govern_verbs", "whether agents need an intent to write here; off and on"),
 }
+#: name in ctx -> (module of this package, what makes it).
+CONTEXT = {"intent": ("session", "intent_commands")}
+#: What programs import from relay: name -> (module of this package, name in it).
+PUBLIC = {
+    name: ("own_tools", name)
+    for name in (
+        *("GovernedTools", "HookBlocked", "end_turn", "govern", "governed", "intent_rules"),
+        "select_intent",
+    )
+}

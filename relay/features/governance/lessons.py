@@ -1,7 +1,7 @@
 """Lessons that agents leave for each other in ``.orchestration/CLAUDE.md``: one line each.
 
-A file of its own beside the session's add-on, which only passes them on. The words are an agent's,
-and other agents read them: they stay on one line, fire no pattern, and import no file.
+The words are an agent's, and other agents read them: they stay on one line, fire no pattern, and
+import no file.
 """
 
 from __future__ import annotations

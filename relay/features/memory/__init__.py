@@ -4,3 +4,5 @@
 VERBS = {
     "memory": ("memory_verbs", "what you and your agents have saved: find, add, move"),
 }
+#: name in ctx -> (module of this package, what makes it).
+CONTEXT = {"memory": ("context_memory", "ContextMemory")}

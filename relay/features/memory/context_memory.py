@@ -20,8 +20,8 @@ EXTRA = ("outcome", "former", "redacted")
 class MemoryActions(Protocol):
     """What the session does for ``ctx.memory``. Thread-safe; returns at once."""
 
-    def memory(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
-        """Ask the broker's op ``memory_<op>``; the future ends with its answer or a RelayError."""
+    def request(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
+        """Ask the broker; the future ends with its answer or a RelayError."""
         ...
 
     def command(self, namespace: str, action: str, text: str) -> None:
@@ -99,7 +99,7 @@ class ContextMemory:
         self._actions.command("memory", action, text)
 
     def _ask(self, op: str, **fields: Any) -> Future[dict[str, Any]]:
-        return self._actions.memory(op, fields)
+        return self._actions.request(f"memory_{op}", fields)
 
 
 def _options(

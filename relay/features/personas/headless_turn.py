@@ -28,7 +28,6 @@ from relay.agents.hook_codec import AgentHookCall, text_of
 from relay.agents.known_agents import make_hook_codec
 from relay.agents.profile import find_profile
 from relay.agents.tool_names import UNASKED, limits, refusal
-from relay.app.project_opener import project_opener
 from relay.core import json_text
 from relay.core.errors import RelayError
 from relay.core.files import make_private_folder
@@ -37,9 +36,9 @@ from relay.core.paths import Home
 from relay.core.processes import become_monitor, mark
 from relay.directive.escape import clean
 from relay.directive.redact import redact
-from relay.features.governance.governance_addon import GovernedAgent
 from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.governed_start import git_environment
+from relay.features.governance.session import GovernedAgent, project_opener
 from relay.features.personas.headless_process import TYPED_MAX, HeadlessProcess, environment
 from relay.features.personas.personas import PersonaSpec, parse_persona
 from relay.protocol.turns import ALIVE_EVERY, CALLS_MAX, ToolCall, TurnEnded, TurnRequest, TurnState
@@ -202,9 +201,8 @@ class HeadlessTurn:
                 hint='a program without tools says so: "tools": False',
             )
         if self._server is None:
-            endpoint = ToolHookEndpoint(
-                codec, NoHooks(), EventQueue(), None, self._refusal, self._governed
-            )
+            guards = [self._governed] if self._governed else []
+            endpoint = ToolHookEndpoint(codec, NoHooks(), EventQueue(), None, self._refusal, guards)
             self._server = HookServer(endpoint.answer, self._token)
             self._listener = socket.create_server(("127.0.0.1", 0))
             await self._server.serve(self._listener)

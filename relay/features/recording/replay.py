@@ -107,10 +107,10 @@ def _registry(home: Home, config: str | None) -> Registry:
     """The handlers that a session started here would have."""
     from relay.config.load import LoadedConfig, load_for_session
     from relay.config.settings import Settings
-    from relay.features.memory.memory_settings import MemorySettings
-    from relay.features.memory.session_addon import register_memory
     from relay.hooks.registry import Registry
     from relay.session.builtin import register
+    from relay.session.door import SessionFacts
+    from relay.session.feature_parts import SessionModules
 
     try:
         loaded = load_for_session(home, os.getcwd(), config)
@@ -124,7 +124,7 @@ def _registry(home: Home, config: str | None) -> Registry:
     for line in loaded.not_applied:
         output.note(f"note: {line}")
     register(loaded.registry)
-    register_memory(loaded.registry, MemorySettings())
+    SessionModules().register(loaded.registry, SessionFacts("", {}, {}, Settings()))
     return loaded.registry
 
 

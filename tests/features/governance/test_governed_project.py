@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from relay.agents.hook_codec import AgentHookCall
-from relay.app.project_opener import project_opener
 from relay.core.errors import RelayError
 from relay.core.paths import Home
-from relay.features.governance.governance_addon import GovernedAgent
 from relay.features.governance.governed_project import GovernedProject
+from relay.features.governance.session import GovernedAgent, project_opener
 from relay.hooks.events import HookEventName
 
 INTENTS = """\

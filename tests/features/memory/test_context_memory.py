@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -68,13 +69,14 @@ def test_an_error_comes_where_the_answer_is_wanted() -> None:
 
 
 def test_mistakes_are_explained() -> None:
-    ctx = context(acting())
-    for wrong in (
+    ctx: Any = context(acting())
+    wrongs: list[Callable[[], object]] = [
         lambda: ctx.memory.add(""),
-        lambda: ctx.memory.add(7),  # type: ignore[arg-type]
-        lambda: ctx.memory.search("x", "user"),  # type: ignore[arg-type]
+        lambda: ctx.memory.add(7),
+        lambda: ctx.memory.search("x", "user"),
         lambda: ctx.memory.search("x", scop="user"),
-    ):
+    ]
+    for wrong in wrongs:
         with pytest.raises(UsageError):
             wrong()
     with pytest.raises(AttributeError, match="did you mean 'scope'"):

@@ -52,12 +52,11 @@ def texts(client: BrokerClient, **fields: Any) -> list[str]:
         (
             "relay.app.session_main, relay.app.session_parts, relay.app.wrapped_run,"
             " relay.session.session, relay.cli.command_line",
-            # The add-on that every session has, and nothing of a store.
+            # The side of the agent, and nothing of a store.
             {
                 "relay.features.memory",
                 "relay.features.memory.records",
-                "relay.features.memory.session_addon",
-                "relay.features.memory.session_store",
+                "relay.features.memory.session",
                 "relay.features.memory.session_texts",
             },
         ),

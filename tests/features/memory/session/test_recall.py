@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from relay.agents.context_door import ContextDoor
-from relay.features.memory import session_addon, session_texts
+from relay.config.settings import Settings
+from relay.features.memory import session, session_texts
 from relay.features.memory.memory_settings import MemorySettings
-from relay.features.memory.session_addon import MemoryAddOn, Recall, about
-from relay.features.memory.session_store import NoStore
-from relay.hooks.add_ons import AddOnCommand
+from relay.features.memory.session import MemoryGate, MemorySession, NoStore, Recall, about
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
+from relay.session.door import SessionFacts
+from relay.session.session_commands import FeatureCommand
 from tests.hooks.fakes import FakeActions, context
 
 ROW = {
@@ -27,9 +28,10 @@ ROW = {
 }
 
 
-def registered(memories: MemorySettings | None = None, *, reminds: bool = True) -> Registry:
+def registered(memories: MemorySettings | None = None, kind: str = "claude") -> Registry:
     registry = Registry()
-    session_addon.register_memory(registry, memories or MemorySettings(), reminds=reminds)
+    settings = Settings(memory=memories or MemorySettings())
+    session.register(registry, SessionFacts(kind, {}, {}, settings))
     return registry
 
 
@@ -41,19 +43,18 @@ class Agent:
         self.typed: list[str] = []
         self.rows = rows
         self.error: Exception | None = None
-        self.handlers_asked = False
         self.outcome: dict[str, Any] = {"outcome": "new", "redacted": []}
         self.file = None if folder is None else folder / "told"
         if self.file is not None and not event:
             self.file.write_text("")
         self._tasks: list[asyncio.Future[None]] = []
-        self.memory = MemoryAddOn(
-            self.request,
+        self.memory = MemorySession(
+            MemoryGate(self),
             lambda _, text: self.typed.append(text),
             lambda note: None,
             lambda work: self.spawn(work),
             door=None if self.file is None else ContextDoor(str(self.file), event),
-            recall=Recall("the task", "now", "/src", lambda: self.handlers_asked),
+            recall=Recall("the task", "now", "/src"),
         )
 
     def spawn(self, work: Awaitable[None]) -> None:
@@ -77,7 +78,7 @@ class Agent:
 
     def says(self, action: str, text: str) -> None:
         async def scenario() -> None:
-            self.memory.take(AddOnCommand("1", action, text))
+            self.memory.take(FeatureCommand("1", action, text))
             assert await self.memory.settle(10)
 
         asyncio.run(scenario())
@@ -108,7 +109,7 @@ def test_a_reminder_is_for_an_agent_in_a_conversation_and_by_the_settings() -> N
     end, wanted = HookEventName.SESSION_END, MemorySettings(prompt_on_end=True)
     assert not registered().hooks(end)
     assert registered(wanted).hooks(end)
-    assert not registered(wanted, reminds=False).hooks(end)
+    assert not registered(wanted, "command").hooks(end)
 
 
 def test_a_start_recalls_what_fits_the_task_and_what_is_newest(tmp_path: Path) -> None:
@@ -133,7 +134,7 @@ def test_a_start_recalls_nothing_of_its_own_session(tmp_path: Path) -> None:
 
 def test_what_a_handler_looked_for_is_not_told_twice(tmp_path: Path) -> None:
     agent = Agent(tmp_path, [ROW])
-    agent.handlers_asked = True
+    agent.memory.asked("memory_search")
     assert agent.starts() == ""
 
 

@@ -6,13 +6,14 @@ import json
 
 import pytest
 
+from relay.config.settings import Settings
 from relay.core.asciicast import CastEvent, Header, read
-from relay.features.memory.memory_settings import MemorySettings
-from relay.features.memory.session_addon import register_memory
 from relay.features.recording.replay_recording import Finding, Replay
 from relay.hooks.registry import Registry
 from relay.screen.source import ScreenSource
 from relay.session.builtin import register
+from relay.session.door import SessionFacts
+from relay.session.feature_parts import SessionModules
 from tests.screen.screens import CASTS
 from tests.screen.test_recordings import NAMES, SAID
 
@@ -24,7 +25,7 @@ HEARD = [line for line in SAID if line != "@relay:Dana <<<"]
 def registry() -> Registry:
     handlers = Registry()
     register(handlers)
-    register_memory(handlers, MemorySettings())
+    SessionModules().register(handlers, SessionFacts("", {}, {}, Settings()))
     return handlers
 
 

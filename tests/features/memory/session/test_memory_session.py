@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageError
-from relay.features.memory import session_addon as memory_commands
-from relay.features.memory.session_addon import MemoryAddOn
-from relay.hooks.add_ons import AddOnCommand
+from relay.features.memory import session as memory_commands
+from relay.features.memory.session import MemoryGate, MemorySession
+from relay.session.session_commands import FeatureCommand
 
 MEMORY = {"id": "k23fb0fc", "text": "the port is 6379", "scope": "project"}
 REPLY = {"memory": MEMORY, "outcome": "new", "redacted": [], "memories": [MEMORY], "more": False}
@@ -26,8 +26,8 @@ class Desk:
         self.gate = asyncio.Event()
         self.gate.set()
         self.tasks: list[asyncio.Future[None]] = []
-        self.memory = MemoryAddOn(
-            self.request,
+        self.memory = MemorySession(
+            MemoryGate(self),
             lambda identifier, text: self.told.append((identifier, text)),
             self.noted.append,
             self.spawn,
@@ -46,7 +46,7 @@ class Desk:
         return REPLY
 
     def say(self, action: str, text: str = "", id_: str = "1", **attributes: str) -> None:
-        self.memory.take(AddOnCommand(id_, action, text, attributes))
+        self.memory.take(FeatureCommand(id_, action, text, attributes))
 
     async def settled(self) -> Desk:
         assert await self.memory.settle(20)
@@ -84,15 +84,15 @@ def test_each_command_is_an_op_in_the_place_where_the_agent_works() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        AddOnCommand("1", "save", "  "),
-        AddOnCommand("1", "frobnicate", "x"),
-        AddOnCommand("1", "save", "x" * (memory_commands.TEXT_MAX + 1)),
-        AddOnCommand("1", "forget", "x", {"scope": "user"}),
-        AddOnCommand("1", "search", "x", {"limit": "0"}),
-        AddOnCommand("1", "search", "x", {"limit": "ten"}),
+        FeatureCommand("1", "save", "  "),
+        FeatureCommand("1", "frobnicate", "x"),
+        FeatureCommand("1", "save", "x" * (memory_commands.TEXT_MAX + 1)),
+        FeatureCommand("1", "forget", "x", {"scope": "user"}),
+        FeatureCommand("1", "search", "x", {"limit": "0"}),
+        FeatureCommand("1", "search", "x", {"limit": "ten"}),
     ],
 )
-def test_what_cannot_be_done_is_refused_at_once(command: AddOnCommand) -> None:
+def test_what_cannot_be_done_is_refused_at_once(command: FeatureCommand) -> None:
     async def scenario() -> None:
         desk = Desk()
         desk.memory.take(command)

@@ -1,4 +1,4 @@
-"""Memory as an agent has it: ``@memory:``, recall at its start, reminder and auto_save at its end.
+"""Memory in a session: ``@memory:``, recall at its start, reminder and auto_save at its end.
 
 Commands are done in the order in which they were said. What an agent has asked for (a search, a
 list) and what failed is given to it as a message. What it has not asked for, what is remembered at
@@ -15,22 +15,24 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from relay.core.errors import BrokerUnavailable, RelayError, Timeout
+from relay.agents.context_door import ContextDoor, door_of
+from relay.agents.known_agents import in_conversation
+from relay.core.errors import BrokerUnavailable, ConfigError, RelayError, Timeout
 from relay.core.json_text import named
-from relay.core.message import AgentState
 from relay.core.suggest import did_you_mean
 from relay.features.memory import session_texts as memory_texts
-from relay.features.memory.memory_settings import MemorySettings
-from relay.hooks.add_ons import AddOnCommand
+from relay.features.memory.memory_spec import StoreSpec
 from relay.hooks.context import Context
 from relay.hooks.registry import BUILTIN, Registry
+from relay.session.door import SessionFacts, SessionFeature
+from relay.session.feature_parts import FeatureParts
+from relay.session.session_commands import FeatureCommand
 
 if TYPE_CHECKING:
-    from relay.agents.context_door import ContextDoor
     from relay.features.memory.last_words import LastWords
 
 ACTIONS = ("save", "search", "forget", "list")
@@ -57,18 +59,45 @@ _OPTIONS = {
     "forget": (),
 }
 
-Request = Callable[..., Awaitable[dict[str, Any]]]
 
-
-def register_memory(registry: Registry, settings: MemorySettings, *, reminds: bool = True) -> None:
-    """Add the handlers of memory; what the user's configuration overrides does not run.
-
-    ``reminds``: the program is an agent in a conversation, which knows what a reminder is.
-    """
+def register(registry: Registry, facts: SessionFacts) -> None:
+    """Add the handlers of memory; what the user's configuration overrides does not run."""
     for action in ACTIONS:
         registry.add_pattern("memory", action, memory, source=BUILTIN)
-    if settings.prompt_on_end and reminds:
+    # A program that is not in a conversation does not know what a reminder is.
+    if facts.settings.memory.prompt_on_end and in_conversation(facts.kind, facts.launch):
         registry.add_hook("session_end", remind, name="memory", source=BUILTIN)
+
+
+def feature(parts: FeatureParts) -> MemorySession:
+    """The feature in a session."""
+    run, facts, settings = parts.run, parts.facts, parts.facts.settings.memory
+    store = chosen(settings.store, run.env, facts.unusable)
+    if store.problem is not None:
+        parts.note(store.note)
+    gate = MemoryGate(parts.broker, store.problem)
+    # A project whose name is no Unicode cannot be named: the user's and the agent's remain.
+    project = named(run.project) or None
+    words = None
+    if settings.auto_save and settings.llm is not None:
+        from relay.features.memory.last_words import LastWords  # nothing of it without
+
+        words = LastWords(settings.llm, run.env, gate.request, parts.note, project=project)
+    memories = MemorySession(
+        gate,
+        parts.answer,
+        parts.note,
+        parts.spawn,
+        changed=parts.changed,
+        last_words=words,
+        door=door_of(facts.launch),
+        recall=Recall(about(run.task, run.cwd), run.run_id, run.project)
+        if settings.inject_on_start
+        else None,
+        registered={"project": project, "secrets": settings.secrets, **store.fields},
+    )
+    memories.restore(parts.saved.get("memory") or [])
+    return memories
 
 
 def memory(target: str, message: str, ctx: Context) -> None:
@@ -84,13 +113,11 @@ def remind(ctx: Context) -> str:
 @dataclass(frozen=True, slots=True)
 class Recall:
     """What an agent of ``project`` is told at its start. ``about`` is what it is to do; what its
-    own run ``run_id`` saved is not told, nor anything where ``handlers_asked()``: a session-start
-    handler that has looked for memories tells the agent of them itself."""
+    own run ``run_id`` saved is not told."""
 
     about: str
     run_id: str
     project: str
-    handlers_asked: Callable[[], bool]
 
 
 def about(task: str | None, folder: str) -> str:
@@ -99,7 +126,7 @@ def about(task: str | None, folder: str) -> str:
     return " ".join(filter(None, words)).strip()
 
 
-class MemoryAddOn:
+class MemorySession(SessionFeature):
     """Does the commands of one agent.
 
     ``answer(command_id, text)`` tells the agent what came of one, once; ``note(text)`` is for the
@@ -107,9 +134,11 @@ class MemoryAddOn:
     ``changed()`` is called when ``state()`` has become less: what is done is not to be done again.
     """
 
+    namespace = "memory"
+
     def __init__(
         self,
-        request: Request,
+        store: MemoryGate,
         answer: Callable[[str, str], object],
         note: Callable[[str], None],
         spawn: Callable[[Awaitable[None]], None],
@@ -118,10 +147,15 @@ class MemoryAddOn:
         last_words: LastWords | None = None,
         door: ContextDoor | None = None,
         recall: Recall | None = None,
+        registered: Mapping[str, Any] | None = None,
     ) -> None:
         """``last_words``: what auto_save keeps, or None. ``door``: by which the agent is told what
-        it has not asked for; ``recall``: what of that at its start."""
-        self._request = request
+        it has not asked for; ``recall``: what of that at its start. ``registered``: what holds for
+        every request about memories of this agent or its tools."""
+        self._store = store
+        self._registered = registered or {}
+        #: A session-start handler that has looked for memories tells the agent of them itself.
+        self._handlers_asked = False
         self._answer = answer
         self._note = note
         self._spawn = spawn
@@ -129,19 +163,28 @@ class MemoryAddOn:
         self._last_words = last_words
         self._door = door
         self._recall = recall
-        self._pending: OrderedDict[str, AddOnCommand] = OrderedDict()
+        self._pending: OrderedDict[str, FeatureCommand] = OrderedDict()
         self._size = 0
         self._working = False
         self._gone = False
         self._idle = asyncio.Event()
         self._idle.set()
 
+    def registration(self) -> Mapping[str, Any]:
+        """Where the memories of this agent are, and what may be in them."""
+        return {"memory": dict(self._registered)}
+
+    def asked(self, op: str) -> None:
+        """A handler asks for memories. Raises NoStore."""
+        self._store.check(op)
+        self._handlers_asked |= op in ("memory_search", "memory_list")
+
     def begin(self) -> None:
         """Have the agent told what was saved before that it may need."""
         if self._door is not None and self._recall is not None:
             self._spawn(self._tell_earlier(self._door, self._recall))
 
-    def take(self, command: AddOnCommand) -> None:
+    def take(self, command: FeatureCommand) -> None:
         """Do it, after those that came before it."""
         if command.id in self._pending:
             return  # heard again while it waits
@@ -163,9 +206,6 @@ class MemoryAddOn:
         """The agent said these lines: auto_save may want them."""
         if self._last_words is not None:
             self._last_words.said(texts)
-
-    def state_changed(self, state: AgentState) -> None:
-        """Memories have nothing to do with turns."""
 
     async def end(self) -> None:
         """Hand over what auto_save has kept."""
@@ -192,7 +232,7 @@ class MemoryAddOn:
     def restore(self, state: list[dict[str, Any]]) -> None:
         """Go on with what an earlier session of this run had heard."""
         for fields in state:
-            self.take(AddOnCommand(**fields))
+            self.take(FeatureCommand(**fields))
 
     async def _work(self) -> None:
         try:
@@ -208,7 +248,7 @@ class MemoryAddOn:
             self._working = False
             self._idle.set()
 
-    async def _do(self, command: AddOnCommand) -> None:
+    async def _do(self, command: FeatureCommand) -> None:
         try:
             reply = await self._asked(command)
             told = memory_texts.answer(command.action, command.text, reply)
@@ -226,7 +266,7 @@ class MemoryAddOn:
         """Whether the agent reads it beside its next prompt."""
         return self._door is not None and self._door.tells_once and self._door.give(told)
 
-    def _tell(self, command: AddOnCommand, told: str) -> None:
+    def _tell(self, command: FeatureCommand, told: str) -> None:
         if not self._gone:
             self._answer(command.id, told)
 
@@ -235,23 +275,23 @@ class MemoryAddOn:
         fields = {"limit": RECALLED_MAX}
         try:
             if recall.about:
-                reply = await self._request("memory_search", query=recall.about, **fields)
+                reply = await self._store.request("memory_search", query=recall.about, **fields)
                 found += reply["memories"]
-            found += (await self._request("memory_list", **fields))["memories"]
+            found += (await self._store.request("memory_list", **fields))["memories"]
         except RelayError:
             return  # there is no store, and the person knows it; or it is away
         # A slow store answers when this agent has saved something already.
         earlier = [memory for memory in found if memory["session"] != recall.run_id]
         told = memory_texts.at_start(earlier, recall.project)
-        if told and not recall.handlers_asked():
+        if told and not self._handlers_asked:
             door.give(told)
 
-    async def _asked(self, command: AddOnCommand) -> dict[str, Any]:
+    async def _asked(self, command: FeatureCommand) -> dict[str, Any]:
         end = asyncio.get_running_loop().time() + SEARCH_DEADLINE
         op, fields = f"memory_{command.action}", _fields(command)
         while True:
             try:
-                return await self._request(op, **fields)
+                return await self._store.request(op, **fields)
             except (BrokerUnavailable, Timeout) as error:
                 self._waits(command, error, end)
             except RelayError as error:
@@ -260,7 +300,7 @@ class MemoryAddOn:
                 self._waits(command, error, end)
             await asyncio.sleep(RETRY_SECONDS)
 
-    def _waits(self, command: AddOnCommand, error: RelayError, end: float) -> None:
+    def _waits(self, command: FeatureCommand, error: RelayError, end: float) -> None:
         """Note that it waits; raises ``error`` when it is not worth waiting any longer."""
         late = asyncio.get_running_loop().time() >= end
         if command.action not in _LASTING and (late or self._gone):
@@ -268,7 +308,7 @@ class MemoryAddOn:
         self._note(f"@memory:{command.action} waits: {error.message}")
 
 
-def _problem(command: AddOnCommand) -> str:
+def _problem(command: FeatureCommand) -> str:
     """What is wrong with it; empty for a command that can be done."""
     if command.action not in ACTIONS:
         return f"memory has no {command.action!r}; {did_you_mean(command.action, ACTIONS)}"
@@ -286,7 +326,7 @@ def _problem(command: AddOnCommand) -> str:
     return ""
 
 
-def _fields(command: AddOnCommand) -> dict[str, Any]:
+def _fields(command: FeatureCommand) -> dict[str, Any]:
     attributes: dict[str, Any] = dict(command.attributes)
     if command.action in ("search", "list"):
         limit = int(attributes.get("limit", memory_texts.LINES_MAX))
@@ -295,5 +335,76 @@ def _fields(command: AddOnCommand) -> dict[str, Any]:
     return attributes | ({key: command.text.strip()} if key else {})
 
 
-def _refused(command: AddOnCommand, why: str) -> str:
+def _refused(command: FeatureCommand, why: str) -> str:
     return f"not done: @memory:{command.action}: {why}"
+
+
+class Requests(Protocol):
+    """The way to the broker."""
+
+    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+        """The answer's fields. Raises RelayError."""
+
+
+class NoStore(ConfigError):
+    """Nothing about memories can be asked in this session; the person has been told why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """``fields``: of every request about memories. ``problem``: why there can be none."""
+
+    fields: dict[str, Any]
+    problem: RelayError | None = None
+
+    @property
+    def note(self) -> str:
+        """One line for the person, or ""."""
+        if self.problem is None:
+            return ""
+        return f"memories are neither saved nor found: {self.problem.line}"
+
+
+def chosen(
+    store: StoreSpec, environ: Mapping[str, str], unusable: RelayError | None = None
+) -> Chosen:
+    """The fields for ``store``; those of the default store are empty.
+
+    ``unusable``: why the configuration is not known. In the default store instead memories would
+    be where nobody looks once it is mended; ``relay memory`` does nothing either.
+    """
+    if unusable is not None:
+        return Chosen({}, unusable)
+    if store == StoreSpec():
+        return Chosen({})
+    if store.backend == "searcher" and not store.file:
+        return Chosen(
+            {},
+            ConfigError(
+                "memory: a searcher is called in a process of its own, by a relay.config.py",
+                hint="write it there: a program's own object is not known to that process",
+            ),
+        )
+    try:
+        return Chosen({"store": store.resolved(environ).to_json()})
+    except ConfigError as error:
+        return Chosen({}, error)
+
+
+class MemoryGate:
+    """The way to the broker, which is asked nothing about memories while it is not known in which
+    store (``problem``)."""
+
+    def __init__(self, broker: Requests, problem: RelayError | None = None) -> None:
+        self._broker = broker
+        self._problem = problem
+
+    def check(self, op: str) -> None:
+        """Raises NoStore for what is about memories and cannot be asked."""
+        if self._problem is not None and op.startswith("memory_"):
+            raise NoStore(self._problem.message, hint=self._problem.hint)
+
+    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+        """As the broker does; raises NoStore."""
+        self.check(op)
+        return await self._broker.request(op, **fields)

@@ -1,4 +1,4 @@
-"""Governance as one wrapped agent has it: asked around its tool calls, told of intents.
+"""Governance in a session: asked around the agent's tool calls, told of intents.
 
 It knows from the agent's start, or from the next call on, that the project is governed; the root
 that it has found then stays for the run. ``@intent:select``, ``learn``, ``list`` and ``status`` are
@@ -13,23 +13,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from relay.agents.context_door import ContextDoor, door_of
 from relay.agents.hook_codec import AgentHookCall
 from relay.core.errors import RelayError, UsageError
+from relay.core.files import make_private_folder
 from relay.core.message import AgentState
-from relay.features.governance.governed_paths import governed_root
-from relay.features.governance.governed_start import ACTIONS, NAMESPACE
-from relay.hooks.add_ons import AddOnCommand
-from relay.hooks.context import Context
+from relay.core.paths import Home
+from relay.features.governance.governed_paths import governed_root, is_below
+from relay.features.governance.governed_start import ACTIONS, NAMESPACE, why_not
+from relay.hooks.context import Actions, Context
 from relay.hooks.registry import BUILTIN, Registry
+from relay.session.door import FeatureAnswer, SessionFacts, SessionFeature
+from relay.session.feature_parts import FeatureParts
+from relay.session.session_commands import FeatureCommand
 
 if TYPE_CHECKING:
-    from relay.agents.context_door import ContextDoor
+    from relay.features.governance.approvals import BrokerRequests
     from relay.features.governance.governed_project import GovernedProject
 
 #: Commands that wait; beyond it the agent is told. Characters of an id or a lesson.
@@ -37,8 +45,10 @@ PENDING_MAX, GIVEN_MAX = 100, 2000
 UNGOVERNED = "ungoverned"
 
 
-def register_intents(registry: Registry) -> None:
+def register(registry: Registry, facts: SessionFacts) -> None:
     """Add the handlers of intents; what the user's configuration overrides does not run."""
+    if not facts.hello.get("governed"):
+        return
     for action in ACTIONS:
         registry.add_pattern(NAMESPACE, action, intent, source=BUILTIN)
 
@@ -46,6 +56,41 @@ def register_intents(registry: Registry) -> None:
 def intent(target: str, message: str, ctx: Context) -> None:
     """``@intent:select INT-001``, and so on for the other ACTIONS."""
     ctx.intent(target, message)
+
+
+def intent_commands(actions: Actions) -> Callable[[str, str], None]:
+    """``ctx.intent(action, text)``: do what ``@intent:action text`` does, and tell the agent what
+    came of it."""
+    return partial(actions.command, NAMESPACE)
+
+
+def feature(parts: FeatureParts) -> GovernanceSession:
+    """The feature in a session."""
+    run, facts = parts.run, parts.facts
+    agent = GovernedAgent(
+        run.name,
+        run.run_id,
+        facts.kind,
+        run.cwd,
+        run.person,
+        root=str(facts.hello.get("governed") or ""),
+        ungoverned=bool(facts.hello.get("ungoverned")),
+        ungated=why_not(facts.kind, facts.launch),
+        mcp=facts.launch.get("mcp") is True,
+    )
+    governance = GovernanceSession(
+        agent,
+        project_opener(
+            parts.home, agent, facts.hello["pid"], parts.broker, lambda: parts.sources.model
+        ),
+        parts.answer,
+        parts.note,
+        parts.spawn,
+        changed=parts.changed,
+        door=door_of(facts.launch),
+    )
+    governance.restore(parts.saved.get("governance") or {})
+    return governance
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +122,15 @@ class GovernanceCheckpoint:
     pending: list[dict[str, Any]] = field(default_factory=list)
 
 
-class GovernanceAddOn:
+class GovernanceSession(SessionFeature):
     """Governs one agent.
 
     ``open_project(root)`` opens what the gate needs, and may raise RelayError. ``answer(id, text)``
     tells the agent what came of a command, once; ``note(text)`` is for the person. ``changed()`` is
     called when ``state()`` has become less.
     """
+
+    namespace = NAMESPACE
 
     def __init__(
         self,
@@ -109,7 +156,7 @@ class GovernanceAddOn:
         self._works = True  # what an earlier session has left ends with the first rest
         self._chosen = False  # in the words of the turn that runs
         self._gone = False
-        self._pending: OrderedDict[str, AddOnCommand] = OrderedDict()
+        self._pending: OrderedDict[str, FeatureCommand] = OrderedDict()
         self._order = asyncio.Lock()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -136,7 +183,7 @@ class GovernanceAddOn:
         """Tell the agent the rules."""
         self._spawn(self._begin())
 
-    def take(self, command: AddOnCommand) -> None:
+    def take(self, command: FeatureCommand) -> None:
         """Do it, after those that came before it."""
         if command.id in self._pending:
             return  # heard again while it waits
@@ -194,9 +241,13 @@ class GovernanceAddOn:
         if self._agent.ungoverned and self._root and not self._told:
             self._spawn(self._tell_ungoverned(self._root))
         for fields in saved.pending:
-            self.take(AddOnCommand(**fields))
+            self.take(FeatureCommand(**fields))
 
     # -- what others ask
+
+    def requests(self) -> Mapping[str, FeatureAnswer]:
+        """Requests of the kind "governance"."""
+        return {"governance": self.ask}
 
     async def ask(self, request: Mapping[str, Any], person: bool) -> dict[str, Any]:
         """Answer a request of the kind "governance". Raises RelayError."""
@@ -265,7 +316,7 @@ class GovernanceAddOn:
         self._told = True
         self._changed()
 
-    async def _work(self, command: AddOnCommand) -> None:
+    async def _work(self, command: FeatureCommand) -> None:
         try:
             async with self._order:
                 told = await self._opened().do(command.action, command.text.strip())
@@ -303,5 +354,72 @@ def _unopened(kind: str, call: AgentHookCall, error: Exception) -> str:
     return "" if surely_reads(asked) else refusals.engine_failed(error).text(asked.tool)
 
 
-def _refused(command: AddOnCommand, why: str) -> str:
+def _refused(command: FeatureCommand, why: str) -> str:
     return f"not done: @{NAMESPACE}:{command.action}: {why}"
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def project_opener(
+    home: Home,
+    agent: GovernedAgent,
+    pid: int,
+    broker: BrokerRequests | None,
+    model: Callable[[], str] = lambda: "",
+) -> Callable[[str], GovernedProject]:
+    """What opens a governed project for the ``agent``, whose process is ``pid``; without a
+    ``broker`` no person can be asked. ``model()``: the one that spoke last."""
+
+    def opened(root: str) -> GovernedProject:
+        # Most sessions need none of it.
+        from relay.features.governance.approvals import BrokerApprover
+        from relay.features.governance.call_plan import GovernedRun
+        from relay.features.governance.gate import Gate
+        from relay.features.governance.governance_store import GovernanceStore
+        from relay.features.governance.governed_project import GovernedProject
+        from relay.features.governance.intents_file import IntentsFile
+        from relay.features.governance.trace import Trace
+
+        scratch = os.path.join(home.run_folder(agent.run), "scratch")
+        make_private_folder(os.path.dirname(scratch))
+        make_private_folder(scratch)
+        run = GovernedRun(
+            agent.run,
+            agent.name,
+            root,
+            agent.cwd,
+            pid,
+            kind=agent.kind,
+            scratch=(os.path.realpath(scratch), *_plans(agent.kind, root)),
+            kept_out=(os.path.realpath(home.root),),
+            mcp=agent.mcp,
+        )
+        store, intents = GovernanceStore.open(home), IntentsFile(root)
+        trace = Trace(root, store, now_ms)
+        gate = Gate(
+            run,
+            intents=intents,
+            store=store,
+            trace=trace,
+            approver=None if broker is None else BrokerApprover(broker),
+            now_ms=now_ms,
+        )
+        return GovernedProject(gate, intents, trace, now_ms, model, store.close)
+
+    return opened
+
+
+def _plans(kind: str, root: str) -> list[str]:
+    """Where the agent writes its plans by its tools for files, outside of the project ``root``."""
+    home = os.path.expanduser("~")
+    if kind == "claude":
+        folder = os.path.join(os.environ.get("CLAUDE_CONFIG_DIR") or f"{home}/.claude", "plans")
+    elif kind == "gemini":
+        folder = os.path.join(os.environ.get("GEMINI_CLI_HOME") or home, ".gemini", "tmp")
+    else:
+        return []
+    real = os.path.realpath(folder)
+    return [] if is_below(real, root) or is_below(root, real) else [real]

@@ -14,15 +14,15 @@ from relay.agents.context_door import ContextDoor
 from relay.agents.hook_codec import AgentHookCall
 from relay.core.errors import RelayError, StorageError
 from relay.core.message import AgentState
-from relay.features.governance.governance_addon import (
+from relay.features.governance.governed_project import GovernedProject
+from relay.features.governance.session import (
     GIVEN_MAX,
     PENDING_MAX,
-    GovernanceAddOn,
+    GovernanceSession,
     GovernedAgent,
 )
-from relay.features.governance.governed_project import GovernedProject
-from relay.hooks.add_ons import AddOnCommand
 from relay.hooks.events import HookEventName
+from relay.session.session_commands import FeatureCommand
 
 CAT, FILE = {"command": "cat src/a.py"}, {"file_path": "src/a.py"}
 CALL = AgentHookCall(HookEventName.BEFORE_TOOL, {"tool_name": "Write"}, True)
@@ -97,8 +97,8 @@ class Bench:
         self.agent = replace(GovernedAgent("Ann", "run-1", "claude", str(folder), "me"), **more)
         self.add_on = self.made()
 
-    def made(self) -> GovernanceAddOn:
-        return GovernanceAddOn(
+    def made(self) -> GovernanceSession:
+        return GovernanceSession(
             self.agent,
             self._open,
             lambda id_, text: self.answers.append((id_, text)),
@@ -197,7 +197,7 @@ def test_commands_are_done_in_their_order_and_answered_once(tmp_path: Path) -> N
         bench = Bench(tmp_path, root=str(tmp_path))
         bench.project.room.clear()
         for id_, text in (("1", "INT-1"), ("2", "bad"), ("1", "INT-1")):
-            bench.add_on.take(AddOnCommand(id_, "select", text))
+            bench.add_on.take(FeatureCommand(id_, "select", text))
         assert not await bench.add_on.settle(0.01)
         # A session that is killed now goes on with both.
         again = Bench(tmp_path, root=str(tmp_path))
@@ -216,9 +216,9 @@ def test_commands_are_done_in_their_order_and_answered_once(tmp_path: Path) -> N
 def test_there_is_an_end_to_what_waits_and_to_what_is_said(tmp_path: Path) -> None:
     async def scenario() -> None:
         bench = Bench(tmp_path, root=str(tmp_path))
-        bench.add_on.take(AddOnCommand("0", "learn", "x" * (GIVEN_MAX + 1)))
+        bench.add_on.take(FeatureCommand("0", "learn", "x" * (GIVEN_MAX + 1)))
         for n in range(PENDING_MAX + 1):
-            bench.add_on.take(AddOnCommand(f"{n + 1}", "list", ""))
+            bench.add_on.take(FeatureCommand(f"{n + 1}", "list", ""))
         [(_, long), (last, many)] = bench.answers
         assert "more than" in long and last == f"{PENDING_MAX + 1}" and "too many" in many
         await bench.settled()
@@ -250,7 +250,7 @@ def test_its_turn_gives_back_what_it_took_and_the_next_one_is_reminded(tmp_path:
 def test_what_was_selected_in_words_is_for_the_turn_that_reads_the_answer(tmp_path: Path) -> None:
     async def scenario() -> None:
         bench = Bench(tmp_path, root=str(tmp_path))
-        bench.add_on.take(AddOnCommand("1", "select", "INT-1"))
+        bench.add_on.take(FeatureCommand("1", "select", "INT-1"))
         for state in (AgentState.IDLE, AgentState.BUSY, AgentState.IDLE):
             await bench.settled()
             bench.add_on.state_changed(state)
