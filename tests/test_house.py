@@ -150,7 +150,7 @@ def test_processes_meet_in_protocol_only() -> None:
 @pytest.mark.parametrize("name", house.RATCHETS)
 def test_no_figure_of_the_house_rises(name: str) -> None:
     """``python -m tests.house NAME`` lists the places."""
-    places = house.figures(house.sources())[name]
+    places = house.FIGURES[name](house.sources())
     assert len(places) <= house.RATCHETS[name], places
 
 
