@@ -12,7 +12,7 @@ relay = Relay(
     idle_seconds=60,  # an agent that is silent for so long is idle
     timeout=20,  # seconds that a handler may take
     task="keep the tests green",  # ctx.task, unless relay wrap --task says otherwise
-    # Where memories are: "local", "mem0", "qdrant" or "custom", with its "config"; docs/memory.md.
+    # What finds memories by meaning: "local", "mem0" or "qdrant", with "config"; docs/memory.md.
     memory={"backend": "local", "prompt_on_end": True, "inject_on_start": True},
 )
 

@@ -1,10 +1,9 @@
 """What an agent may do beyond messages: as the setting ``may`` of trusted configurations says.
 
-A file of its own, because it is the one place that says yes. The person may do everything. An agent
-may always look at itself. All else it may where a configuration gives its name the right: the
-person's own file towards everybody, a project's file towards the agents of that project (so to
-follow all that happens is the person's own file's to give). An agent that was started inside
-another one may no more than that one.
+The person may do everything. An agent may always look at itself. Anything else needs a right that a
+configuration gives to its name: the person's own file gives it for all agents, a project's file for
+the agents of that project. Only the person's own file can give ``watch``, which concerns everybody.
+An agent that was started inside another one never has more rights than that one.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from relay.broker.directory import Directory, Member
 from relay.broker.trusted_configs import USER, TrustedConfigs
 from relay.core.errors import RelayError
 
-#: What each right allows, as it is worded to whoever lacks it.
+#: What each right allows, in the words of a refusal.
 _WHAT = {
     "peek": "see the screen of another agent",
     "transcript": "read the turns of another agent",
@@ -28,23 +27,23 @@ _WHAT = {
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Whose words somebody may read. Every op that answers with words of others asks it."""
+    """Whose words a client may read. Every op that returns the words of others checks it."""
 
-    #: The agent whose own they must be, in lower case; "" for one who reads everything.
+    #: The agent that may read only its own, in lower case; "" for a client that may read all.
     own: str
-    #: The agents whose turns it may read beside its own, in lower case.
+    #: Other agents whose turns it may read, in lower case.
     turns: frozenset[str] = frozenset()
 
     def reads(self, *names: str | None) -> bool:
-        """Whether it may read what is from or for these."""
+        """Whether it may read messages from or to one of ``names``."""
         return not self.own or self.own in [(one or "").lower() for one in names]
 
     def reads_turns(self, persona: str) -> bool:
-        """Whether it may read the turns of this one."""
+        """Whether it may read the turns of ``persona``."""
         return self.reads(persona) or persona.lower() in self.turns
 
     def check(self, allowed: bool) -> None:
-        """Raises RelayError where something may not be read."""
+        """Raise RelayError unless ``allowed``."""
         if not allowed:
             raise RelayError(
                 f"the agent {self.own} may only read messages from or to itself, and its own turns",
@@ -62,9 +61,9 @@ class Rights:
         self._configs = configs
 
     def check(self, request: ClientRequest, right: str, about: Member | None = None) -> str:
-        """Who asks: an agent's name, or "" for the person. Raises RelayError where it may not.
+        """The name of the agent that asks, "" for the person. Raises RelayError for a refusal.
 
-        ``about``: whom it concerns; None where that is nobody, or everybody.
+        ``about``: the agent that the request concerns; None for nobody, or everybody.
         """
         member = self._directory.speaker(request)
         if member is None:
@@ -80,7 +79,7 @@ class Rights:
         return member.name
 
     def reader(self, request: ClientRequest) -> Reader:
-        """What whoever asks may read. Raises RelayError where nobody can tell who that is."""
+        """What the client may read. Raises RelayError for a client that cannot be identified."""
         member = self._directory.speaker(request)
         if member is None:
             self._directory.check_person(request, "read what others say")

@@ -1,8 +1,8 @@
 """Talking to the broker from an event loop, for as long as it takes: what a session uses.
 
-The connection comes back by itself. Requests that had no answer are repeated in order, after the
-agent is registered again: messages and events keep their id, and the other ops come to the same
-end, except those in ``ONCE``, which are told that the broker went away.
+It reconnects by itself, registers the agent again, and repeats the requests without an answer in
+their order. That is safe: messages and events keep their id, and the other ops are idempotent,
+except those in ``ONCE``, which fail with the news that the broker went away.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class AsyncClient:
         self._on_problem = on_problem or (lambda _: None)
         self._clock = clock
         self._start = start
-        self._last: Json = {}  # what the broker said of itself
+        self._last: Json = {}  # the fields of the broker's last hello
         self._n = 0
         self._registration: dict[str, object] | None = None
         self._requests: dict[int, _Request] = {}
@@ -87,7 +87,7 @@ class AsyncClient:
     # -- what a session calls
 
     async def open(self, deadline: float = DEADLINE) -> None:
-        """Connect for the first time. Raises what stands in the way."""
+        """Connect for the first time. Raises the reason where that fails."""
         link = await self._connect(deadline)
         self._task = asyncio.get_running_loop().create_task(self._stay(link))
 
@@ -107,8 +107,8 @@ class AsyncClient:
         join: Sequence[str] = (),
         deadline: float = 30.0,
     ) -> Json:
-        """Become this agent, now and after every reconnect: reached by ``roles`` too, and in the
-        channels of ``join``. Raises NameTaken and others."""
+        """Register this agent, now and after every reconnect, with its ``roles`` and the
+        channels to ``join``. Raises NameTaken and others."""
         fields: dict[str, object] = {
             "name": name,
             "run": run,
@@ -255,7 +255,7 @@ class AsyncClient:
                     self._on_problem(error)
 
     async def _connect(self, deadline: float) -> _Link:
-        """A link on which the broker has said hello."""
+        """A link whose broker has answered ``hello``."""
         loop = asyncio.get_running_loop()
         starter = Starter(self.home, start=self._start, deadline=deadline, last=self._last)
         while True:
@@ -289,7 +289,7 @@ class AsyncClient:
             raise
 
     async def _resume(self, link: _Link) -> None:
-        """Register again and repeat what had no answer."""
+        """Register again and repeat the requests without an answer."""
         if self._registration is not None:
             await link.ask("register", self._registration, DEADLINE)
         for request in list(self._requests.values()):
@@ -309,7 +309,7 @@ class AsyncClient:
 
 
 class _Link(asyncio.Protocol):
-    """One connection's lines. Its own questions have negative numbers."""
+    """One connection's lines. The link's own requests have negative numbers."""
 
     def __init__(self, heard: Callable[[Json], None]) -> None:
         self.lost = asyncio.Event()
@@ -343,7 +343,7 @@ class _Link(asyncio.Protocol):
         n: Any = record.get("n", 0)
         future = self._asked.pop(n, None) if isinstance(n, int) and n < 0 else None
         if n is None and self._asked:
-            future = self._asked.pop(next(iter(self._asked)))  # refused before it was asked
+            future = self._asked.pop(next(iter(self._asked)))  # refused before it was sent
         if future is None:
             self._heard(record)
         elif not future.done():
@@ -365,7 +365,7 @@ class _Link(asyncio.Protocol):
             self._transport.write(line)
 
     async def ask(self, op: str, fields: Mapping[str, object], deadline: float) -> Json:
-        """A question of the connection itself."""
+        """Send a request of the link's own, and wait for its answer."""
         n = -1 - len(self._asked)
         future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
         self._asked[n] = future

@@ -24,22 +24,22 @@ from relay.protocol.broker import Json, encode
 class Client(Protocol):
     """One client's connection, as the ops see it."""
 
-    ancestors: Sequence[Process]  # who connected, and its ancestors; empty: nobody knows
-    closed: bool  # nothing can be sent any more
-    paused: bool  # the client does not take what it was sent
+    ancestors: Sequence[Process]  # the client's process and its ancestors; empty: unknown
+    closed: bool  # nothing more can be sent
+    paused: bool  # the client does not read
 
     @property
     def unsent(self) -> int:
-        """Bytes that the client has not taken yet."""
+        """Bytes that the client has not read yet."""
 
     def send(self, line: bytes) -> None:
-        """Send one line with the others of this turn of the loop."""
+        """Send one line, together with the others of this turn of the event loop."""
 
     def defer(self) -> None:
-        """A request will be answered later. Raises RelayError when too many are already."""
+        """Note that a request will be answered later. Raises RelayError for one too many."""
 
     def undefer(self) -> None:
-        """A request that was answered later has its answer."""
+        """Note that such a request has its answer."""
 
     def answered(self, size: int) -> None:
         """A request of ``size`` characters has been dealt with."""
@@ -53,7 +53,7 @@ class ClientRequest:
     """One request of a client."""
 
     client: Client
-    n: int  # the client's own number, which the answer repeats
+    n: int  # the client's number for it, which the answer repeats
     op: str
     fields: Json
     size: int  # characters of its line
@@ -63,9 +63,9 @@ class ClientRequest:
 class Accepted:
     """A message or an event that will be a row: everything is checked, nothing is stored yet."""
 
-    request: ClientRequest | None  # who gets an answer
+    request: ClientRequest | None  # the request to answer
     id: str
-    given: bool  # the client chose the id, so it may be a repetition
+    given: bool  # the client chose the id, so this may be a repetition
     kind: str
     sender: str
     origin: str
@@ -75,9 +75,9 @@ class Accepted:
     meta: str | None = None
     routing: Routing | None = None
     hops: int = 0
-    outside: OutsideEvent | None = None  # it came over a channel that is not relay's own
-    owed_by: tuple[str, ...] = ()  # agents of whom its sender asks an answer
-    by_message: bool = False  # … to which only a message counts
+    outside: OutsideEvent | None = None  # set where it came over another channel than relay's own
+    owed_by: tuple[str, ...] = ()  # agents that the sender asks for an answer
+    by_message: bool = False  # … which must be a message
     due: tuple[str, ...] = ()  # the configurations that are to evaluate it
     # Known once it is written:
     seq: int = 0
@@ -86,7 +86,7 @@ class Accepted:
 
     @classmethod
     def notice(cls, to: str, body: str, thread: str, now_ms: int) -> Accepted:
-        """What relay itself tells somebody."""
+        """A message from relay itself."""
         return cls(
             request=None,
             id=new_ulid(now_ms),
@@ -102,7 +102,7 @@ class Accepted:
 
     @property
     def parked(self) -> bool:
-        """Whether it is held for the person."""
+        """Whether it is held for the person's decision."""
         return self.routing is not None and any(one.parked for one in self.routing.routes)
 
     def row(self, index: int) -> Json:
@@ -132,13 +132,13 @@ class Accepted:
 
 
 class Observer(Protocol):
-    """Who tells hooks what the broker has done: see relay.features.personas.hook_observer."""
+    """Reports to hooks what the broker has done: see relay.features.personas.hook_observer."""
 
     def wants(self, event: HookEventName) -> bool:
         """Whether a hook is registered for it."""
 
     def observe(self, event: HookEventName, fields: Json) -> None:
-        """Have it told. Returns at once."""
+        """Report it to the hooks. Returns at once."""
 
 
 class Batch:
@@ -163,20 +163,20 @@ class Batch:
         self.now_ms = now_ms
         self._observer = observer
         self.requests: list[ClientRequest] = []
-        self.owed: list[ClientRequest] = []  # requests of earlier batches that a job goes on with
+        self.owed: list[ClientRequest] = []  # requests of earlier batches that a job continues
         self.answers: list[tuple[Client, bytes]] = []
         self.after: list[Callable[[], object]] = []
         self.on_failure: list[Callable[[], object]] = []  # instead of ``after``
         self.sends: list[Accepted] = []
-        self.stored: list[Accepted] = []  # what was written of them
+        self.stored: list[Accepted] = []  # the messages that were written
         self.offered = False  # whether ``after`` offers what is stored
-        self.last: list[Job] = []  # what needs them written, and is committed with them
+        self.last: list[Job] = []  # jobs that need them written, committed with them
         self.cut = False  # what follows must see this batch committed
 
     @contextmanager
     def part(self) -> Iterator[None]:
-        """What is added within is taken back where it raises, as if that alone had not been
-        committed; but for ``owed``, whose answer the caller gives."""
+        """Undo everything that was added within when it raises, and nothing else; except ``owed``,
+        which the caller answers."""
         lists: tuple[list[Any], ...] = (self.answers, self.after, self.sends, self.last)
         sizes, failing, offered = [len(one) for one in lists], len(self.on_failure), self.offered
         try:
@@ -193,8 +193,8 @@ class Batch:
         return self._observer is not None and self._observer.wants(event)
 
     def observe(self, event: HookEventName, fields: Callable[[], Json | None]) -> None:
-        """Tell hooks of it once the batch is committed. ``fields`` is called now, and only where a
-        hook wants to know; where it returns None there is nothing to tell."""
+        """Report an event to hooks once the batch is committed. ``fields`` is called now, and only
+        if a hook is registered for the event; None: there is nothing to report."""
         observer = self._observer
         if observer is not None and observer.wants(event) and (told := fields()) is not None:
             self.after.append(partial(observer.observe, event, told))
@@ -204,7 +204,7 @@ class Batch:
         self.answers.append((client, encode({"n": n, "ok": True, **fields})))
 
 
-#: Carries out one op: the answer's fields, or None when the answer comes otherwise.
+#: Carries out one op. Returns the answer's fields; None when it answers in another way.
 Handler = Callable[[ClientRequest, Batch], Json | None]
-#: Work of the broker's own that takes its turn among the requests.
+#: Work of the broker itself, queued with the requests.
 Job = Callable[[Batch], None]

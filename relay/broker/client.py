@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     import _socket
     from types import TracebackType
 
-#: Pushes that nobody has asked for yet; beyond it the oldest go (they only say "ask again").
+#: Pushes that wait for ``next_push``. Beyond it the oldest are dropped: they only say "ask again".
 _PUSHES_MAX = 1024
-#: How long a run may stay unknown, and between two tries; at most, where the broker keeps going
-#: away. Seconds.
+#: How long to wait until the broker knows this run, between two tries, and at most where the broker
+#: goes away again and again. Seconds.
 KNOWN, _PAUSE, _PAUSE_MAX = 10.0, 0.05, 1.0
 _LOOK_FIRST = "it may have done what was asked: look before you run the command again"
 
 
 class _Broken(BrokerUnavailable):
-    """There was a connection, and it broke."""
+    """The connection broke."""
 
 
 class BrokerClient:
@@ -57,14 +57,14 @@ class BrokerClient:
         self.home = home
         self._start = start
         self._deadline = deadline
-        #: What the broker, by the kernel's word, takes this process for: the person's, or not.
+        #: Whether the broker says that this process is the person's.
         self.is_person = True
         self._n = 0
         self.version = ""  # of the broker
         self._last: Json = {}  # what the broker said of itself
         self._socket: _socket.socket | None = None
         self._part = bytearray()
-        self._lines: list[Json] = []  # the next one last
+        self._lines: list[Json] = []  # in reverse order
         self._pushes: list[Json] = []
         self._open()
 
@@ -73,7 +73,7 @@ class BrokerClient:
         if op in IDENTIFIED:
             fields.setdefault("id", new_ulid(int(time.time() * 1000)))
         if op in IDENTIFIED and os.environ.get("RELAY_CALLED"):
-            fields["unproven"] = True  # what relay has called acts on what others say
+            fields["unproven"] = True  # a program that relay called acts on others' words
         began = time.monotonic()
         end = began + deadline
         while True:
@@ -96,7 +96,7 @@ class BrokerClient:
                 except _Broken:
                     if op in ONCE or time.monotonic() >= end:
                         raise
-                # What refuses it now says nothing of the first time.
+                # This refusal says nothing about the first try.
                 answerless += (StorageError,)
                 time.sleep(pause)
                 pause = min(pause * 2, _PAUSE_MAX)
@@ -114,7 +114,7 @@ class BrokerClient:
             ) from error
 
     def next_push(self, timeout: float) -> Json | None:
-        """The next thing the broker sends unasked; None after ``timeout`` seconds."""
+        """The next push of the broker; None after ``timeout`` seconds."""
         if self._pushes:
             return self._pushes.pop(0)
         end = time.monotonic() + timeout
@@ -155,7 +155,7 @@ class BrokerClient:
             except OSError as error:
                 time.sleep(starter.next_pause(error))
             except _Broken as error:
-                # It was just going away; the next one is on its way.
+                # That broker was about to end; the next one is starting.
                 time.sleep(starter.next_pause(ConnectionResetError(error.message)))
             except Timeout as error:
                 self.close()
@@ -204,7 +204,7 @@ class BrokerClient:
                 raise self._explained(error_from(record.get("error") or {}))
 
     def _explained(self, error: RelayError) -> RelayError:
-        """What the broker says; of an older one's that does not know a request, what to do."""
+        """The broker's error, with a hint where an older broker does not know the request."""
         if UNKNOWN_OP not in error.message or self.version == build():
             return error
         return BrokerUnavailable(
@@ -263,9 +263,9 @@ def request(op: str, *, deadline: float = 30.0, **fields: object) -> Json:
 
 
 def check_person(home: Home, what: str, hint: str = "") -> None:
-    """Raises RelayError for an agent, and for whoever may be one: only the person may do ``what``.
+    """Raise RelayError unless this process is the person's: nobody else may do ``what``.
 
-    In a sandbox that hides its ancestors from it only the broker, which every agent has, can tell.
+    A process in a sandbox cannot see its own ancestors; the broker can, so it is asked.
     """
     side = own_side()
     if side is UNKNOWN:

@@ -22,16 +22,15 @@ from relay.ledger import event_rows, obligation_rows, queries
 from relay.ledger.store import DeliveryTuple, EventTuple, Ledger
 from relay.protocol.broker import Json, refusal
 
-#: The most requests in one commit; what is beyond waits for the next.
+#: The most requests in one commit; others wait for the next one.
 BATCH_MAX = 1024
-#: Who has asked for more than can be done in this time lets all others go first, again and again.
-#: Seconds.
+#: The time slice of one client, in seconds: a client that uses it up goes to the back of the queue.
 TURN = 0.01
 #: Ops whose messages a batch collects. Before any other op they are written, so that it finds them.
 _COLLECTED = frozenset({"send", "event"})
-#: The ops of every message: they refuse before they write, and need not be undone.
+#: Ops that refuse before they write, so that nothing has to be undone.
 _CHECKED_FIRST = _COLLECTED | {"state"}
-#: Ops that change nothing: who has gone needs no answer.
+#: Ops that change nothing: they are skipped for a client that has gone.
 _QUESTIONS = frozenset({"history", "inbox", "sent", "show", "agents", "hook_log"})
 
 
@@ -55,7 +54,7 @@ class Committer:
         self._fault = fault
         self._ledger_failed = ledger_failed
         self._now_ms = now_ms
-        #: Who tells hooks what is stored; a feature sets it.
+        #: Reports to hooks what is stored; a feature sets it.
         self.observer: Observer | None = None
         self._loop = asyncio.get_running_loop()
         self._pending: deque[tuple[Handler, ClientRequest] | Job] = deque()
@@ -64,19 +63,19 @@ class Committer:
         self._idle.set()
 
     def submit(self, handler: Handler, request: ClientRequest) -> None:
-        """Queue one request. Connections bound how many they have here."""
+        """Queue one request. Each connection bounds how many of its own are queued."""
         self._pending.append((handler, request))
         if not self._scheduled:
             self._schedule()
 
     def submit_job(self, job: Job) -> None:
-        """Queue work of the broker's own."""
+        """Queue work of the broker itself."""
         self._pending.append(job)
         if not self._scheduled:
             self._schedule()
 
     def _schedule(self) -> None:
-        # After all sockets that are readable now were read: they share the commit.
+        # After all readable sockets have been read, so that their requests share the commit.
         self._scheduled = True
         self._idle.clear()
         self._loop.call_soon(self._run)
@@ -97,7 +96,7 @@ class Committer:
                 self._schedule()
 
     def _next_batch(self) -> Batch:
-        """Apply what is pending and put it on the disk."""
+        """Run the pending requests and commit them."""
         pending = self._pending
         batch = Batch(self._now_ms(), self.observer)
         end = monotonic() + TURN
@@ -127,7 +126,7 @@ class Committer:
         return batch
 
     def _let_others_pass(self, client: Client) -> None:
-        """Put what else ``client`` asks behind what all others do, in its order."""
+        """Move the other requests of ``client`` to the back of the queue, in their order."""
         rest: deque[tuple[Handler, ClientRequest] | Job] = deque()
         last: list[tuple[Handler, ClientRequest]] = []
         for one in self._pending:
@@ -167,13 +166,13 @@ class Committer:
         except StorageError:
             raise
         except Exception as failed:
-            # No request of the batch has anything to do with it but those that it goes on with.
+            # Only the requests that the job continues are concerned.
             requests = batch.owed[owed:]
             told = failed if requests and isinstance(failed, RelayError) else self._fault()
             batch.answers += [(one.client, refusal(one.n, told)) for one in requests]
 
     def _failed(self, batch: Batch, error: RelayError) -> Batch:
-        """What to finish instead of ``batch``: every request gets the error."""
+        """The batch to finish in the place of ``batch``: every request gets the error."""
         self._ledger.rollback()
         refused = dict.fromkeys(batch.requests + batch.owed)  # each once
         self._log(f"refused {len(refused)} requests: {error.message}")
@@ -184,7 +183,7 @@ class Committer:
         return failed
 
     def _finish(self, batch: Batch) -> None:
-        """A batch is on the disk, or refused: answer it and do what follows from it."""
+        """Answer a batch that is committed or refused, and do what follows from it."""
         for client, line in batch.answers:
             client.send(line)
         for call in batch.after:
@@ -236,8 +235,8 @@ class Committer:
 
 
 def _is_told(message: Accepted, known: set[str], ledger: Ledger) -> bool:
-    """Whether another channel has told of this event before; ``known`` are ids that are stored. It
-    has the id then that it got at that time, and never the id of something else."""
+    """Whether this event of another channel is stored already; ``known`` are stored ids. If so, the
+    message gets the id of the stored event."""
     outside = message.outside
     if outside is None or outside.source_id is None:
         return message.id in known

@@ -26,7 +26,7 @@ DEFERRED_MAX = 256
 
 
 def _parse(line: str) -> Any:
-    """The request in one line. Raises UsageError when it is none."""
+    """The request in one line. Raises UsageError for anything else."""
     try:
         request = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -38,7 +38,8 @@ def _parse(line: str) -> Any:
 
 def _check_text(request: Any) -> None:
     """Refuse text that UTF-8 cannot carry. Raises UsageError."""
-    # What a session's hooks say is checked where it is passed on, so that its asker is told of it.
+    # The answers of a session's hooks are checked where they are forwarded: the asker is told
+    # of a mistake.
     if request.get("op") != "answer":
         check_unicode(request)
 
@@ -51,23 +52,23 @@ def _unknown(op: object) -> UsageError:
 
 
 class Host(Protocol):
-    """What a connection tells the broker that accepts it."""
+    """What a connection needs of the broker that accepted it."""
 
     @property
     def stopping(self) -> bool:
-        """Whether no more connections are taken."""
+        """Whether the broker takes no more connections."""
 
     def has_room(self) -> bool:
-        """Whether one more connection may come; one that has been silent for long may go for it."""
+        """Whether there is room for one more connection; a silent one may be closed for it."""
 
     def connected(self, client: ClientConnection) -> None:
-        """A client of our own user is there."""
+        """A client of our own user has connected."""
 
     def disconnected(self, client: ClientConnection) -> None:
         """A connection closed."""
 
     def writable(self, client: ClientConnection) -> None:
-        """A client reads again."""
+        """The client reads again."""
 
     def log(self, text: str) -> None:
         """Add a line to the broker's log."""
@@ -100,7 +101,7 @@ class ClientConnection(asyncio.Protocol):
         #: Who connected, with its ancestors: see relay.core.processes.
         self.ancestors: Sequence[Process] = ()
         self.closed = False
-        self.paused = False  # the client does not take what it was sent
+        self.paused = False  # the client does not read
         self.heard_at = 0.0  # when it last sent something, by the loop's clock
         self._host = host
         self._handlers = handlers
@@ -109,8 +110,8 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._deferred = 0  # requests that are answered later
         self._stopping = False
-        self._part = bytearray()  # of a line
-        self._searched = 0  # bytes of it that hold no line's end
+        self._part = bytearray()  # the beginning of a line
+        self._searched = 0  # bytes of it that were searched for the line's end
         self._out: list[bytes] = []  # lines that the next flush writes
         self._asked = 0  # requests without an answer, and their characters
         self._asked_bytes = 0
@@ -131,12 +132,12 @@ class ClientConnection(asyncio.Protocol):
 
     def _accepted(self, transport: asyncio.Transport) -> bool:
         if self._host.stopping:
-            return False  # without a word: the client then turns to the next broker
+            return False  # silently: the client then tries the next broker
         try:
             connection = transport.get_extra_info("socket")
             if is_own_peer(connection):
                 if self._host.has_room():
-                    # Now: later it may have gone, and somebody else have its number.
+                    # Now: later the process may be gone, and another one have its pid.
                     self.ancestors = peer(connection)
                     return True
                 error = RelayError("the broker has too many connections", code="busy")
@@ -224,7 +225,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for an answer."""
+        """Whether a request of its waits for an answer."""
         return self._asked > 0 or self._deferred > 0
 
     @property
@@ -253,7 +254,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
 
     def stop_reading(self) -> None:
-        """Take no more requests; those already taken get their answers."""
+        """Read no more requests; those that were read get their answers."""
         if self._reading:
             self._reading = False
             self._open_transport().pause_reading()
@@ -283,13 +284,13 @@ class ClientConnection(asyncio.Protocol):
         try:
             lines = data.decode().split("\n")
         except UnicodeDecodeError:
-            # One of them is at fault; the others are not refused for it.
+            # Only one of them is invalid; the others are carried out.
             lines = [line.decode(errors="surrogateescape") for line in data.split(b"\n")]
             broken = True
         for line in lines:
             if not line:
                 continue
-            # Counted in characters: a bound against floods needs no more.
+            # In characters, which is exact enough for a bound against floods.
             size = len(line)
             request: Any = None
             try:

@@ -6,9 +6,9 @@
 ``held`` waits for the person's decision, ``waiting`` for somebody of that name; neither is offered
 to a session. ``queued`` may say in its reason what stands in the way. The last three are final.
 ``submitted`` may say why nothing has proven it yet.
-``delivering`` is stored before a byte is typed, so the number of attempts never understates what
-may have landed: after a crash the next try is offered with it, and the session looks before it
-types.
+``delivering`` is stored before the first byte is typed, so the number of attempts never understates
+how often the message may have arrived. After a crash the delivery is offered with that number, and
+the session checks whether the message has arrived before it types again.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from relay.core.errors import UsageError
 from relay.core.message import State
 from relay.ledger.schema import Delivery
 
-#: How long a message waits for somebody of an unknown name.
+#: How long a message to an unknown name waits.
 WAITING_FOR_MS = 7 * 24 * 3600 * 1000
 
 _ALLOWED: dict[State, frozenset[State]] = {
     State.QUEUED: frozenset(
         {State.DELIVERING, State.SEEN, State.QUEUED, State.FAILED, State.CANCELLED}
     ),
-    # Back to queued: nothing was typed after all, a draft or a dialog came in between.
+    # Back to queued: a draft or a dialog came in between, so nothing was typed.
     State.DELIVERING: frozenset(
         {State.DELIVERING, State.SUBMITTED, State.SEEN, State.QUEUED, State.FAILED}
     ),
-    # Back to delivering: it demonstrably did not land, so it is tried again.
+    # Back to delivering: it is proven not to have arrived, so it is tried again.
     State.SUBMITTED: frozenset(
         {State.DELIVERING, State.SUBMITTED, State.SEEN, State.QUEUED, State.FAILED}
     ),
@@ -40,10 +40,10 @@ _ALLOWED: dict[State, frozenset[State]] = {
     State.FAILED: frozenset(),
     State.CANCELLED: frozenset(),
 }
-#: What a session may report of its agent's deliveries; the rest is the broker's to decide.
+#: The states that a session may report of its agent's deliveries; the broker sets the others.
 REPORTED = frozenset({State.QUEUED, State.DELIVERING, State.SUBMITTED, State.SEEN, State.FAILED})
 _NEED_REASON = frozenset({State.HELD, State.WAITING, State.FAILED, State.CANCELLED})
-#: ``seen`` may say that it did not go as it was asked for.
+#: ``seen`` may say that the message went in another mode than the sender asked for.
 _REASONED = _NEED_REASON | {State.QUEUED, State.DELIVERING, State.SUBMITTED, State.SEEN}
 
 
@@ -58,8 +58,8 @@ def advance(
 ) -> Delivery:
     """The delivery in its next state.
 
-    A report that repeats what is known changes nothing and returns the same object, so that
-    requests may be repeated in order after lost answers. For ``delivering``, ``attempt`` is the
+    A repeated report changes nothing and returns the same object, so that requests may be
+    repeated in order after lost answers. For ``delivering``, ``attempt`` is the
     number of the try that begins: one already counted is a repetition, the next one a new try;
     without it every report is a new try, but for one that tells why the try takes long. Raises
     UsageError for a step that does not exist.
@@ -69,7 +69,7 @@ def advance(
     if _repeats(delivery, state, reason, attempt):
         return delivery
     if delivery.state is State.CANCELLED:
-        # The code tells the session which has it in hand to drop it.
+        # By this code the session that holds it knows that it must drop it.
         raise UsageError(f"it is cancelled: {delivery.reason}", code=State.CANCELLED.value)
     if state not in _ALLOWED[delivery.state]:
         raise UsageError(f"a delivery cannot go from {delivery.state} to {state}")
@@ -99,7 +99,7 @@ def _repeats(delivery: Delivery, state: State, reason: str | None, attempt: int 
     if state is State.DELIVERING:
         return attempt is not None and 1 <= attempt <= delivery.attempts
     if state is State.SUBMITTED and delivery.state is State.SEEN:
-        return True  # seen says so already
+        return True  # ``seen`` says it already
     if state is State.QUEUED and reason != delivery.reason:
         return False
     if state is State.SUBMITTED and reason and reason != delivery.reason:
@@ -113,7 +113,7 @@ def nobody(name: str) -> str:
 
 
 def expired(name: str) -> str:
-    """Why it fails when the name never appeared."""
+    """Why a message fails for a name that never appeared."""
     days = WAITING_FOR_MS // (24 * 3600 * 1000)
     return f"nobody called {name} came within {days} days"
 
@@ -124,5 +124,5 @@ def absent(name: str) -> str:
 
 
 def can_cancel(delivery: Delivery) -> bool:
-    """Whether nothing of it can have reached its recipient, so that it can be withdrawn."""
+    """Whether it can be withdrawn: nothing of it can have reached the recipient."""
     return State.CANCELLED in _ALLOWED[delivery.state]

@@ -38,11 +38,11 @@ class _Window:
         self.client = client
         self._ledger = ledger
         self.cursor = 0  # the last event that was pushed
-        self.ids: set[str] = set()  # those that the session has in hand
+        self.ids: set[str] = set()  # the deliveries that the session holds
         self.behind = True  # the ledger holds more beyond the cursor
-        self.refilling = False  # a query for it is on its way
-        self.missed = False  # something came that this query may not find
-        self.reset = False  # the cursor went back meanwhile
+        self.refilling = False  # a query for it is running
+        self.missed = False  # stale: new rows were written while this query ran
+        self.reset = False  # the cursor was set back while the query ran
 
     def has_room(self) -> bool:
         return not self.client.paused and len(self.ids) < WINDOW
@@ -68,7 +68,7 @@ class DeliveryWindows:
         self._windows: dict[str, _Window] = {}  # by lower-case name
         self._followers: dict[str, set[Client]] = {}  # by lower-case name
         self._following: dict[Client, str] = {}
-        self._notified: set[Client] = set()  # they have not looked since
+        self._notified: set[Client] = set()  # followers that have not read their inbox since
 
     # -- messages
 
@@ -110,7 +110,7 @@ class DeliveryWindows:
         *,
         quiet: bool = False,
     ) -> None:
-        """A delivery changed: tell those who watch and, unless ``quiet``, the sender's session."""
+        """Report a changed delivery to watchers and, unless ``quiet``, to the sender's session."""
         self._watchers.delivery(id_, sender, to, state, reason, proof)
         member = None if quiet else self._directory.get(sender)
         if member is not None and member.client is not None:
@@ -120,7 +120,7 @@ class DeliveryWindows:
     # -- windows
 
     def open(self, name: str, client: Client) -> None:
-        """A session is there: offer all that is open, from the oldest."""
+        """A session has connected: offer all open deliveries, from the oldest."""
         window = self._windows[name.lower()] = _Window(name, client, self._ledger)
         self._read_on(window)
 
@@ -129,7 +129,7 @@ class DeliveryWindows:
         self._windows.pop(name.lower(), None)
 
     def released(self, name: str) -> None:
-        """Older deliveries became open: begin again from the oldest."""
+        """Older deliveries have become open: start again from the oldest."""
         window = self._windows.get(name.lower())
         if window is not None:
             window.cursor = 0
@@ -137,11 +137,11 @@ class DeliveryWindows:
             self._read_on(window)
 
     def settled(self, name: str, id_: str, state: State) -> None:
-        """A session reported: ``submitted`` and the final states make room for more."""
+        """A session has reported a state: ``submitted`` and the final ones make room for more."""
         window = self._windows.get(name.lower())
         if window is not None and (state.final or state is State.SUBMITTED):
             window.ids.discard(id_)
-            # In larger steps than one, so that a long queue is not read row by row.
+            # Several at a time, so that a long queue is not read row by row.
             if window.behind and len(window.ids) <= WINDOW // 2:
                 self._read_on(window)
 
@@ -152,7 +152,7 @@ class DeliveryWindows:
             self._read_on(window)
 
     def _read_on(self, window: _Window) -> None:
-        """Read on in the ledger if there is room and need."""
+        """Read more from the ledger if there is room and something is left."""
         if window.behind and not window.refilling and window.has_room():
             window.refilling = True
             self._committer.submit_job(partial(self._refill, window))
@@ -179,7 +179,7 @@ class DeliveryWindows:
         if not self._is_open(window):
             return
         if window.reset:
-            self._read_on(window)  # older ones became open meanwhile: from the beginning
+            self._read_on(window)  # older ones have become open meanwhile: start again
             return
         for event, row in rows:
             if row["id"] not in window.ids:
@@ -191,7 +191,7 @@ class DeliveryWindows:
     # -- followers
 
     def follow(self, client: Client, name: str) -> None:
-        """``client`` wants to know when something comes into the inbox of ``name``."""
+        """Tell ``client`` of each new message in the inbox of ``name``."""
         self.unfollow(client)
         self._following[client] = name.lower()
         self._followers.setdefault(name.lower(), set()).add(client)
@@ -207,7 +207,7 @@ class DeliveryWindows:
             del self._followers[key]
 
     def _notify(self, key: str) -> None:
-        # Once until the client looks: one flag instead of a queue that could grow.
+        # Once until the client reads the inbox: a flag, not a queue that could grow.
         for client in self._followers[key] - self._notified:
             self._notified.add(client)
             client.send(encode({"push": "inbox"}))

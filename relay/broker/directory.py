@@ -18,14 +18,14 @@ from relay.core.processes import marks_above
 from relay.ledger.schema import AgentRecord, Row
 from relay.protocol.broker import Json
 
-#: Why an agent is in its state that waits for a person's yes or no.
+#: The reason for the state of an agent that waits for a person's yes or no.
 _ASKS = "waits for your yes or no: relay items"
-#: ... that runs while its session does not: nothing is heard of it, and nothing reaches it.
+#: … of an agent whose session does not run: it is not heard, and nothing reaches it.
 _DEAF = "deaf: its session has ended, and starts again within a minute"
 
 
 def token_hash(token: str) -> str:
-    """What is stored of a run's token."""
+    """The hash of a run's token, which is stored in its place."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -55,23 +55,23 @@ class Member:
 
     def __init__(self, record: AgentRecord) -> None:
         self.update(record)
-        #: The channels that it is in, and of whom it wants to hear that they come and go.
+        #: The #channels that it is in, and those whose presence it follows.
         self.channels: tuple[str, ...] = ()
         self.presence: tuple[str, ...] = ()
         #: The build of its session.
         self.version: object = None
-        #: An agent that has a connection, or lost it a moment ago.
+        #: Whether it is an agent with a connection, or one that lost it a moment ago.
         self.live = False
-        #: It is there, and its session has been away for longer than a moment.
+        #: Whether it runs, but its session has been away for longer than a moment.
         self.deaf = False
         #: The connection of its session.
         self.client: Client | None = None
-        #: What the session says of where its agent's output comes from.
+        #: The source of the agent's words, as its session reports it.
         self.source = ""
         self.notes: list[str] = []
-        #: Of each request about memories: this agent's project (str or None), what is done with
-        #: secrets, and its store. As its run was registered first, whatever is said later.
-        #: None: its session has not said so yet, to this broker.
+        #: For requests about memories: the agent's project (str or None), the treatment of secrets
+        #: and the store, as the run was first registered; nothing later changes them. None: its
+        #: session has not registered at this broker yet.
         self.memory: Json | None = None
         self._memory_of: str | None = None  # the run
         self._approvals = 0
@@ -80,50 +80,50 @@ class Member:
         self.hops = record.hops
 
     def update(self, record: AgentRecord) -> None:
-        """Take over what was stored."""
+        """Take over a stored record."""
         self.record = record
         self.name = record.name
         self.person = record.person
         self.roles = tuple(filter(None, record.roles.split(",")))
-        # What a message to this one alone comes to; most messages are.
+        # The recipients of a message to this agent alone, as most messages are.
         self.routing = Routing((Route(record.name),))
 
     def caused_by(self, id_: str, hops: int) -> None:
-        """What this agent says from now on follows from the message ``id_``; "": from nothing."""
+        """From now on this agent's words follow from the message ``id_``; "": from none."""
         self.cause, self.hops = id_, hops
 
     def remember_with(self, memory: Json) -> None:
-        """The agent was registered with these fields of its requests about memories; what is said
-        of the same run later changes nothing."""
+        """Set the fields of the agent's requests about memories, once in a run: later values are
+        ignored."""
         if self._memory_of != self.record.run:
             self.memory, self._memory_of = memory, self.record.run
 
     @property
     def last_seen_ms(self) -> int:
-        """When its session said something last, or the broker lost it."""
+        """When its session last sent something, or the broker lost it."""
         return self.record.last_seen_ms
 
     def be_in(self, channels: tuple[str, ...]) -> None:
-        """It is in these channels now, and in no others."""
+        """Set the #channels that it is in."""
         self.channels = channels
 
     def hear_of(self, presence: tuple[str, ...]) -> None:
-        """It wants to hear of the coming and going of these."""
+        """Set the names, roles and #channels whose presence it follows."""
         self.presence = presence
 
     def describe(self, source: str | None, notes: list[str] | None) -> None:
-        """The session says more of its agent; None leaves what is known."""
+        """Take what the session reports of its agent; None leaves a value as it is."""
         if source is not None:
             self.source = source
         if notes is not None:
             self.notes = notes
 
     def wait_for_approval(self, calls: int) -> None:
-        """This many of the agent's calls wait for the person's yes or no."""
+        """Set how many of the agent's calls wait for the person's yes or no."""
         self._approvals = calls
 
     def leave(self, record: AgentRecord) -> None:
-        """The agent is there no more, unless it has come back meanwhile."""
+        """Mark the agent as gone, unless it has come back meanwhile."""
         if self.client is None:
             self.live = self.deaf = False
             self.update(record)
@@ -159,7 +159,7 @@ class Member:
         }
 
     def _outdated(self) -> list[str]:
-        """What to know where its session is of an older relay than this broker."""
+        """Notes on a session of an older relay than this broker."""
         if self.client is None or not is_older(self.version, build()):
             return []
         again = ""
@@ -179,7 +179,7 @@ class Directory:
         self.members: dict[str, Member] = {}
         self._runs: dict[str, Member] = {}
         self._bound: dict[Client, Member] = {}
-        self._behind: dict[Client, str] = {}  # for which run its program was called, or ""
+        self._behind: dict[Client, str] = {}  # the run that called its program, or ""
 
     def get(self, name: str) -> Member | None:
         """The member with this name, whatever its case."""
@@ -195,7 +195,7 @@ class Directory:
             if member.record.run != record.run:
                 if member.record.run:
                     self._runs.pop(member.record.run, None)
-                # What made an earlier run speak is nothing that this one speaks of.
+                # An earlier run's chain of messages does not continue in this one.
                 member.caused_by("", 0)
             member.update(record)
         if record.run:
@@ -210,7 +210,7 @@ class Directory:
     # -- connections
 
     def bind(self, client: Client, member: Member) -> Client | None:
-        """``client`` is the session of ``member`` now. Returns the one that it takes over from."""
+        """Make ``client`` the session of ``member``. Returns the connection that it replaces."""
         before = member.client
         if before is not None and before is not client:
             del self._bound[before]
@@ -220,7 +220,7 @@ class Directory:
         return before if before is not client else None
 
     def unbind(self, client: Client) -> Member | None:
-        """The member that has lost this connection, if it was one's."""
+        """Forget a closed connection. Returns its member, if it had one."""
         member = self._bound.pop(client, None)
         self._behind.pop(client, None)
         if member is not None:
@@ -228,20 +228,20 @@ class Directory:
         return member
 
     def member_of(self, client: Client) -> Member | None:
-        """The agent that is registered over this connection."""
+        """The agent that registered over this connection."""
         return self._bound.get(client)
 
     def behind(self, client: Client) -> Member | None:
-        """The agent for which a program of the person's was called, a handler or a hook, that now
-        speaks as the person."""
+        """The agent that called the person's program (a handler, a hook) behind this connection,
+        which speaks as the person."""
         run = self._behind.get(client)
         if run is None:
             run = self._behind[client] = self.runs.served_by(client.ancestors)
         return self._runs.get(run) if run else None
 
     def around(self, member: Member, client: Client) -> list[Member]:
-        """``member``, which speaks over ``client``, with the agents inside which it was started,
-        the outermost last: an agent that starts others, or registers some, speaks through them."""
+        """``member``, which speaks over ``client``, and the agents inside which it was started, the
+        outermost last: an agent that starts or registers others may speak through them."""
         found = [member]
         for run in self.runs.above(client.ancestors):
             outer = self._runs.get(run)
@@ -250,18 +250,18 @@ class Directory:
         return found
 
     def hops(self, member: Member | None, client: Client) -> int | None:
-        """How many messages led to what ``member`` says over ``client``, or a program of the
-        person's that was called for an agent; None for the person's own."""
+        """The hops of what ``member`` says over ``client``, or the person's program that an agent
+        called; None for the person's own words."""
         by = member or self.behind(client)
         return None if by is None else max(one.hops for one in self.around(by, client))
 
-    # -- who asks
+    # -- identity of the client
 
     def speaker(self, request: ClientRequest) -> Member | None:
         """The agent that a request is from; None for the person. Raises RelayError for a lie.
 
-        The kernel says so. A token is asked for only where it cannot: of what an agent has handed
-        to a process outside of it, and where its run is not registered.
+        The kernel decides. A token counts only where the kernel cannot tell: for a process outside
+        the agent that got the token from it, and for a run that is not registered.
         """
         member = self._bound.get(request.client)
         if member is not None:
@@ -297,8 +297,8 @@ class Directory:
         raise RelayError("this run of an agent is not known to the broker", code="unknown_run")
 
     def _may_show_token(self, client: Client, standing: Standing, run: object) -> bool:
-        """Whether a token of ``run`` counts over ``client``: not where the kernel knows, or would
-        if the session had registered already, who belongs to that run, and does not say so."""
+        """Whether a token of ``run`` counts over ``client``: not where the kernel can tell who
+        belongs to that run, or will once its session has registered."""
         if standing.place is Membership.OUTSIDE:
             return True
         if not isinstance(run, str) or self.runs.is_proven(run):
@@ -316,11 +316,11 @@ class Directory:
         return self.runs.standing(client.ancestors).place is Membership.OUTSIDE
 
     def is_owners_word(self, request: ClientRequest, sender: str) -> bool:
-        """Whether what ``request`` says is proven to be the owner's own word, so that agents may
-        take it for their user's.
+        """Whether the words of ``request`` are proven to be the owner's, so that agents may take
+        them for their user's.
 
-        The kernel says so: who asks is below no run, and is no program that relay has called,
-        which acts on what others say. A claim only takes away: another name, or ``unproven``.
+        The kernel decides: the client is below no run, and no program that relay has called, which
+        acts on the words of others. A claim (another name, ``unproven``) can only take this away.
         """
         ancestors = request.client.ancestors
         return (
@@ -331,8 +331,8 @@ class Directory:
         )
 
     def check_person(self, request: ClientRequest, what: str) -> str:
-        """Who asks and from which terminal. Raises RelayError unless it is the person, who alone
-        may do ``what``."""
+        """The person and their terminal, in words. Raises RelayError for anybody else: only the
+        person may do ``what``."""
         member = None
         with suppress(RelayError):
             member = self.speaker(request)
@@ -341,7 +341,7 @@ class Directory:
         raise only_the_person(what, "" if member is None else member.name)
 
     def named(self, request: ClientRequest) -> Member:
-        """Whose messages are meant: those of ``name``, else of who asks. Raises NotFound."""
+        """The member whose messages are meant: ``name``, or the client itself. Raises NotFound."""
         name = request.fields.get("name")
         if name is None:
             own = self.speaker(request)
@@ -367,9 +367,9 @@ class Directory:
     # -- lists
 
     def with_absence(self, rows: list[Row]) -> list[Row]:
-        """``rows`` of deliveries, whose reason is that the recipient does not run where it is so.
+        """``rows`` of deliveries; the reason says so where the recipient does not run.
 
-        It is not stored: what was on its way when an agent ended waits for the next of its name.
+        That reason is not stored: such a delivery waits for the next agent of that name.
         """
         for row in rows:
             if row["state"] == State.QUEUED.value:
@@ -381,7 +381,7 @@ class Directory:
         return rows
 
     def agents(self) -> list[Member]:
-        """All agents, those that are there first, then by name."""
+        """All agents: those that run first, then by name."""
         found = [m for m in self.members.values() if not m.person]
         return sorted(found, key=lambda m: (not m.live, m.name.lower()))
 

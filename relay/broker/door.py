@@ -6,15 +6,22 @@ relay.broker.parts). All of it is called in the broker's loop, and must not wait
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.directory import Member
+from relay.broker.items import ItemKind
 from relay.core.errors import RelayError
 from relay.ledger.schema import AgentRecord
-from relay.protocol.broker import Json
+from relay.ledger.store import Ledger
+from relay.protocol.broker import WATCHED, Json
 from relay.protocol.turns import TurnEnded
+
+#: Rows of the stream that only the kernel, or who reads it, puts there.
+NOT_OF_FEATURES = WATCHED | {"gap", "connection"}
+_ROW_KIND = re.compile("[a-z][a-z0-9_]{0,63}")
 
 
 class BrokerFeature:
@@ -27,6 +34,15 @@ class BrokerFeature:
     def ops(self) -> Mapping[str, Handler]:
         """The feature's requests by their names, each with what carries it out."""
         return {}
+
+    def item_kinds(self) -> Mapping[str, ItemKind]:
+        """What waits for the person's answer, by the names of its kinds."""
+        return {}
+
+    def row_kinds(self) -> Collection[str]:
+        """The kinds of rows that it puts into the stream (``Watchers.tell``). How each looks stands
+        in ``ROWS`` of its module ``view``: see relay.ui.row_view."""
+        return ()
 
     # -- the broker's life
 
@@ -131,20 +147,30 @@ class BrokerFeature:
 class Features(BrokerFeature):
     """All of them, as one: the broker asks nothing else. Empty until ``use``."""
 
-    def __init__(self, fault: Callable[[], RelayError]) -> None:
+    def __init__(self, ledger: Ledger, fault: Callable[[], RelayError]) -> None:
         """``fault`` logs the exception in flight."""
+        self._ledger = ledger
         self._fault = fault
-        self._features: list[BrokerFeature] = []
+        self.opened: list[BrokerFeature] = []
+        #: Those that want to know of each message: most do not, and there are many messages.
+        self._accepting: list[BrokerFeature] = []
 
     def use(self, features: list[BrokerFeature]) -> None:
         """Ask these from now on."""
-        self._features = features
+        self.opened = features
+        base = BrokerFeature.accepted
+        self._accepting = [one for one in features if type(one).accepted is not base]
 
     @contextmanager
-    def _contained(self) -> Iterator[None]:
-        """One feature's fault is logged, and harms no other, and no message."""
+    def contained(self, batch: Batch | None = None) -> Iterator[None]:
+        """One feature's fault is logged, and harms no other, and no message: what the feature has
+        added to ``batch`` is taken back."""
         try:
-            yield
+            if batch is None:
+                yield
+            else:
+                with self._ledger.part(), batch.part():
+                    yield
         except RelayError:
             raise
         except Exception:
@@ -152,111 +178,126 @@ class Features(BrokerFeature):
 
     def ops(self) -> Mapping[str, Handler]:
         table: dict[str, Handler] = {}
-        for feature in self._features:
-            with self._contained():
+        for feature in self.opened:
+            with self.contained():
                 for name, handler in feature.ops().items():
                     table.setdefault(name, handler)
         return table
 
+    def item_kinds(self) -> Mapping[str, ItemKind]:
+        table: dict[str, ItemKind] = {}
+        for feature in self.opened:
+            with self.contained():
+                for name, kind in feature.item_kinds().items():
+                    table.setdefault(name, kind)
+        return table
+
+    def row_kinds(self) -> Collection[str]:
+        kinds: set[str] = set()
+        for feature in self.opened:
+            with self.contained():
+                kinds |= {kind for kind in feature.row_kinds() if _ROW_KIND.fullmatch(kind)}
+        return kinds - NOT_OF_FEATURES
+
     def restore(self, now_ms: int) -> None:
-        for feature in self._features:
-            with self._contained():
+        for feature in self.opened:
+            with self.contained():
                 feature.restore(now_ms)
 
     def start(self) -> None:
-        for feature in self._features:
-            with self._contained():
+        for feature in self.opened:
+            with self.contained():
                 feature.start()
 
     async def stop(self) -> None:
-        for feature in reversed(self._features):
-            with self._contained():
+        for feature in reversed(self.opened):
+            with self.contained():
                 await feature.stop()
 
     async def close(self) -> None:
-        for feature in reversed(self._features):
-            with self._contained():
+        for feature in reversed(self.opened):
+            with self.contained():
                 await feature.close()
 
     @property
     def busy(self) -> bool:
-        return any(feature.busy for feature in self._features)
+        return any(feature.busy for feature in self.opened)
 
     def status(self, now_ms: int) -> Json:
         shown: Json = {}
-        for feature in self._features:
-            with self._contained():
+        for feature in self.opened:
+            with self.contained():
                 shown |= feature.status(now_ms)
         return shown
 
     def registering(self, name: str, fields: Json, is_new: bool, batch: Batch) -> None:
-        for feature in self._features:
-            with self._contained():
+        for feature in self.opened:
+            with self.contained(batch):
                 feature.registering(name, fields, is_new, batch)
 
     def came(self, member: Member) -> None:
-        for feature in self._features:
-            with self._contained():
+        for feature in self.opened:
+            with self.contained():
                 feature.came(member)
 
     def gone(self, member: Member, batch: Batch) -> None:
-        for feature in self._features:
-            with self._contained():
+        for feature in self.opened:
+            with self.contained(batch):
                 feature.gone(member, batch)
 
     def reported(self, member: Member, now: AgentRecord, fields: Json, batch: Batch) -> None:
-        for feature in self._features:
-            with self._contained():
+        for feature in self.opened:
+            with self.contained(batch):
                 feature.reported(member, now, fields, batch)
 
     def wants(self, member: Member) -> Sequence[str]:
         kinds: set[str] = set()
-        for feature in self._features:
-            with self._contained():
+        for feature in self.opened:
+            with self.contained():
                 kinds.update(feature.wants(member))
         return sorted(kinds)
 
     def news(self, member: Member) -> str:
-        return ", ".join(filter(None, (feature.news(member) for feature in self._features)))
+        return ", ".join(filter(None, (feature.news(member) for feature in self.opened)))
 
     def lost(self, client: Client) -> None:
-        for feature in self._features:
-            with self._contained():
+        for feature in self.opened:
+            with self.contained():
                 feature.lost(client)
 
     def addressed(
         self, request: ClientRequest, sender: str, thread: str | None, batch: Batch
     ) -> Json | None:
-        for feature in self._features:
+        for feature in self.opened:
             answer = feature.addressed(request, sender, thread, batch)
             if answer is not None:
                 return answer
         return None
 
     def outside(self, request: ClientRequest, batch: Batch) -> bool:
-        return any(feature.outside(request, batch) for feature in self._features)
+        return any(feature.outside(request, batch) for feature in self.opened)
 
     def why_held(self, name: str, now_ms: int) -> str:
-        reasons = (feature.why_held(name, now_ms) for feature in self._features)
+        reasons = (feature.why_held(name, now_ms) for feature in self.opened)
         return next(filter(None, reasons), "")
 
     def accepted(self, message: Accepted, by: Member | None, batch: Batch) -> None:
-        for feature in self._features:
-            with self._contained():
+        for feature in self._accepting:
+            with self.contained(batch):
                 feature.accepted(message, by, batch)
 
     def decided(self, seq: int, batch: Batch) -> None:
-        for feature in self._features:
-            with self._contained():
+        for feature in self.opened:
+            with self.contained(batch):
                 feature.decided(seq, batch)
 
     def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
-        for feature in self._features:
+        for feature in self.opened:
             feature.stored(messages, batch)
 
     def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
-        for feature in self._features:
-            with self._contained():
+        for feature in self.opened:
+            with self.contained(batch):
                 feature.undelivered(id_, reason, batch)
 
     def turn_ended(
@@ -264,22 +305,22 @@ class Features(BrokerFeature):
     ) -> tuple[set[str], bool]:
         theirs: set[str] = set()
         fresh = False
-        for feature in self._features:
+        for feature in self.opened:
             some, first = feature.turn_ended(ids, ended, started_ms, batch)
             theirs |= some
             fresh |= first
         return theirs, fresh
 
     def progress(self, id_: str, answer: bool) -> Json | None:
-        told = (feature.progress(id_, answer) for feature in self._features)
+        told = (feature.progress(id_, answer) for feature in self.opened)
         return next((one for one in told if one is not None), None)
 
     def shown(self, id_: str, seq: int) -> Json:
         shown: Json = {}
-        for feature in self._features:
+        for feature in self.opened:
             shown |= feature.shown(id_, seq)
         return shown
 
     def origin(self, part: str) -> str | None:
-        ids = (feature.origin(part) for feature in self._features)
+        ids = (feature.origin(part) for feature in self.opened)
         return next((one for one in ids if one is not None), None)

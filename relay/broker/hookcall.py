@@ -1,4 +1,4 @@
-"""Asks the hooks of an agent that runs: the side of CLI and API of the op ``ask``."""
+"""Runs hooks in the session of a running agent: the client side of the op ``ask``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from relay.core.errors import RelayError, UsageError
 from relay.protocol.broker import ASK_TIMEOUT_MAX
 
-#: Added to the session's time for the way there and back. Seconds.
+#: Added to the session's time for both ways. Seconds.
 _WAY = 10.0
 
 

@@ -1,10 +1,9 @@
 """Who speaks: decides from a process's ancestors whether it belongs to a wrapped run. Pure.
 
-A file of its own, because who may do what hangs on these few lines. A run's monitor becomes known
-when its session registers, and is believed only if the kernel says so: the agent's parent, started
-by the same pump as the session. Whatever stands below it is that agent, and the nearest run wins.
-Nobody can register a process above itself: a session and the monitor that it names must be
-children of one process, and only ``relay wrap`` has both.
+A session names its run's monitor when it registers. It is believed only if the kernel confirms it:
+the monitor is the agent's parent, and the same pump started it and the session. Every process below
+a monitor belongs to that run; the nearest monitor counts. Nobody can register a process above
+itself: a session and its monitor must be children of one process, and only ``relay wrap`` has both.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
 from relay.core.processes import MARKS, SESSION, Process
 
-#: Runs whose monitors are known; the longest known is forgotten first, and then is *unregistered*.
+#: Runs whose monitors are remembered. The oldest is forgotten first and is *unregistered* then.
 RUNS_MAX = 4096
 
 Key = tuple[int, str]
@@ -26,10 +25,10 @@ Key = tuple[int, str]
 class Membership(Enum):
     """Where a process stands."""
 
-    OUTSIDE = "outside"  # below no run: the person, or what the person lets run
-    RUN = "run"  # below a run that is registered
-    UNREGISTERED = "unregistered"  # below one that is not, or not yet, or with another RELAY_HOME
-    UNKNOWN = "unknown"  # it had gone before it was looked at, or nothing can be said of it
+    OUTSIDE = "outside"  # below no run: the person, or a program of theirs
+    RUN = "run"  # below a registered run
+    UNREGISTERED = "unregistered"  # below one that is not registered here, or not yet
+    UNKNOWN = "unknown"  # it ended before it was looked at, or its ancestors are hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +56,16 @@ class WrappedRuns:
 
     def __init__(self, around: Sequence[Process] = (), broker: Process | None = None) -> None:
         self._broker = None if broker is None else broker.key
-        # A broker that an agent started for itself, in a RELAY_HOME of its own, is the person's
-        # there as far as that agent is the person.
+        # In a RELAY_HOME of its own, whose broker it has started itself, an agent counts as the
+        # person.
         self._around = frozenset(process.key for process in around)
         self._runs: BoundedDict[str, _Run] = BoundedDict(RUNS_MAX)
         self._monitors: BoundedDict[Key, str] = BoundedDict(RUNS_MAX)
-        self._leaders: BoundedDict[int, str] = BoundedDict(RUNS_MAX)  # by pid: of sessions
+        self._leaders: BoundedDict[int, str] = BoundedDict(RUNS_MAX)  # by the pid of the session
         self._sessions: BoundedDict[Key, str] = BoundedDict(RUNS_MAX)
 
     def standing(self, ancestors: Sequence[Process]) -> Standing:
-        """Where the first of ``ancestors`` stands; they are as relay.core.processes has them."""
+        """Where the first of ``ancestors`` stands; see relay.core.processes for their order."""
         if not ancestors:
             return _UNKNOWN
         for process in ancestors:
@@ -79,7 +78,7 @@ class WrappedRuns:
         return self._by_session(ancestors)
 
     def _by_session(self, ancestors: Sequence[Process]) -> Standing:
-        """Below no monitor: where orphans leave it, the session of the agent's terminal tells."""
+        """The standing by the terminal's session, where orphans do not stay below the monitor."""
         leader = ancestors[0].session
         run = self._leaders.get(leader)
         if run is None or any(process.pid == leader for process in ancestors):
@@ -92,8 +91,8 @@ class WrappedRuns:
         return [run for run in runs if run is not None]
 
     def served_by(self, ancestors: Sequence[Process]) -> str:
-        """The run whose session started the first of ``ancestors``, a program of the person's that
-        was called for it; "" for none."""
+        """The run whose session started the first of ``ancestors``, as it calls the person's
+        programs; "" for none."""
         for process in ancestors[1:]:
             run = self._sessions.get(process.key)
             if run is not None:
@@ -101,23 +100,22 @@ class WrappedRuns:
         return ""
 
     def is_called(self, ancestors: Sequence[Process]) -> bool:
-        """Whether a session or the broker has started the first of ``ancestors``: a handler, a
-        hook, a worker. It is the person's program, and acts on what others say."""
+        """Whether a session or the broker has started the first of ``ancestors``: a handler, a hook
+        or a worker, which is the person's program but acts on the words of others."""
         return bool(self.served_by(ancestors)) or any(
             process.name == SESSION or process.key == self._broker for process in ancestors[1:]
         )
 
     def is_proven(self, run: str) -> bool:
-        """Whether the monitor of ``run`` is known, so that the kernel says who belongs to it."""
+        """Whether the monitor of ``run`` is known, so that the kernel decides who belongs to it."""
         return run in self._runs
 
     def register(
         self, run: str, session: Sequence[Process], agent: Sequence[Process], *, known: bool
     ) -> None:
-        """The ``session`` of ``run`` registers, and names its ``agent``; each with its ancestors.
+        """Register ``run``: its ``session`` and its ``agent``, each with its ancestors.
 
-        ``known``: the broker knows the run of before. Raises RelayError when another process than
-        its session has asked.
+        ``known``: the run has registered before. Raises RelayError unless its session asks.
         """
         before = self._runs.get(run)
         if before is not None:
@@ -143,7 +141,7 @@ class WrappedRuns:
 
 
 def _monitor(session: Sequence[Process], agent: Sequence[Process]) -> Process | None:
-    """The monitor, if session and agent are of one run: its parent is the session's as well."""
+    """The monitor, if session and agent are of one run: then both have the same parent."""
     if len(session) < 2 or len(agent) < 3:
         return None
     monitor, pump = agent[1], agent[2]

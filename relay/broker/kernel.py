@@ -1,4 +1,4 @@
-"""What the parts of the broker share: the server makes it first, and each part takes it."""
+"""What the parts of the broker share. The server makes it first."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ class Kernel:
     ledger: Ledger
     #: Commits requests and the broker's own jobs in groups.
     committer: Committer
-    #: Who is known, and who asks.
+    #: Agents, persons, and the identity of clients.
     directory: Directory
     #: The configurations that the person trusts.
     configs: TrustedConfigs
-    #: What agents may do.
+    #: The rights of agents.
     rights: Rights
-    #: What each receiver is offered next.
+    #: Offers deliveries to the sessions of their receivers.
     windows: DeliveryWindows
-    #: Who follows the stream of rows.
+    #: The followers of the stream of rows.
     watchers: Watchers
     #: What the installed features add.
     features: Features
     #: Adds a line to the broker's log.
     log: Callable[[str], None]
-    #: Logs the exception in flight, and returns what a client is told of it.
+    #: Logs the exception in flight, and returns the error for the client.
     fault: Callable[[], RelayError]
     #: Milliseconds since the epoch.
     now_ms: Callable[[], int]

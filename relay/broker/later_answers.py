@@ -1,4 +1,4 @@
-"""Answers requests that something else must be waited for first: a search, a worker."""
+"""Answers requests that have to wait for something: a search, a worker."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from relay.broker.committer import Committer
 from relay.core.errors import RelayError
 from relay.protocol.broker import Json
 
-#: Makes an answer of what was waited for, in a batch of its own; None: it is answered otherwise.
+#: Makes the answer from the result, in a batch of its own; None: it answers in another way.
 Then = Callable[[Any, Batch], Json | None]
 
 
 class LaterAnswers:
-    """At most ``most`` at a time; a further one is refused as ``busy``."""
+    """At most ``most`` requests wait at a time; the next one is refused as ``busy``."""
 
     def __init__(
         self, committer: Committer, fault: Callable[[], RelayError], most: int = 64
     ) -> None:
-        """``fault`` logs the exception in flight and returns what a client is told of it."""
+        """``fault`` logs the exception in flight and returns the error for the client."""
         self._committer = committer
         self._fault = fault
         self._most = most
@@ -37,7 +37,7 @@ class LaterAnswers:
         work: Callable[[], Awaitable[Any]],
         then: Then,
     ) -> None:
-        """Answer ``request`` with what ``then`` makes of what ``work`` has found, or its error."""
+        """Answer ``request`` with what ``then`` makes of the result of ``work``, or its error."""
         if self._waiting >= self._most:
             raise RelayError(
                 "too much is waited for already", hint="try again in a moment", code="busy"

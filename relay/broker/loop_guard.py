@@ -1,12 +1,12 @@
 """The loop guard: agents that only answer each other stop and wait for the person.
 
 Two agents that thank each other can run up a bill overnight. Every message of an agent's is one hop
-further than what made it speak; a person's word begins again at 0. A chain that is too long,
-or a pair that exchanges too much, is *parked*: stored, shown to the person, and offered to nobody
-before the person lets it go on. What relay itself tells an agent of what it said is one hop more
-too: beyond the limits it is told nothing. Hops and counts outlive the broker: they come from the
-ledger. ``LoopGuard`` decides (pure), ``HeldMessages`` does it, with the op ``person``; the person
-sees and answers what is held as items (relay.broker.open_items).
+further than the message that made it speak; a person's word starts again at 0. Messages of a chain
+that is too long, or of a pair that exchanges too many, are *parked*: stored, shown to the person,
+and offered to nobody before the person allows it. relay's own notices about an agent's words count
+as a hop too, and stop at the same limits. Hops and counts come from the ledger, so they survive the
+broker. ``LoopGuard`` decides (pure), ``HeldMessages`` carries it out, with the op ``person``.
+Parked messages are items for the person (relay.broker.open_items).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from functools import partial
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.delivery_states import advance
 from relay.broker.directory import Member
+from relay.broker.items import YES_NO, ItemAnswer
 from relay.broker.kernel import Kernel
-from relay.broker.open_items import YES_NO, ItemAnswer
 from relay.broker.ops_delivery import DeliveryOps, caused_by
 from relay.broker.routing import Route
 from relay.core.bounded import BoundedDict, RecentSet
@@ -30,21 +30,21 @@ from relay.ledger import queries
 from relay.ledger.schema import Row
 from relay.protocol.broker import Json
 
-#: Messages that may follow from one another without a person.
+#: The longest chain of messages that follow from one another without a person.
 HOPS_MAX = 20
 #: Messages between two agents, in both directions together, within ``RATE_WINDOW_MS``.
 RATE_MAX = 60
 RATE_WINDOW_MS = 60_000
-#: Pairs whose messages are counted; the one that was quiet longest is forgotten first.
+#: Pairs whose messages are counted; the pair that was silent longest is forgotten first.
 PAIRS_MAX = 4096
-#: Messages of the last minute that count after a start.
+#: Messages of the last minute that are counted again at a start.
 RESTORED_MAX = 100_000
-#: Parked messages that are listed or decided on at a time; the rest follows with the next call.
+#: Parked messages that one call lists or decides on; the rest follows with the next call.
 PARKED_MAX = 1000
-#: The thread in which the person is told.
+#: The thread of the notices to the person.
 THREAD = "held"
 _DAY_MS = 86_400_000
-#: Why a message was held that stood in what a shell showed; an older relay did that.
+#: Why an older relay held a message that a shell had shown.
 SHOWN = "a shell showed it, and nobody typed it at its prompt"
 _DECIDE = (
     "See it with: relay items. Let it go on with: relay answer ID yes (or --held yes for all)."
@@ -56,7 +56,7 @@ Pair = tuple[str, str]
 
 
 def pair_of(one: str, other: str) -> Pair:
-    """The same for both directions."""
+    """The same key for both directions."""
     a, b = one.lower(), other.lower()
     return (a, b) if a <= b else (b, a)
 
@@ -74,8 +74,8 @@ class LoopGuard:
         self._closed: BoundedDict[Pair, str] = BoundedDict(PAIRS_MAX)
 
     def check(self, sender: str, to: str, hops: int, now_ms: int) -> tuple[HeldFor, str] | None:
-        """Why this message must wait for the person, and that in words; None when it may go, which
-        then counts."""
+        """Why this message must wait for the person: the cause and its sentence. None when it may
+        go; then it is counted."""
         pair = pair_of(sender, to)
         if pair in self._closed:
             return HeldFor.RATE, self._closed[pair]
@@ -92,7 +92,7 @@ class LoopGuard:
         return None
 
     def check_notice(self, to: str, hops: int, now_ms: int) -> str | None:
-        """Why relay tells this agent nothing more for now; None when it may, which then counts."""
+        """Why relay sends this agent no notice now. None when it may; then it is counted."""
         if self._hops_max and hops > self._hops_max:
             return f"{hops} messages and notices followed from one another without a person"
         if self._rate_max and self._is_full(pair_of("relay", to), now_ms):
@@ -117,7 +117,7 @@ class LoopGuard:
             times.append(now_ms)
 
     def uncount(self, sender: str, to: str, now_ms: int) -> None:
-        """A message that was let go at ``now_ms`` has not been stored: it does not count."""
+        """Take back the count of a message of ``now_ms`` that was not stored."""
         times = self._times.get(pair_of(sender, to))
         if times and times[-1] == now_ms:
             times.pop()
@@ -127,14 +127,14 @@ class LoopGuard:
         self._closed[pair_of(one, other)] = reason
 
     def reopen(self, one: str, other: str) -> None:
-        """The person lets these two go on; they begin to count anew."""
+        """The person lets these two go on: their count starts at 0."""
         pair = pair_of(one, other)
         self._closed.pop(pair, None)
         self._times.pop(pair, None)
 
 
 class HeldMessages:
-    """Keeps account of what made whom speak, and parks what has gone on without a person."""
+    """Counts the hops of each agent's words, and parks chains that go on without a person."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class HeldMessages:
         self._guard = guard
         self._watchers = kernel.watchers
         self._features = kernel.features
-        #: The person has been told of these, and has not yet decided.
+        #: Pairs of which the person was told and on which they have not decided yet.
         self._told: RecentSet[Pair] = RecentSet(PAIRS_MAX)
 
     def handlers(self) -> dict[str, Handler]:
@@ -157,8 +157,8 @@ class HeldMessages:
         return {"person": self.person}
 
     def restore(self, now_ms: int) -> None:
-        """After a start: the last minute counts on, and what was parked for its number stays so,
-        with all that follows it."""
+        """After a start: count the messages of the last minute again. Pairs that were parked for
+        their number of messages stay parked."""
         since_ms = now_ms - RATE_WINDOW_MS
         for sender, to, at_ms in queries.exchanged_since(self._ledger, since_ms, RESTORED_MAX):
             known = self._directory.get(to)
@@ -180,8 +180,8 @@ class HeldMessages:
     # -- parking
 
     def admit_notice(self, message: Accepted, member: Member, batch: Batch) -> None:
-        """Count what relay tells an agent of something that it said. Raises RelayError where the
-        guard says so: it is told nothing, since it would answer that too."""
+        """Count a notice to an agent about its own words. Raises RelayError where the guard refuses
+        it, because the agent would answer the notice too."""
         message.hops = member.hops + 1
         reason = self._guard.check_notice(member.name, message.hops, batch.now_ms)
         if reason is not None:
@@ -195,10 +195,10 @@ class HeldMessages:
         client: Client,
         batch: Batch,
     ) -> None:
-        """Count the hops of a message from ``member``, which speaks over ``client``, and park it
-        where the guard says so.
+        """Count the hops of a message from ``member``, which speaks over ``client``, and park it if
+        the guard says so.
 
-        What agents say that were started inside another counts as that one's.
+        The words of an agent that was started inside another one count as that one's.
         """
         around = self._directory.around(member, client)
         message.hops = max(one.hops for one in around) + 1
@@ -213,8 +213,8 @@ class HeldMessages:
             batch.after.append(partial(self._item, message))
 
     def admit_followed(self, message: Accepted, hops: int, batch: Batch) -> None:
-        """Count what a persona is asked or answers, which follows from ``hops`` messages, and park
-        it where the guard says so."""
+        """Count a question to a persona, or its answer, after a chain of ``hops``; park it if the
+        guard says so."""
         assert message.routing is not None
         message.hops = hops
         routes = message.routing.routes
@@ -223,9 +223,9 @@ class HeldMessages:
         batch.after.append(partial(self._item, message))
 
     def hold_over_cap(self, message: Accepted, batch: Batch) -> None:
-        """Park a message to each agent for which a feature says so, as it has used up a cap."""
+        """Park a message to each agent for which a feature has a reason, such as a cap."""
         routes = message.routing.routes if message.routing is not None else ()
-        is_told = message.parked  # the person's list tells of it already
+        is_told = message.parked  # it is in the person's list already
         held: dict[str, str] = {}
         for one in routes:
             to = self._directory.get(one.to)
@@ -245,8 +245,8 @@ class HeldMessages:
                 batch.after.append(partial(self._item, message))
 
     def why_held(self, sender: str, to: str, hops: int, batch: Batch) -> str | None:
-        """Why a persona that is no agent here must not take this up before the person says so;
-        None where it may, which then counts."""
+        """Why a persona that is no agent here must wait for the person's decision. None when it
+        may go on; then this is counted."""
         held = self._guard.check(sender, to, hops, batch.now_ms)
         if held is None:
             batch.on_failure.append(partial(self._guard.uncount, sender, to, batch.now_ms))
@@ -270,7 +270,7 @@ class HeldMessages:
             return one
         held = self._guard.check(counts, one.to, message.hops, batch.now_ms)
         if held is None:
-            # One that cannot be stored now comes again, perhaps every second.
+            # A message that cannot be stored now is sent again, perhaps every second.
             uncount = partial(self._guard.uncount, counts, one.to, batch.now_ms)
             batch.on_failure.append(uncount)
             return one
@@ -283,13 +283,13 @@ class HeldMessages:
         return Route(one.to, State.HELD, reason, cause)
 
     def _item(self, message: Accepted) -> None:
-        """Tell those who follow what of this message waits for the person."""
+        """Report to watchers which deliveries of this message wait for the person."""
         routes = () if message.routing is None else message.routing.routes
         for item in _items(message.row(n) for n, one in enumerate(routes) if one.parked):
             self._watchers.item(item, open_=True)
 
     def _tell(self, pair: Pair, text: str, batch: Batch) -> None:
-        """Tell the person, once until they have decided on what is between these two."""
+        """Tell the person, once until they have decided about this pair."""
         if self._told.add(pair):
             batch.on_failure.append(partial(self._told.discard, pair))
             notice = Accepted.notice(self._directory.owner, text, THREAD, batch.now_ms)
@@ -298,7 +298,7 @@ class HeldMessages:
     # -- for the person
 
     def waiting(self) -> list[Json]:
-        """What is held, as items: one for each message."""
+        """The held messages as items."""
         return _items(queries.parked(self._ledger, PARKED_MAX))
 
     def answered(

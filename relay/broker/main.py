@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from relay.broker.start import open_socket, silent, starting_file
 from relay.core.errors import EXIT_USAGE, DamagedFile, RelayError, error_fields
 from relay.core.files import (
+    is_locked,
     lock_open_file,
     open_private,
     sign_lock,
@@ -33,16 +34,16 @@ from relay.ledger.store import Ledger
 if TYPE_CHECKING:
     from relay.broker.server import BrokerServer
 
-#: A loser of the election waits this long for a broker that is just going away. Seconds.
+#: How long a second broker waits for the lock of one that is ending. Seconds.
 _LOCK_WAIT = 7.0
-#: Between two looks whether the socket is where clients look for it. Seconds.
+#: How often to check that the socket is where clients look for it. Seconds.
 _SOCKET_LOOK = 1.0
 #: Descriptors that a broker needs beside those of its own parts.
 _CLIENTS_MIN = 32
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run until nobody needs the broker. Exit status 0 also when another one runs already."""
+    """Run until nobody needs the broker. Exit status 0 also if another broker runs already."""
     match sys.argv[1:] if argv is None else argv:
         case []:
             home = Home.from_env()
@@ -66,18 +67,20 @@ def main(argv: list[str] | None = None) -> int:
 
 def masked(text: str) -> str:
     """A line of the log without secrets."""
-    from relay.directive.redact import redact  # on use: most brokers say only that they serve
+    from relay.directive.redact import redact  # on use: most brokers log only that they serve
 
     return redact(text)
 
 
 def run(home: Home, log: Log) -> int:
-    """Hold the lock, serve, leave nothing behind. Raises RelayError when it cannot start."""
+    """Take the lock, serve, clean up. Raises RelayError when it cannot start."""
     for path in home.create():
         log.write(f"others could write to {path}: it is closed to them now")
     lock = None
     try:
         try:
+            if not is_locked(home.broker_lock):
+                _import_all()
             lock = _elect(home)
             if lock is None:
                 log.write("another broker is running")
@@ -97,7 +100,7 @@ def run(home: Home, log: Log) -> int:
 
 
 def _open(home: Home, log: Log) -> Ledger:
-    """The ledger; a new one where it is damaged. Raises StorageError."""
+    """Open the ledger; start a new one where it is damaged. Raises StorageError."""
     try:
         return Ledger(home.ledger)
     except DamagedFile as error:
@@ -109,7 +112,7 @@ def _open(home: Home, log: Log) -> Ledger:
 
 
 def failure_file(home: Home) -> str:
-    """Where a broker that cannot start says why, for the client that started it."""
+    """The file in which a broker that cannot start leaves the reason for its client."""
     return os.path.join(home.run, "broker.failed")
 
 
@@ -117,6 +120,16 @@ def _say_why(home: Home, error: RelayError) -> None:
     record = {"at": time.time(), "error": error_fields(error)}
     with suppress(OSError):  # the disk may be full; it is in the log too
         write_atomically(failure_file(home), json.dumps(record), durable=False)
+
+
+def _import_all() -> None:
+    """Import what a broker is made of, before it holds the lock: clients wait only a moment for a
+    holder that does not answer yet."""
+    import relay.broker.server  # noqa: F401
+    from relay.core.features import modules
+
+    for _ in modules("broker"):
+        pass
 
 
 def _elect(home: Home) -> int | None:
@@ -133,7 +146,7 @@ def _elect(home: Home) -> int | None:
         if time.monotonic() > deadline:
             os.close(lock)
             raise silent(home)
-        time.sleep(0.05)  # it starts or stops; there is no event to wait for
+        time.sleep(0.05)  # the other one starts or stops; there is no event to wait for
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock
@@ -143,12 +156,12 @@ def _answers(home: Home) -> bool:
     try:
         open_socket(home).close()
     except (OSError, RelayError):
-        return False  # nobody does, or one that is not the broker
+        return False  # nobody listens, or something that is no broker
     return True
 
 
 def listen(home: Home) -> socket.socket:
-    """The listening socket. Only the holder of the lock may call this: what is there is stale."""
+    """The listening socket. Only the holder of the lock may call this: an existing one is stale."""
     unlink_if_there(home.broker_socket)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
@@ -187,7 +200,7 @@ def _serve(home: Home, log: Log, ledger: Ledger, lock: int) -> None:
             guard=guard,
             stored=StoredBytes(int(_number("RELAY_STORED_MAX", STORED_MAX / MIB) * MIB)),
             connections_max=_connections_max(),
-            # Before it stops listening: who comes now must not find a socket that is closing.
+            # Before it stops listening: new clients must not find a socket that is closing.
             on_stop=lambda: unlink_if_there(home.broker_socket),
         )
         try:
@@ -223,8 +236,8 @@ def _serve(home: Home, log: Log, ledger: Ledger, lock: int) -> None:
 
 
 async def _keep_socket(home: Home, log: Log, broker: BrokerServer, lock: int) -> None:
-    """Make the socket again where it was removed or something else has its name. The lock is held
-    all the while: where it was removed another broker can begin, and this one ends."""
+    """Make the socket again where it was removed or replaced. The lock is held meanwhile; if the
+    lock file was removed, another broker can start, and this one ends."""
     own, problem = _inode(home.broker_socket), ""
     while not broker.stopping:
         await asyncio.sleep(_SOCKET_LOOK)
@@ -281,7 +294,7 @@ def _connections_max() -> int:
 
 
 def _number(variable: str, default: float) -> float:
-    """What the environment says, or ``default`` where that is no number from 0 on."""
+    """The number in an environment variable; ``default`` unless it is 0 or more."""
     try:
         value = float(os.environ.get(variable) or default)
     except ValueError:

@@ -1,9 +1,9 @@
-"""Obligations: who has asked for an answer that will not come is told, once.
+"""Obligations: tells the asker, once, that an answer will not come.
 
 An answer is owed from the commit of the message that asks for it (``relay ask``, ``[await:60s]``)
-until a turn has answered it, or its message has failed. Where the turn ends without an answer, or
-the agent has gone, the row goes in the commit that stores the word of it: no kill of the broker
-makes that word come twice, or never.
+until a turn has answered it, or its message has failed. If the turn ends without an answer, or the
+agent ends, the row is deleted in the commit that stores the notice: so the notice comes exactly
+once, even if the broker is killed.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from relay.ledger.obligation_rows import ObligationRow
 from relay.ledger.store import Ledger
 from relay.protocol.turns import TurnEnded, TurnState
 
-#: The thread in which askers are told.
+#: The thread of the notices to askers.
 THREAD = "obligations"
 #: The kind of the event for route functions and automations.
 KIND = "unanswered"
-#: Characters of what was asked that a notice repeats.
+#: Characters of the question that a notice repeats.
 _SHOWN = 200
-#: How long after a failed commit an agent's end is looked at again. Seconds.
+#: How long after a failed commit an agent's end is handled again. Seconds.
 _AGAIN_AFTER = 1.0
 
 
 class Obligations:
-    """Settles what agents owe, each with the commit of a batch."""
+    """Settles the answers that agents owe, each with the commit of a batch."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Obligations:
     def turn_ended(
         self, member: Member, events: Collection[int], ended: TurnEnded, batch: Batch
     ) -> None:
-        """A turn of ``member`` has ended that was to answer these messages."""
+        """A turn of ``member`` has ended that should have answered these messages."""
         said = ended.state is TurnState.COMPLETED and bool(ended.text.strip())
         for row in obligation_rows.of(self._ledger, member.name, events):
             answered = obligation_rows.has_written(self._ledger, row)
@@ -69,7 +69,7 @@ class Obligations:
                 obligation_rows.settle(self._ledger, row)
 
     def gone(self, member: Member, batch: Batch) -> None:
-        """``member`` has ended: what it owes it will not give."""
+        """``member`` has ended, and will give no answer that it owes."""
         again = partial(self._committer.submit_job, partial(self.gone, member))
         later = partial(asyncio.get_running_loop().call_later, _AGAIN_AFTER, again)
         batch.on_failure.append(later)
@@ -83,7 +83,7 @@ class Obligations:
     def _tell(
         self, row: ObligationRow, member: Member, why: str, reason: str, batch: Batch
     ) -> None:
-        """The answer will not come: say so to those who watch, to hooks, and to the asker."""
+        """Report to watchers, hooks and the asker that the answer will not come."""
         self._ledger.begin()
         if not obligation_rows.settle(self._ledger, row):
             return
@@ -113,31 +113,31 @@ class Obligations:
     def _notify(self, row: ObligationRow, text: str, reason: str, batch: Batch) -> None:
         asker = self._directory.get(row.asker)
         if asker is None or self._deliveries.is_awaited(row.id):
-            return  # who waits for the answer itself hears it there
+            return  # a client that waits for the answer is told there
         if obligation_rows.was_told(self._ledger, row.id, row.asker):
-            return  # its time was up before
+            return  # its own deadline was over before
         if asker.person:
             text += f": {reason}" if reason else ""
         elif not asker.live:
-            return  # the next one of its name has asked for nothing
+            return  # this run of that name has asked for nothing
         text += f" ({row.id[-8:]})."
         notice = Accepted.notice(asker.name, text, THREAD, batch.now_ms)
-        # So that its session expects that answer no more, and nobody tells it again.
+        # So that its session stops waiting for that answer, and nobody tells it again.
         notice = replace(notice, meta=obligation_rows.told_meta(row.id))
         batch.cut = True
         if not asker.person:
             try:
                 self._held.admit_notice(notice, asker, batch)
             except RelayError:
-                return  # beyond what relay tells an agent for now: those who watch know
+                return  # the guard allows no more notices to it now; watchers know
         self._windows.collect(notice, batch)
 
 
 def overdue(
     ledger: Ledger, directory: Directory, question: str, asker: str, text: str
 ) -> str | None:
-    """What the asker is told whose time for an answer is up, with what keeps the others from
-    answering; None where it was told before that no answer will come."""
+    """The notice to an asker whose deadline is over, with the reason why the others do not answer;
+    None if it was told before that no answer will come."""
     if obligation_rows.was_told(ledger, question, asker):
         return None
     asked = [directory.get(one) for one in obligation_rows.asked(ledger, question, asker)]

@@ -1,7 +1,4 @@
-"""The connections that are open: how many there may be, and which goes when there are too many.
-
-A file of its own, because relay.broker.server does nothing but put parts together.
-"""
+"""The open connections: how many there may be, and which one is closed to make room."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from collections.abc import Callable
 from relay.broker.connection import ClientConnection
 from relay.broker.directory import Directory
 
-#: Connections at a time. Of more, those of no session of the person's make room: see ``has_room``.
+#: Connections at a time. Beyond it, one that is no session of the person's is closed: ``has_room``.
 CONNECTIONS_MAX = 2048
-#: Seconds in which who has come or said something will go on.
+#: A connection that was made, or sent something, within so many seconds is not silent.
 JUST_CAME = 1.0
-#: How long a broker that stops waits for clients to take their last answers. Seconds.
+#: How long a broker that stops waits for clients to read their last answers. Seconds.
 GOODBYE = 2.0
 
 
@@ -23,33 +20,33 @@ class OpenConnections:
     """Holds at most ``limit`` connections."""
 
     def __init__(self, directory: Directory, limit: int, *, log: Callable[[str], None]) -> None:
-        """Must be made inside a running event loop."""
+        """Create it inside a running event loop."""
         self._directory = directory
         self._limit = limit
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._open: set[ClientConnection] = set()
-        self._left = asyncio.Event()  # the last one has closed
+        self._left = asyncio.Event()  # set when the last one has closed
 
     def __len__(self) -> int:
         return len(self._open)
 
     def add(self, client: ClientConnection) -> None:
-        """One more has come."""
+        """Add a new connection."""
         self._open.add(client)
 
     def discard(self, client: ClientConnection) -> None:
-        """One has closed."""
+        """Remove a closed connection."""
         self._open.discard(client)
         if not self._open:
             self._left.set()
 
     def has_room(self) -> bool:
-        """Whether one more connection may come; one that has been silent for long may go for it."""
+        """Whether there is room for one more; a silent connection may be closed for it."""
         if len(self._open) < self._limit:
             return True
-        # Sessions that the person started stay: an agent could register any number, as can what is
-        # inside it. Who waits for nothing goes before who does.
+        # Sessions that the person started stay; those inside an agent could be any number. A client
+        # that waits for no answer is closed before one that does.
         others = [one for one in self._open if not self._stays(one)]
         if not others:
             return False
@@ -64,7 +61,7 @@ class OpenConnections:
         return self._directory.member_of(client) is not None and self._directory.is_outside(client)
 
     def stop_reading(self) -> None:
-        """The broker stops: what was asked so far is still answered."""
+        """The broker stops: read no more requests; those that were read are answered."""
         for connection in self._open:
             connection.stop_reading()
 

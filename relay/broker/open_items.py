@@ -1,20 +1,17 @@
 """What waits for the person: one list of items, and one way to answer each of them.
 
-Each kind of item (a held message, a call that needs a yes, a question on an agent's screen) is kept
-by the part that knows it: an ``ItemKind``, which lists its items and does what follows from an
-answer. An item is {id, agent, kind, what (the words of whoever asks), about [lines of relay's own],
-details (fields of that kind), choices [{key, label}], chosen (the index in focus, or null),
-since_ms, until_ms (or null)}. An answer is stored before anything follows from it.
+Each kind of item is kept by the part that knows it: see relay.broker.items. An answer is stored
+before anything follows from it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
+from relay.broker.items import YES_NO, ItemAnswer, ItemKind
 from relay.broker.kernel import Kernel
 from relay.broker.ops_hooks import SessionRequests
 from relay.broker.ops_query import fitting
@@ -28,8 +25,6 @@ ANSWER = "answer"
 CHOICES_MAX, WHAT_MAX, LABEL_MAX, NOTE_MAX = 30, 16_100, 400, 2000
 #: Seconds that an agent's session may take to type an answer.
 TYPING = 40.0
-#: The choices of what is allowed or refused.
-YES_NO = [{"key": "yes", "label": "Yes"}, {"key": "no", "label": "No"}]
 _MEANS = {
     "yes": ("yes", "allow", "approve", "accept", "ok", "trust", "proceed", "continue"),
     "no": ("no", "reject", "deny", "decline", "refuse", "cancel", "don't", "stop"),
@@ -37,42 +32,15 @@ _MEANS = {
 _MEANS |= {"y": _MEANS["yes"], "n": _MEANS["no"]}
 
 
-@dataclass(frozen=True, slots=True)
-class ItemAnswer:
-    """What the person has chosen."""
-
-    index: int
-    key: str
-    label: str
-    note: str
-    by: str  # who said so, and at which terminal
-
-    @property
-    def yes(self) -> bool:
-        """Whether something is allowed: of items with the choices ``YES_NO``."""
-        return self.key == "yes"
-
-
-class ItemKind(Protocol):
-    """One kind of items."""
-
-    def waiting(self) -> Iterable[Json]:
-        """The items that wait now."""
-
-    def answered(
-        self, items: Sequence[Json], answer: ItemAnswer, request: ClientRequest, batch: Batch
-    ) -> bool:
-        """Do what follows from this answer to these of its items; False where the request is
-        answered later. Raises RelayError."""
-
-
 class ItemOps:
     """The ops ``items`` and ``item_answer``."""
 
     def __init__(self, kernel: Kernel, kinds: Mapping[str, ItemKind]) -> None:
+        """``kinds``: the kernel's, beside those of features."""
         self._directory = kernel.directory
         self._windows = kernel.windows
-        self._kinds = kinds
+        self._features = kernel.features
+        self._kinds = {**kernel.features.item_kinds(), **kinds}
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each op."""
@@ -114,7 +82,10 @@ class ItemOps:
         return {"answers": told} if isinstance(given, list) else told[0]
 
     def _waiting(self) -> list[Json]:
-        every = [item for kind in self._kinds.values() for item in kind.waiting()]
+        every: list[Json] = []
+        for name, kind in self._kinds.items():
+            with self._features.contained():
+                every += [{**item, "kind": name} for item in kind.waiting()]
         return sorted(every, key=lambda item: int(item["since_ms"]))
 
 

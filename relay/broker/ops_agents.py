@@ -32,10 +32,10 @@ _TEXT_MAX = 4096
 
 
 class MemberHost(Protocol):
-    """Who wants to know of agents."""
+    """What wants to know of agents that end."""
 
     def gone(self, member: Member, batch: Batch) -> None:
-        """An agent has ended, which is stored with the batch."""
+        """An agent has ended; its end is stored with the batch."""
 
 
 class AgentOps:
@@ -65,7 +65,7 @@ class AgentOps:
         }
 
     def restore(self, now_ms: int) -> None:
-        """After a start: agents that were there have their grace to reconnect. Raises StorageError
+        """After a start: agents that ran before have their grace to reconnect. Raises StorageError
         when the person cannot be stored."""
         for record in self._ledger.agents():
             member = self._directory.put(record)
@@ -93,7 +93,7 @@ class AgentOps:
     # -- agents
 
     def agents(self, request: ClientRequest, batch: Batch) -> Json:
-        """All known agents, those that are there first."""
+        """All known agents: those that run first."""
         return {"agents": self.agent_list(), "persons": self._directory.persons()}
 
     def agent_list(self) -> list[Json]:
@@ -126,7 +126,7 @@ class AgentOps:
         if known is not None:
             _check_claim(known, run, hashed, client)
             self._check_heir(known, run, client)
-        # Also while its session is away a name is that of the run that has claimed it.
+        # A name belongs to the run that has claimed it, even while its session is away.
         if (holder := names.run_of(self._home, name)) and holder != run:
             raise _taken(known, name)
         pid = fields.get("pid")
@@ -167,8 +167,8 @@ class AgentOps:
         }
 
     def _check_heir(self, known: Member, run: str, client: Client) -> None:
-        """Who has an agent's name reads all that was ever said to it: inside another agent only a
-        helper of that one's own may take one over."""
+        """An agent can read all messages that were ever sent to its name. So inside another agent
+        only a helper of that agent may take a name over."""
         if known.record.run in (None, run) or self._directory.is_outside(client):
             return
         row = spawn_rows.find(self._ledger, known.name) or {"parent": ""}
@@ -187,7 +187,7 @@ class AgentOps:
     def _registered(self, client: Client, name: str, released: list[tuple[str, str]]) -> None:
         member = self._directory.members[name.lower()]
         if client.closed:
-            # It went while its registration was being stored: that is a lost connection too.
+            # The connection closed while its registration was being stored.
             self._begin_grace(member)
             return
         before = self._directory.bind(client, member)
@@ -200,10 +200,10 @@ class AgentOps:
         for id_, sender in released:
             self._windows.receipt(sender, id_, member.name, "queued", None)
 
-    # -- what the session says of its agent
+    # -- reports of the session
 
     def agent_state(self, request: ClientRequest, batch: Batch) -> Json:
-        """The session says what its agent is doing."""
+        """The session reports what its agent is doing."""
         member = self._directory.member_of(request.client)
         if member is None:
             raise UsageError("only a registered session can report its agent's state")
@@ -257,14 +257,14 @@ class AgentOps:
         return bool(self._graces)
 
     def lost(self, client: Client) -> None:
-        """A connection closed: if it was an agent's, that has a moment to come back."""
+        """A connection closed: if it was an agent's, its session has a grace to reconnect."""
         member = self._directory.unbind(client)
         if member is not None:
             self._windows.close(member.name)
             self._begin_grace(member)
 
     def forget_graces(self) -> None:
-        """The broker stops: who comes back will find the next one."""
+        """The broker stops: sessions reconnect to the next one."""
         for timer in self._graces.values():
             timer.cancel()
         self._graces.clear()
@@ -287,7 +287,7 @@ class AgentOps:
         if names.run_of(self._home, member.name) != member.record.run:
             self._committer.submit_job(partial(self._gone, member))
             return
-        # Its name is held as long as it runs: its session is on the way, or cannot start.
+        # Its name is held as long as it runs: its session is starting, or cannot start.
         self._begin_grace(member)
         if not member.deaf:
             member.deaf = True
@@ -309,7 +309,7 @@ class AgentOps:
         self._ledger.save_agent(record)
         self._host.gone(member, batch)
         batch.after.append(leave)
-        # Whether or not it can be written down, the agent is not there.
+        # The agent has ended, whether or not that can be stored.
         batch.on_failure.append(leave)
 
     def _leave(self, member: Member, record: AgentRecord) -> None:
@@ -386,12 +386,12 @@ def _record(fields: Json, now_ms: int, hashed: str, known: Member | None) -> Age
 
 
 def _of(record: AgentRecord) -> tuple[str | None, ...]:
-    """What is stored when it changes."""
+    """The fields that are stored when one of them changes."""
     return record.state, record.reason, record.conversation
 
 
 def _build(told: object) -> str | None:
-    """A build as relay.core.build has it; nothing else of what a client says is shown as one."""
+    """The build that a client names, if it has the form of relay.core.build."""
     return told if isinstance(told, str) and re.fullmatch(r"[\w.]{1,32}\+\d{14}", told) else None
 
 

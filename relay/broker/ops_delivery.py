@@ -27,24 +27,24 @@ from relay.protocol.broker import ROWS_MAX, Json
 
 #: The longest wait that one request may ask for; a client asks again. Seconds.
 WAIT_MAX = 24 * 3600.0
-#: Messages that expire in one batch; the rest follows in the next.
+#: Messages that expire in one batch; others follow in the next.
 _SWEEP_ROWS = 500
 
 
 class _Wait:
-    """One ``wait`` that has no answer yet."""
+    """One unanswered ``wait``."""
 
     __slots__ = ("request", "id", "answer", "timer")
 
     def __init__(self, request: ClientRequest, id_: str, answer: bool) -> None:
         self.request = request
         self.id = id_
-        self.answer = answer  # it is waited for, too
+        self.answer = answer  # whether to wait for the answer, too
         self.timer: asyncio.TimerHandle | None = None
 
 
 class DeliveryOps:
-    """Moves deliveries on and tells those who wait for that."""
+    """Changes the states of deliveries, and answers the clients that wait for them."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._ledger = kernel.ledger
@@ -73,8 +73,8 @@ class DeliveryOps:
         new: Delivery,
         by: Member | None = None,
     ) -> None:
-        """A delivery changes with this batch: its sender, unless it is ``by`` itself, and those
-        who wait for it are told."""
+        """A delivery changes with this batch: tell its sender, unless it is ``by`` itself, and the
+        clients that wait for it."""
         if new.state in (State.FAILED, State.CANCELLED):
             obligation_rows.drop(self._ledger, id_, to)
             self._features.undelivered(id_, new.reason, batch)
@@ -101,8 +101,8 @@ class DeliveryOps:
         except ValueError as error:
             raise UsageError(f"there is no state {fields.get('state')!r}") from error
         if state is State.HELD:
-            # An agent that runs on through an upgrade has its session of before, which calls so
-            # what a draft or a dialog is in the way of.
+            # The session of an older relay, whose agent runs on through an upgrade, uses this name
+            # for a delivery that a draft or a dialog keeps waiting.
             state = State.QUEUED
         if state not in REPORTED:
             raise UsageError(f"{state} is not a session's to report")
@@ -111,7 +111,7 @@ class DeliveryOps:
             raise NotFound(f"no message {id_} was sent to {member.name}")
         event, sender, delivery = found
         if delivery.state in (State.HELD, State.WAITING):
-            # It was not offered: no agent lets go on what waits for the person's decision.
+            # It was not offered: no session changes what waits for the person's decision.
             raise UsageError(f"a delivery that is {delivery.state} is not a session's to report")
         attempt = fields.get("attempt")
         new = advance(
@@ -136,22 +136,22 @@ class DeliveryOps:
     def _note_cause(
         self, member: Member, client: Client, sender: str, id_: str, state: State
     ) -> None:
-        """From when is a message what its recipient speaks of? See relay.broker.loop_guard."""
+        """Note that the recipient's words follow from this message: see relay.broker.loop_guard."""
         busy = member.record.state == AgentState.BUSY.value
         if state is not State.SEEN and (state is not State.SUBMITTED or busy):
-            return  # what is queued is not yet read
+            return  # a queued message was not read yet
         hops = self._ledger.hops(id_, member.name)
         if sender == "relay" and not hops:
-            return  # what the person's handlers say changes nothing
+            return  # the texts of the person's handlers change nothing
         caused_by(self._ledger, member, id_, hops)
         for outer in self._directory.around(member, client)[1:]:
-            if outer.hops < hops:  # what an agent inside it hears, it can read
+            if outer.hops < hops:  # it can read what an agent inside it hears
                 caused_by(self._ledger, outer, id_, hops)
 
     # -- cancel
 
     def cancel(self, request: ClientRequest, batch: Batch) -> Json:
-        """Withdraw a message from everybody who has not got it yet."""
+        """Withdraw a message from every recipient to whom it was not delivered yet."""
         by = self._directory.speaker(request)
         id_ = one_id(self._ledger, request.fields.get("id"))
         message = queries.message(self._ledger, id_)
@@ -181,7 +181,7 @@ class DeliveryOps:
     # -- read
 
     def read(self, request: ClientRequest, batch: Batch) -> Json:
-        """A person has seen these messages, or somebody in a shell those that came for it."""
+        """The person has seen these messages, or somebody in a shell the messages to it."""
         member, speaker = self._directory.named(request), self._directory.speaker(request)
         ids = request.fields.get("ids")
         if not isinstance(ids, list) or len(ids) > ROWS_MAX:
@@ -215,8 +215,8 @@ class DeliveryOps:
         if not isinstance(timeout, (int, float)) or not 0 <= timeout <= WAIT_MAX:
             raise UsageError(f"a timeout is a number of seconds up to {WAIT_MAX:.0f}")
         answer = bool(request.fields.get("answer"))
-        # Its receivers may know how far it is, as they may read it: the session that follows one
-        # that was killed asks so what that has told. What others have answered is not for them.
+        # Its receivers may know its state, as they may read it: a session asks for it after the one
+        # before was killed. The answers of others are not for them.
         to = () if answer else (row["to"] for row in queries.deliveries(self._ledger, id_))
         reader = self._rights.reader(request)
         reader.check(reader.reads(queries.origin(self._ledger, id_)[0], *to))
@@ -235,27 +235,27 @@ class DeliveryOps:
         return None
 
     def gone(self, client: Client) -> None:
-        """A client went away; nobody waits for its waits."""
+        """Forget the waits of a client that has gone."""
         for waiting in [one for group in self._waits.values() for one in group]:
             if waiting.request.client is client:
                 self._forget(waiting)
 
     def forget_waits(self) -> None:
-        """The broker stops: the clients ask the next one."""
+        """The broker stops: forget all waits; clients ask the next broker."""
         for waiting in [one for group in self._waits.values() for one in group]:
             self._forget(waiting)
 
     def is_awaited(self, id_: str) -> bool:
-        """Whether somebody waits for the answer to this message at this moment."""
+        """Whether a client waits for the answer to this message now."""
         return any(one.answer for one in self._waits.get(id_, ()))
 
     def answered(self, id_: str) -> None:
-        """A turn that answers this message, or event, is stored; or none will."""
+        """The answer to this message or event is stored, or none will come."""
         if id_ in self._waits:
             self._committer.submit_job(partial(self._answer_waits, id_, None))
 
     def _how_far(self, id_: str, answer: bool) -> Json:
-        """What a ``wait`` is answered now."""
+        """The answer to a ``wait`` as things are now."""
         deliveries = self._directory.with_absence(queries.deliveries(self._ledger, id_))
         if not deliveries:
             progress = self._features.progress(id_, answer)
@@ -269,13 +269,13 @@ class DeliveryOps:
         return {"id": id_, "done": all(over), "deliveries": deliveries, "answers": answers}
 
     def _never_answered(self, row: Row) -> bool:
-        """Whether nobody will answer a delivery any more: who has seen it is gone, say."""
+        """Whether a delivery will not be answered any more: for example, its receiver has gone."""
         state, member = State(row["state"]), self._directory.get(row["to"])
         gone = member is None or member.person or not member.live
         return state.final and (state is not State.SEEN or gone)
 
     def _answer_waits(self, id_: str, late: _Wait | None, batch: Batch) -> None:
-        """Answer those who wait for a message that is final, and the one whose time is up."""
+        """Answer the clients that wait for a message, if it is final, and the ``late`` one."""
         for waiting in list(self._waits.get(id_, ())):
             fields = self._how_far(id_, waiting.answer)
             if fields["done"] or waiting is late:
@@ -298,7 +298,7 @@ class DeliveryOps:
     # -- what expires
 
     def sweep(self, batch: Batch) -> None:
-        """Fail what has waited for seven days for a name that never came, some at a time."""
+        """Fail messages that have waited seven days for a name that never came, some at a time."""
         rows = queries.waiting_for_nobody(self._ledger, batch.now_ms - WAITING_FOR_MS, _SWEEP_ROWS)
         for event, recipient, id_, sender in rows:
             found = self._ledger.delivery(id_, recipient)
@@ -313,7 +313,7 @@ class DeliveryOps:
 
 
 def caused_by(ledger: Ledger, member: Member, id_: str, hops: int) -> None:
-    """What this agent says from now on follows from the message ``id_``; "": from nothing."""
+    """From now on this agent's words follow from the message ``id_``; "": from none."""
     if member.hops != hops:
         ledger.begin()
         ledger.save_hops(member.name, hops)

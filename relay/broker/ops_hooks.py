@@ -1,9 +1,8 @@
 """The ops of hooks: ask an agent's session, and store and find the runs of hooks.
 
-``ask`` carries a request of one kind ("hooks", "screen") to a session. It is answered when the
-session answers, when its time is up or when the session goes away: exactly once. What comes later
-is dropped. Nothing of it is stored, and a broker that stops forgets it: what is asked for does
-things, so nobody may ask again in the asker's name.
+``ask`` carries a request of one kind ("hooks", "screen") to a session. It gets exactly one answer:
+when the session answers, when its time is up, or when the session ends. A later answer is dropped.
+Requests are not stored, and the next broker does not repeat them, because they have effects.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from relay.protocol.broker import (
 
 #: How long a session may take, unless the asker says otherwise. Seconds.
 TIMEOUT = 30.0
-#: Requests without an answer: to one agent, and in all. A further one is refused at once.
+#: Requests without an answer: to one agent, and in all. The next one is refused at once.
 PER_AGENT_MAX = 32
 PENDING_MAX = 512
-#: Bytes of one request, and of all that one agent has in hand.
+#: Bytes of one request, and of all requests to one agent.
 REQUEST_MAX = 1024 * 1024
 AGENT_BYTES_MAX = 4 * 1024 * 1024
 #: How deep a request or a response may be nested: a JSON reader must be able to read it.
@@ -52,9 +51,9 @@ TEXT_MAX = 8000
 ROWS_MAX = 1000
 #: Kinds that an agent may ask its own session for.
 OWN = frozenset({"governance"})
-#: Kinds that an agent may ask for with the right to it, and always its own session.
+#: Kinds that an agent may ask of its own session, and with the right to it of others.
 _RIGHTS = {"screen": "peek", "transcript": "transcript"}
-#: What only the person may do, as it is worded to an agent.
+#: What only the person may do, in the words of the refusal to an agent.
 _WHAT = {
     "hooks": "have hooks run in a session",
     "governance": "choose another agent's intent",
@@ -65,17 +64,17 @@ _TEXTS = ("event", "hook", "kind", "source", "correlation_id", "decision")
 _LONG_TEXTS = ("stdout", "stderr", "error")
 
 
-#: Gets the session's response, or None and why there is none; what the asker is answered then.
+#: Gets the session's response, or None and the reason. Returns the answer for the asker.
 Ended = Callable[[Json | None, str], Json]
 
 
 @dataclass(eq=False, slots=True)
 class _Pending:
-    """One request that has no answer yet."""
+    """One unanswered request."""
 
     id: str
     asker: Client
-    #: The number that the asker gave it.
+    #: The asker's number for it.
     n: int
     session: Client
     agent: str
@@ -105,9 +104,9 @@ class SessionRequests:
     def ask(self, request: ClientRequest, batch: Batch) -> None:
         """Push a request to the session of ``agent``; it is answered later.
 
-        Not for agents: what a hook says of an input that an agent made up comes from relay. But
-        of OWN kinds an agent asks its own session, and no other one, and what its rights give it
-        it may see of others.
+        Refused to agents: the hooks' answer to an input that an agent made up would seem to come
+        from relay. But an agent may ask its own session for the kinds of OWN, and other ones for
+        what its rights allow.
         """
         kind, asked = request.fields.get("kind"), request.fields.get("request")
         if not isinstance(kind, str):
@@ -136,7 +135,7 @@ class SessionRequests:
         *,
         by: str = "person",
     ) -> None:
-        """Push a request of which it is known that it may be made."""
+        """Push a request that was checked already."""
         member, session = self._asked(name)
         if too_deep(asked, DEPTH_MAX):
             raise UsageError(f"the request is nested more than {DEPTH_MAX} deep")
@@ -160,7 +159,7 @@ class SessionRequests:
         batch.on_failure.append(partial(self._forget, pending))
 
     def answer(self, request: ClientRequest, batch: Batch) -> Json:
-        """The session that was asked answers. ``taken``: whether anybody still waited for it."""
+        """Take a session's answer. ``taken``: whether the asker still waited for it."""
         pending = self._pending.get(str(request.fields.get("id")))
         if pending is None:
             return {"taken": False}
@@ -172,7 +171,7 @@ class SessionRequests:
     # -- what ends a request otherwise
 
     def gone(self, client: Client) -> None:
-        """A connection closed: nobody waits for what it asked, and it answers nothing more."""
+        """A connection closed: drop its requests, and end those that it should have answered."""
         for pending in list(self._pending.values()):
             if pending.asker is client:
                 self._forget(pending)
@@ -185,7 +184,7 @@ class SessionRequests:
                 self._end(pending, refusal(pending.n, error))
 
     def forget_all(self) -> None:
-        """The broker stops."""
+        """The broker stops: forget all requests."""
         for pending in list(self._pending.values()):
             self._forget(pending)
 
@@ -235,7 +234,7 @@ class SessionRequests:
                 f"a request to a session of more than {REQUEST_MAX} bytes", code="too_large"
             )
         theirs = [one for one in self._pending.values() if one.session is session]
-        # What was asked in vain may still stand before a session that does not read.
+        # Requests whose time is up may still wait for a session that does not read.
         held = max(sum(one.size for one in theirs), session.unsent)
         if len(theirs) >= PER_AGENT_MAX or held + size > AGENT_BYTES_MAX:
             raise _busy(f"the session of {member.name} is asked too much already")
@@ -259,7 +258,7 @@ class HookRuns:
         }
 
     def hooks_ran(self, request: ClientRequest, batch: Batch) -> Json:
-        """A session tells of hooks that it has run: ``records`` of relay.hooks.hook_log."""
+        """Store the hooks that a session has run: ``records`` of relay.hooks.hook_log."""
         member = self._directory.member_of(request.client)
         if member is None:
             raise RelayError("only an agent's session tells of its hooks", code="forbidden")
@@ -267,7 +266,7 @@ class HookRuns:
         return {"stored": self.store(records, run, member.name, batch.now_ms)}
 
     def store(self, records: object, run: str, agent: str, now_ms: int) -> int:
-        """Append how hooks ran. Raises UsageError for what does not say that."""
+        """Append records of hooks. Raises UsageError for anything else."""
         if not isinstance(records, list) or len(records) > RECORDS_MAX:
             raise UsageError(f"records is a list of at most {RECORDS_MAX}")
         rows = [_row(record, run, agent, now_ms) for record in records]

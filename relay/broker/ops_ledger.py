@@ -1,7 +1,7 @@
 """The ops about the ledgers as a whole: searching them by text, the index of that, compacting.
 
-What searches is the only thread beside the event loop's: a search through a million messages keeps
-nobody else waiting. It reads what is committed, over connections of its own.
+Searches run in the only thread beside the event loop's, so a search through a million messages
+keeps nobody else waiting. It reads committed rows, over connections of its own.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from relay.ledger.schema import Row
 from relay.ledger.search_index import SearchIndex
 from relay.protocol.broker import Json
 
-#: Seconds between two looks whether the index can catch up. It does where nothing was stored
-#: since the last one.
+#: How often to check whether the index can catch up, in seconds. It does so if nothing was stored
+#: since the last check.
 CATCH_UP_EVERY = 30.0
-#: Searches that may wait for their turn, of all clients together.
+#: Searches of all clients that may wait for the thread.
 WAITING_MAX = 64
 
-#: What is made of the rows of a search in the broker's own thread.
+#: Makes the answer from the rows of a search, in the broker's own thread.
 Found = Callable[[list[Row], Batch], Json]
 #: Instead, where there is no index to search, for whatever reason.
 Otherwise = Callable[[Batch, RelayError], None]
 
 
 class LedgerOps:
-    """Searches both ledgers, and keeps the index of them."""
+    """Searches both ledgers, and keeps their index."""
 
     def __init__(self, kernel: Kernel, index: SearchIndex) -> None:
-        """``fault`` logs the exception in flight and returns what a client is told of it."""
+        """``index``: the search index, which this keeps up to date."""
         self._ledger = kernel.ledger
         self._directory = kernel.directory
         self._index = index
@@ -59,7 +59,7 @@ class LedgerOps:
         }
 
     def start(self) -> None:
-        """Look from time to time whether nothing happens, and catch up then."""
+        """Have the index catch up whenever nothing happens."""
         with self._ledger.guard() as db:
             written = db.total_changes
         if written == self._written != self._indexed:
@@ -74,7 +74,7 @@ class LedgerOps:
             self._thread.submit(self._catch_up)
 
     def _catch_up(self) -> None:
-        # Whoever searches is told of an error; what waits goes first; the broker may have ended.
+        # A search reports the error itself; waiting searches go first; the broker may have ended.
         with suppress(RelayError, RuntimeError):
             if self._index.catch_up()[1]:
                 self._thread.submit(self._catch_up)
@@ -82,7 +82,7 @@ class LedgerOps:
         self._catching_up = False
 
     def close(self) -> None:
-        """End what runs; the index goes on from there another time."""
+        """End the running work; the index continues from there another time."""
         if self._timer is not None:
             self._timer.cancel()
         self._index.interrupt()
@@ -101,7 +101,7 @@ class LedgerOps:
         otherwise: Otherwise,
     ) -> None:
         """Answer ``request`` with what ``found`` makes of the newest ``limit`` rows of both ledgers
-        that have ``wanted.grep`` in them."""
+        that contain ``wanted.grep``."""
 
         def told(result: Any, batch: Batch) -> Json | None:
             if isinstance(result, RelayError):
@@ -112,7 +112,7 @@ class LedgerOps:
         self._later.answer(request, batch, partial(self._search, wanted, limit), told)
 
     def reindex(self, request: ClientRequest, batch: Batch) -> None:
-        """Begin the index of both ledgers anew, or go on with it."""
+        """Rebuild the index of both ledgers, or continue that."""
         self._directory.check_person(request, "make the search index anew")
         begin = request.fields.get("begin") is True
         call = self._index.make_anew if begin else self._index.catch_up
@@ -122,7 +122,7 @@ class LedgerOps:
         )
 
     def compact(self, request: ClientRequest, batch: Batch) -> Json:
-        """One step of compacting the agent ledger; without ``really``, what it would do."""
+        """Compact the agent ledger, one step; without ``really``, only say what it would do."""
         self._directory.check_person(request, "compact the agent ledger")
         after, before_ms = _number(request, "after"), _number(request, "before_ms")
         really = request.fields.get("really") is True

@@ -29,16 +29,16 @@ from relay.protocol.broker import ABOUT, Json, not_unicode
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _FOLLOWUP = QueueMode.FOLLOWUP.value
-#: Events by which a session claims that something is done once: nobody else may.
+#: Events by which a session claims something that is done once: only sessions may send them.
 OF_SESSIONS = frozenset(
     {
         *("match", "session_start", "session_end", "tool_call", "output", "idle"),
         *("notification", "pre_compress", "wedged", "unanswered", TICK_KIND),
     }
 )
-#: Characters of a thread's name.
+#: Characters of a thread's name, at most.
 THREAD_MAX = 256
-#: What the attributes of a message may take, in bytes of JSON.
+#: The size of a message's attributes, in bytes of JSON, at most.
 META_MAX = 64 * 1024
 
 
@@ -60,7 +60,7 @@ class MessageOps:
         body = _body(fields.get("body"))
         if fields.get("notice"):
             return self._notice(request, batch, body)
-        if fields.get("shown"):  # a session of an older relay: nobody there has said this
+        if fields.get("shown"):  # from a session of an older relay: a shell showed it
             raise UsageError("what a shell shows is not sent", hint="relay wrap --hear hears it")
         member = self._directory.speaker(request)
         sender = self._sender(member, fields.get("from"), batch)
@@ -102,9 +102,9 @@ class MessageOps:
         except RelayError:
             if not repeated:
                 raise
-            # It was accepted before the answer got lost; who is there has changed since.
+            # It was accepted, and the answer was lost; other agents may run by now.
             message.routing = Routing(())
-        # A program that was called for what an agent said carries its chain on.
+        # A program that was called for an agent's words continues the agent's chain.
         by = member or self._directory.behind(request.client)
         if by is not None and not repeated:
             self._held.admit(message, by, request.client, batch)
@@ -118,8 +118,8 @@ class MessageOps:
         return None
 
     def _follows_from(self, fields: Json, to: Any, member: Member | None) -> tuple[str, str | None]:
-        """The message that this one follows from, "" for none, and the thread that it is in: what
-        answers a message is in the thread of that one, unless it names another."""
+        """The message that this one follows from ("": none), and its thread: an answer is in the
+        thread of its question, unless it names another one."""
         thread = _thread(fields)
         if (about := fields.get("re")) and isinstance(about, str):
             with suppress(*(() if member is None else (RelayError,))):  # agents write much there
@@ -134,7 +134,7 @@ class MessageOps:
         return cause, thread
 
     def _who_owes(self, routing: Routing) -> tuple[str, ...]:
-        """Of whom a message can ask an answer: persons give theirs when they like."""
+        """The recipients that can owe an answer: agents, not persons."""
         members = ((one, self._directory.get(one.to)) for one in routing.routes)
         return tuple(
             one.to
@@ -143,8 +143,8 @@ class MessageOps:
         )
 
     def _is_repeated(self, message: Accepted) -> bool:
-        """Whether its sender has sent it before. Raises UsageError for an id of somebody else's:
-        what is first to have an id would keep out what it belongs to."""
+        """Whether its sender has sent it before. Raises UsageError for the id of another sender,
+        whose own message it would suppress."""
         if not message.given or not self._ledger.known([message.id]):
             return False
         if queries.sender_of(self._ledger, message.id) != message.sender.lower():
@@ -152,7 +152,7 @@ class MessageOps:
         return True
 
     def _notice(self, request: ClientRequest, batch: Batch, body: str) -> Json | None:
-        """A message from relay itself to the agent whose session asks for it, and to no other."""
+        """A message from relay to an agent, for which that agent's own session has asked."""
         member = self._directory.member_of(request.client)
         if member is None:
             raise UsageError("only a registered session can leave its agent a notice")
@@ -221,7 +221,7 @@ class MessageOps:
         self._features.accepted(event, member, batch)
         self._windows.collect(event, batch)
 
-    # -- who speaks, who hears
+    # -- sender and receivers
 
     def _sender(self, member: Member | None, name: Any, batch: Batch) -> str:
         if member is not None:
@@ -233,7 +233,7 @@ class MessageOps:
         return self._directory.owner if name is None else self._person(name, batch)
 
     def _person(self, name: Any, batch: Batch) -> str:
-        """A person's name as it is known, made known if it is new. Agents' names are refused."""
+        """A person's name as it is stored; a new one is stored. Agents' names are refused."""
         if not isinstance(name, str) or not valid_name(name):
             raise UsageError(
                 f"{name!r} cannot be a name",
@@ -258,8 +258,8 @@ class MessageOps:
         return name
 
     def _audience(self, to: Any, sender: str) -> dict[str, str]:
-        """What tells each receiver of a message to several that it is not the only one; and that
-        who sent it to a channel is not in it, and would not get an answer there."""
+        """The attributes that say whom else a message to several went to, and that the sender is
+        not in the #channel, and so would not get an answer that is sent there."""
         if type(to) is str and to.lower() in self._directory.members:
             return {}
         for one in [to] if isinstance(to, str) else to if isinstance(to, list) else ():
@@ -275,7 +275,7 @@ class MessageOps:
 
     def _route(self, to: Any, sender: str, is_person: bool, fields: Json) -> Routing:
         if type(to) is str:
-            # The common case, without the general one's lists.
+            # The common case, without lists.
             member = self._directory.members.get(to.lower())
             if member is not None and member.name != sender and (member.live or member.person):
                 return member.routing
@@ -336,21 +336,20 @@ def _thread(fields: Json) -> str | None:
 
 
 def _terminal(request: ClientRequest) -> str:
-    """Where somebody sends from who sits at a terminal; "" for a script without one."""
+    """The terminal from which a message is sent; "" for a script without one."""
     ancestors = request.client.ancestors
     return ancestors[0].place if ancestors and ancestors[0].terminal else ""
 
 
-#: The attributes that say to whom else a message went. The broker alone sets them.
+#: The attributes that say whom else a message went to. Only the broker sets them.
 _AUDIENCE = ("audience", "channel", "role", "sender")
 
 
 def _meta(
     fields: Json, audience: dict[str, str], cause: str, terminal: str, *, proven: bool
 ) -> str | None:
-    """The attributes, and where the message comes from, as they are stored: which other one it
-    follows from, from which terminal the person sends, and whether it is ``proven`` to be the
-    owner's word."""
+    """The attributes as they are stored, with the message's origin: the message it follows from,
+    the person's terminal, and whether it is ``proven`` to be the owner's word."""
     attributes = fields.get("attributes") or {}
     if not isinstance(attributes, dict):
         raise UsageError("attributes are names with values")

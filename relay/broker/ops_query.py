@@ -19,12 +19,12 @@ from relay.ledger.search_index import can_find, snippet
 from relay.ledger.store import Ledger
 from relay.protocol.broker import LINE_MAX, ROWS_MAX, Json
 
-#: What the rows of one answer may take of its line. Bytes.
+#: The size of the rows in one answer, in bytes, at most.
 _ROWS_BYTES = LINE_MAX - 64 * 1024
 
 
 class QueryOps:
-    """Answers questions about what the ledger holds."""
+    """Reads messages, deliveries and turns for clients."""
 
     def __init__(self, kernel: Kernel, both: LedgerOps) -> None:
         """``both`` searches by text, the agent ledger too."""
@@ -46,7 +46,7 @@ class QueryOps:
         }
 
     def inbox(self, request: ClientRequest, batch: Batch) -> Json:
-        """What waits in somebody's inbox; nothing is marked."""
+        """The messages in an inbox; nothing is marked as seen."""
         member, speaker = self._readable(request), self._directory.speaker(request)
         after = request.fields.get("after")
         rows = queries.inbox(
@@ -65,7 +65,7 @@ class QueryOps:
         return {"name": member.name, "kind": kind, "rows": rows, "more": more}
 
     def show(self, request: ClientRequest, batch: Batch) -> Json:
-        """One message with all its deliveries; or what was said in a turn."""
+        """One message with all its deliveries; or the words of a turn."""
         reader = self._rights.reader(request)
         try:
             id_ = one_id(self._ledger, request.fields.get("id"))
@@ -93,13 +93,13 @@ class QueryOps:
         return {"message": message}
 
     def _readable(self, request: ClientRequest) -> Member:
-        """Whose messages are meant, where whoever asks may read all of these."""
+        """The member whose messages are meant, if the client may read all of them."""
         member = self._directory.named(request)
         reader = self._rights.reader(request)
         reader.check(reader.reads(member.name))
         return member
 
-    # -- what may take several steps
+    # -- queries of several steps
 
     def sent(self, request: ClientRequest, batch: Batch) -> None:
         """The newest messages from somebody."""
@@ -206,7 +206,7 @@ class _Scan:
         self.fields = fields
 
     def is_full(self) -> bool:
-        """Whether the answer's line cannot hold more anyway."""
+        """Whether the answer is full."""
         return sum(len(row["body"] or "") for row in self.rows) > _ROWS_BYTES
 
 
@@ -215,8 +215,8 @@ def _with_snippets(rows: list[Row], text: str) -> list[Row]:
 
 
 def one_id(ledger: Ledger, part: object) -> str:
-    """The id of the one message that ``part``, its beginning or its end, can mean. Raises
-    UsageError and NotFound."""
+    """The id of the only message whose id begins or ends with ``part``. Raises UsageError and
+    NotFound."""
     wanted = str(part or "")
     if len(wanted) < 4:
         raise UsageError("an id needs at least 4 characters", hint="relay sent lists the ids")
@@ -229,7 +229,7 @@ def one_id(ledger: Ledger, part: object) -> str:
 
 
 def fitting(rows: list[Row]) -> tuple[list[Row], bool]:
-    """As many of the rows, from the first, as one answer holds; and whether any were left out."""
+    """The first rows, as many as one answer holds; and whether any were left out."""
     size = 0
     for index, row in enumerate(rows):
         size += len(json.dumps(row))

@@ -1,9 +1,9 @@
-"""Agents that start others: the ops ``spawn`` and ``release``, and word of a helper's end to the
-one it helps.
+"""Agents that start others: the ops ``spawn`` and ``release``, and the notice of a helper's end to
+its parent.
 
-How deep an agent stands is what the kernel says (relay.broker.identity): a host that it starts
-stays below it. How many helpers it has, whom their end is told, and what ``relay resume`` brings
-back without a question is what stands in the ledger: agents can write the files of RELAY_HOME.
+The kernel decides how deep an agent stands (relay.broker.identity): a host that it starts stays
+below it. The ledger decides how many helpers it has, whose parent it is, and what ``relay resume``
+starts without a question. Files in RELAY_HOME do not count, because agents can write them.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from relay.core.processes import MARKS
 from relay.ledger import spawn_rows
 from relay.protocol.broker import Json
 
-#: Helpers of one agent at a time; and how deep they go: 2 are helpers of a helper's.
+#: Helpers of one agent at a time, and their depth: 2 is a helper of a helper.
 HELPERS_MAX, DEPTH_MAX = 5, 2
-#: A permission counts as a helper for so many milliseconds, in which it claims its name.
+#: For so many milliseconds a granted start counts as a helper, until its agent registers.
 _STARTING = 60_000
-#: Characters of what is written down of one.
+#: Characters of the stored record of one helper.
 _WANTED_MAX = 256 * 1024
 _THREAD = "spawn"
 _RELEASE = "release agents"
 
 
 class SpawnOps:
-    """Says whether an agent may start another one."""
+    """Decides whether an agent may start or end another one."""
 
     def __init__(self, kernel: Kernel, held: HeldMessages) -> None:
         self._home = kernel.home
@@ -46,7 +46,7 @@ class SpawnOps:
         return {"spawn": self.spawn, "spawned": self.spawned, "release": self.release}
 
     def spawn(self, request: ClientRequest, batch: Batch) -> Json:
-        """Whether whoever asks may start an agent called ``name``, and who that is."""
+        """Allow the client to start an agent called ``name``, or refuse it."""
         parent = self._rights.check(request, "spawn")
         name, wanted = _wanted(request)
         member = self._directory.get(parent) if parent else None
@@ -66,13 +66,13 @@ class SpawnOps:
         return {"parent": parent}
 
     def spawned(self, request: ClientRequest, batch: Batch) -> Json:
-        """What was started last as ``name``, as it was asked for then."""
+        """The record of the agent that was last started as ``name``."""
         self._directory.check_person(request, "see what was spawned")
         return {"spawned": spawn_rows.find(self._ledger, str(request.fields.get("name")))}
 
     def release(self, request: ClientRequest, batch: Batch) -> Json:
-        """Whether whoever asks may end the agent called ``name``: the person any, an agent those
-        that run below it."""
+        """Allow the client to end the agent called ``name``, or refuse it: the person may end any,
+        an agent those that run below it."""
         member = self._directory.speaker(request)
         if member is None:
             self._directory.check_person(request, _RELEASE)
@@ -85,7 +85,7 @@ class SpawnOps:
         return {"by": member.name}
 
     def gone(self, member: Member, batch: Batch) -> None:
-        """An agent has ended: the one whose helper it was is told, if it is still there."""
+        """An agent has ended: tell its parent, if that still runs."""
         record = record_of(self._home, member.name)
         found = spawn_rows.find(self._ledger, member.name)
         run = record.get("run") if record is not None else None  # none where nobody waited for it
@@ -100,7 +100,7 @@ class SpawnOps:
         try:
             self._held.admit_notice(message, parent, batch)
         except RelayError:
-            return  # beyond what relay tells an agent for now: relay agents shows it
+            return  # the guard allows no more notices now: relay agents shows it
         self._windows.collect(message, batch)
 
     def _helpers(self, parent: str, now_ms: int) -> list[str]:
@@ -112,7 +112,7 @@ class SpawnOps:
 
 
 def _wanted(request: ClientRequest) -> tuple[str, Json]:
-    """The name of what is to be started, and what is written down of it."""
+    """The name of the agent to start, and the record to store."""
     fields = request.fields
     name, size = fields.get("name"), 0
     texts = {key: fields.get(key) or "" for key in ("cwd", "team", "conversation")}

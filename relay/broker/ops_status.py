@@ -1,4 +1,4 @@
-"""The ops ``hello``, ``status`` and ``stop``: who the broker is and how it does."""
+"""The ops ``hello``, ``status`` and ``stop``: the broker as a whole."""
 
 from __future__ import annotations
 

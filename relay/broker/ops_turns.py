@@ -1,7 +1,4 @@
-"""The ``turn`` op: a wrapped agent's session tells how a turn ended that somebody waits for.
-
-A file of its own, as each group of ops has one.
-"""
+"""The ``turn`` op: a wrapped agent's session reports the end of a turn that somebody waits for."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ IDS_MAX = 1000
 
 
 class TurnOps:
-    """Stores the turns that sessions report, and tells those who wait for them."""
+    """Stores the turns that sessions report, and answers the clients that wait for them."""
 
     def __init__(
         self,
@@ -45,7 +42,7 @@ class TurnOps:
         self._spawns = spawns
 
     def turn(self, request: ClientRequest, batch: Batch) -> Json:
-        """A turn is over; told again, after a kill, it changes nothing."""
+        """A turn is over. A repeated report, after a kill, changes nothing."""
         member = self._directory.member_of(request.client)
         if member is None:
             raise UsageError("only an agent's registered session can report its turn")
@@ -74,7 +71,7 @@ class TurnOps:
         return {"duplicate": not fresh}
 
     def agent_gone(self, member: Member, batch: Batch) -> None:
-        """An agent has ended: what it was to do and has not done is settled."""
+        """An agent has ended: settle the answers that it owes."""
         self._features.gone(member, batch)
         self._obligations.gone(member, batch)
         self._spawns.gone(member, batch)
@@ -87,12 +84,12 @@ class TurnOps:
         started_ms: int,
         now_ms: int,
     ) -> bool:
-        """Write down a turn that answers messages to an agent; False: it has been."""
+        """Store a turn that answers messages to an agent. False: it is stored already."""
         session = session_of(self._ledger, name, MAIN_SESSION, now_ms)
         done = answered(self._ledger, session, list(asked))
         fresh = [one for event, one in asked.items() if event not in done]
         if fresh:
-            # Derived, so that a report that is repeated in another grouping is no second turn.
+            # Derived, so that a report that is repeated with other messages is no second turn.
             turn = derived_ulid(now_ms, "turn", session, str(fresh[0].event))
             add_turn(
                 *(self._ledger, session, turn, fresh, ended),
@@ -102,7 +99,7 @@ class TurnOps:
         return bool(fresh)
 
     def _asked(self, id_: str, recipient: str) -> tuple[TurnPrompt, str]:
-        """What a turn answers, and who has asked."""
+        """The prompt of a turn, and who sent it."""
         row = self._ledger.row(
             f"SELECT e.seq, ifnull(e.body,''), e.created_ms, {SENDER} FROM events e"
             " JOIN deliveries d ON d.event=e.seq WHERE e.id=? AND d.recipient=?",

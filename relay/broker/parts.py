@@ -1,4 +1,4 @@
-"""What features of the broker are made of, and how they are made: see relay.broker.door."""
+"""The parts of the broker that features get, and how features are opened: see relay.broker.door."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from relay.broker.loop_guard import HeldMessages
 from relay.broker.ops_delivery import DeliveryOps
 from relay.broker.ops_hooks import HookRuns, SessionRequests
 from relay.broker.ops_messages import MessageOps
-from relay.core.errors import StorageError
-from relay.core.features import modules
+from relay.core.errors import RelayError, StorageError
+from relay.core.features import Feature, module_of, modules
+from relay.ledger.feature_tables import migrate
+from relay.ledger.store import Ledger
 
-Feature = TypeVar("Feature", bound=BrokerFeature)
+Opened = TypeVar("Opened", bound=BrokerFeature)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +26,18 @@ class BrokerParts:
     kernel: Kernel
     #: Stores and routes messages.
     messages: MessageOps
-    #: Moves deliveries on, and tells those who wait for them.
+    #: Changes the states of deliveries.
     deliveries: DeliveryOps
-    #: What waits for the person's decision.
+    #: Messages that wait for the person's decision.
     held: HeldMessages
-    #: Asks sessions.
+    #: Sends requests to sessions.
     sessions: SessionRequests
-    #: How hooks ran.
+    #: The log of hooks.
     hook_runs: HookRuns
-    #: The features that are open already.
+    #: The features that were opened before.
     features: list[BrokerFeature] = field(default_factory=list)
 
-    def find(self, kind: type[Feature]) -> Feature:
+    def find(self, kind: type[Opened]) -> Opened:
         """The feature of a class, for one that is built on it. Raises LookupError."""
         for feature in self.features:
             if isinstance(feature, kind):
@@ -44,16 +46,21 @@ class BrokerParts:
 
 
 def open_features(parts: BrokerParts) -> list[BrokerFeature]:
-    """Make those that are installed. One that fails is named in the log, and left out.
+    """Open the installed features. One that fails is named in the log, and left out.
 
+    A feature's module ``tables`` has ``MIGRATIONS`` of tables of its own in the ledger.
     A module that says ``AFTER = (NAME, …)`` is built on those features, and comes later. Raises
     StorageError."""
     log = parts.kernel.log
-    for module in sorted(modules("broker"), key=lambda one: hasattr(one.module, "AFTER")):
+    every = sorted(
+        modules("broker"), key=lambda one: (not one.feature.is_own, hasattr(one.module, "AFTER"))
+    )
+    for module in every:  # relay's own first: nobody takes an op of theirs
         if module.module is None:
             log(f"{module.problem}\n{module.trace}")
             continue
         try:
+            _make_tables(module.feature, parts.kernel.ledger)
             parts.features.append(module.module.feature(parts))
         except StorageError:
             raise
@@ -61,3 +68,12 @@ def open_features(parts: BrokerParts) -> list[BrokerFeature]:
             parts.kernel.fault()
             log(f"the feature {module.feature.name} could not be opened: {error}")
     return parts.features
+
+
+def _make_tables(feature: Feature, ledger: Ledger) -> None:
+    tables = module_of(feature, "tables")
+    if tables is None:
+        return
+    if tables.module is None:
+        raise RelayError(tables.problem)
+    migrate(ledger, feature.name, tables.module.MIGRATIONS)

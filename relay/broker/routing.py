@@ -19,8 +19,8 @@ _SHOWN = 20
 
 
 class Peer(Protocol):
-    """Somebody that the broker knows. ``live``: an agent that runs now. ``roles`` and ``channels``
-    are in lower case, channels with their sign."""
+    """An agent or a person. ``live``: an agent that runs now. ``roles`` and ``channels`` are in
+    lower case, channels with their sign."""
 
     @property
     def name(self) -> str: ...
@@ -43,8 +43,8 @@ P = TypeVar("P", bound=Peer)
 class Route:
     """One recipient and the state in which its delivery begins.
 
-    ``parked``: why it is held until the person lets it go on. The reason of one that is queued is
-    told to its sender and not stored: it passes as soon as the recipient starts.
+    ``parked``: why it is held until the person allows it. The reason of a queued delivery is told
+    to the sender but not stored, because it ends as soon as the recipient starts.
     """
 
     to: str
@@ -121,7 +121,7 @@ def _known(peer: Peer) -> Route:
 
 
 def with_role(target: str, peers: Mapping[str, P]) -> list[P]:
-    """The agents that have the role ``target``; none where somebody has it as a name."""
+    """The agents that have the role ``target``; none if it is somebody's name."""
     role = target.lower()
     return [] if role in peers else [p for p in peers.values() if role in p.roles]
 
@@ -132,7 +132,7 @@ def in_channel(channel: str, peers: Mapping[str, P]) -> list[P]:
 
 
 def _role(target: str, sender: str, peers: Mapping[str, Peer]) -> list[Route]:
-    """Whoever has it and runs; where nobody runs, who had it last."""
+    """The agents with this role that run; if none does, the one that had it last."""
     holders = with_role(target, peers)
     others = [peer for peer in holders if peer.name.lower() != sender.lower()]
     if holders and not others:
@@ -144,7 +144,7 @@ def _role(target: str, sender: str, peers: Mapping[str, Peer]) -> list[Route]:
 
 
 def _channel(target: str, sender: str, peers: Mapping[str, Peer], strict: bool) -> list[Route]:
-    """Everybody else who is in it, whether they run or not."""
+    """Everybody else in the #channel, whether they run or not."""
     channel = channel_of(target)
     if channel is None:
         raise UsageError(
@@ -180,7 +180,7 @@ def _everyone(sender: str, peers: Mapping[str, Peer], strict: bool) -> list[Rout
 
 
 def present(peers: Mapping[str, Peer], sender: str = "") -> list[str]:
-    """The agents that are there now, without the sender; at most 20."""
+    """The agents that run now, without the sender; at most 20."""
     own = sender.lower()
     names = [p.name for key, p in peers.items() if p.live and not p.person and key != own]
     return sorted(names, key=str.lower)[:_SHOWN]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from relay.broker.agent_rights import Rights
@@ -15,7 +15,7 @@ from relay.broker.committer import Committer
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
-from relay.broker.door import Features
+from relay.broker.door import BrokerFeature, Features
 from relay.broker.identity import WrappedRuns
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages, LoopGuard
@@ -38,7 +38,6 @@ from relay.broker.watchers import Watchers
 from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
 from relay.core.paths import Home
 from relay.core.processes import marks_above, read_process
-from relay.features.governance.ops_approvals import ApprovalOps
 from relay.ledger.search_index import SearchIndex
 from relay.ledger.store import Ledger
 
@@ -86,7 +85,7 @@ class BrokerServer:
         self._servers: list[asyncio.Server] = []
         around = tuple(marks_above(os.getpid()))
         directory = Directory(WrappedRuns(around, read_process(os.getpid())))
-        features = Features(fault)
+        features = Features(ledger, fault)
         committer = Committer(
             ledger, features, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
         )
@@ -121,23 +120,20 @@ class BrokerServer:
         owed = Obligations(kernel, self._held, self._deliveries)
         self._spawns = SpawnOps(kernel, self._held)
         self._turns = TurnOps(kernel, self._deliveries, owed, self._spawns)
-        self._approvals = ApprovalOps(kernel)
-        self._items = ItemOps(
-            kernel, {"held": self._held, "approval": self._approvals, "question": questions}
-        )
         storage = StorageGuard(directory, stored or StoredBytes())
         self._status = StatusOps(kernel, self._agents, storage, self._connections)
         parts = (self._messages, self._deliveries, self._held, self._hooks, self._hook_log)
         features.use(open_features(BrokerParts(kernel, *parts)))
-        self._handlers = storage.guarded(self._table())
+        watchers.kinds |= set(features.row_kinds())
+        self._items = ItemOps(kernel, {"held": self._held, "question": questions})
+        self._handlers = storage.guarded({**features.ops(), **self.kernel_ops()})
         self._agents.restore(now_ms())
         self._held.restore(now_ms())
         features.restore(now_ms())
 
-    def _table(self) -> Mapping[str, Handler]:
-        """Every op; see relay.protocol.broker."""
+    def kernel_ops(self) -> Mapping[str, Handler]:
+        """Every op that is no feature's; see relay.protocol.broker."""
         return {
-            **self._kernel.features.ops(),
             **self._status.handlers(),
             **self._agents.handlers(),
             **self._held.handlers(),
@@ -151,9 +147,13 @@ class BrokerServer:
             **self._ledgers.handlers(),
             **self._hook_log.handlers(),
             **self._hooks.handlers(),
-            **self._approvals.handlers(),
             **self._items.handlers(),
         }
+
+    @property
+    def features(self) -> Sequence[BrokerFeature]:
+        """Those that are open."""
+        return self._kernel.features.opened
 
     # -- life
 
@@ -182,7 +182,6 @@ class BrokerServer:
             self._agents.forget_graces()
             self._deliveries.forget_waits()
             self._hooks.forget_all()
-            self._approvals.forget_all()
             for server in self._servers:
                 await server.wait_closed()
 
@@ -261,7 +260,6 @@ class BrokerServer:
         self._kernel.watchers.gone(client)
         self._deliveries.gone(client)
         self._hooks.gone(client)
-        self._approvals.gone(client)
         self._kernel.features.lost(client)
         if not self.stopping:
             self._agents.lost(client)

@@ -1,7 +1,7 @@
-"""Runs a process beside the broker as its child: its socket, its log, its questions, its end.
+"""Runs a child process of the broker: its socket, its log, its requests, its end.
 
-The memory service, the workers of configurations and of automations and headless turns run so. All
-that waits for a process whose end has come is told so; who asked decides what to do then.
+The memory service, workers and headless turns are such processes. When one ends, every request that
+waits for it fails; the caller decides what to do then.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from relay.core.child_process import kill_below
 from relay.core.errors import RelayError
 from relay.core.log import Log
 
-#: Bytes of one line: a page of memories whose every byte is escaped fits.
+#: Bytes of one line: a page of memories fits, even if every byte is escaped.
 _LINE_MAX = 32 * 1024 * 1024
-#: Bytes a second that are read of what the service prints: a flood slows down only the service.
+#: Bytes a second that are read of the service's output: a flood slows down only the service.
 _OUTPUT_RATE = 1024 * 1024
-#: Bytes that are masked at a time, and for how many times as long as that took nothing more is:
-#: the broker needs the processor, and in the worst case it takes 2 s for each MiB.
+#: Bytes that are masked at a time, and the pause after it as a multiple of the time that it took:
+#: the broker needs the processor, and in the worst case masking takes 2 s for each MiB.
 _PIECE, _REST = 16 * 1024, 20
-#: Seconds in which what a service printed at last is logged; the rest is left out.
+#: Seconds in which a service's last output is logged; the rest is dropped.
 _LAST_WORDS = 1.0
-#: Seconds in which what such a process has started is found and killed.
+#: Seconds in which the processes that it has started are found and killed.
 _KILLING = 2.0
-#: Seconds in which one that was killed at the broker's end is reaped.
+#: Seconds in which a process that was killed at the broker's end is reaped.
 _REAPING = 3.0
 
 
@@ -48,13 +48,13 @@ class ServiceEnded(RelayError):
 
 
 class Starts:
-    """Bounds how often something is started: ``most`` times in some seconds."""
+    """Bounds how often something is started: ``most`` times in so many seconds."""
 
     def __init__(self, most: int) -> None:
         self._times: deque[float] = deque(maxlen=most)
 
     def may(self, seconds: float) -> bool:
-        """Whether it may be started once more, which then counts."""
+        """Whether it may be started once more; if so, that is counted."""
         times, now = self._times, time.monotonic()
         if len(times) == times.maxlen and now - times[0] < seconds:
             return False
@@ -65,10 +65,10 @@ class Starts:
 class ServiceProcess(asyncio.Protocol):
     """The running process; its standard input is the socket. Raises OSError when it cannot start.
 
-    ``received`` gets each line. It returns the number of the question that the line answers, with
-    the answer or the error, and None where it answers none; it may raise ValueError for what is no
-    line: the process is then killed. ``ended(how)`` is called once, when it is reaped and all its
-    lines are read, and before those who wait are told.
+    ``received`` gets each line. It returns the number of the request that the line answers, with
+    the answer or the error; None if it answers none. If it raises ValueError (an invalid line), the
+    process is killed. ``ended(how)`` is called once: when the process is reaped and all its lines
+    are read, and before the waiting requests fail.
     """
 
     def __init__(
@@ -86,14 +86,14 @@ class ServiceProcess(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
         self._searched = 0
-        self._early: list[bytes] = []  # what is sent before there is a transport
+        self._early: list[bytes] = []  # lines that are sent before there is a transport
         self._transport: asyncio.Transport | None = None
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        #: Set once it has ended.
+        #: Set once the process has ended.
         self.gone = asyncio.Event()
         self._finished = self.killed = False
-        #: Why it was killed, as who did it says.
+        #: Why it was killed, given by whoever did.
         self.why: object = None
         self._how = ""  # how the process ended, once it is reaped
         self._read_all = False
@@ -132,29 +132,28 @@ class ServiceProcess(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing that it was asked waits for an answer."""
+        """Whether no request waits for its answer."""
         return not self._pending
 
     def ask(self, number: int, line: bytes) -> asyncio.Future[Any]:
-        """Send a question. The future gets its answer, or ServiceEnded."""
+        """Send a request. The future gets its answer, or ServiceEnded."""
         future = self._pending[number] = self._loop.create_future()
         future.add_done_callback(lambda _: self._pending.pop(number, None))
         self.send(line)
         return future
 
     def kill_after(self, limit: str, seconds: float, why: object = None) -> None:
-        """Kill it then, unless this ``limit`` is set anew or lifted before."""
+        """Kill it after so many seconds, unless this ``limit`` is set anew or lifted before."""
         self.lift(limit)
         self._timers[limit] = self._loop.call_later(seconds, self.kill, why)
 
     def lift(self, limit: str) -> None:
-        """A limit of its time does not count any more."""
+        """Cancel a limit of ``kill_after``."""
         if (timer := self._timers.pop(limit, None)) is not None:
             timer.cancel()
 
     async def close(self, seconds: float) -> bool:
-        """Let it end, and kill it where it has not after so long. Returns whether it ended by
-        itself."""
+        """Let it end, and kill it after so many seconds. Returns whether it ended by itself."""
         self.finish()
         for deadline in (seconds, _REAPING):
             with suppress(TimeoutError):
@@ -164,23 +163,23 @@ class ServiceProcess(asyncio.Protocol):
         return not self.killed
 
     def finish(self) -> None:
-        """Say that nothing more will come."""
+        """End our side of the stream: no more requests will come."""
         self._finished = True
         if self._transport is not None and self._transport.can_write_eof():
             self._transport.write_eof()
 
     def kill(self, why: object = None) -> None:
-        """End it at once, with all that it has started."""
+        """Kill it at once, with all processes that it has started."""
         self.why = self.why or why
         if not self.killed and not self._how:
             self.killed = True
             threading.Thread(target=self._kill, daemon=True).start()
 
     def _kill(self) -> None:
-        """The thread that ends what it has started before itself: what has left its group is its
-        own for so long only."""
+        """A thread: kill the processes that it has started, then itself. Those outside its process
+        group can be found only while it lives."""
         with suppress(OSError, subprocess.SubprocessError):
-            if self._popen.returncode is None:  # else its number may be another's
+            if self._popen.returncode is None:  # else its pid may be another process's
                 kill_below(self._popen.pid, _KILLING)
         self._popen.kill()  # the thread that reaps it does the rest
 
@@ -214,7 +213,7 @@ class ServiceProcess(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._read_all = True
         if not self._how:
-            self._popen.kill()  # it can say no more, and has ended what it had started
+            self._popen.kill()  # it has closed its socket, so it has ended its own children
         self._report_end()
 
     def _settle(self, number: int, answer: object) -> None:
@@ -229,7 +228,7 @@ class ServiceProcess(asyncio.Protocol):
     # -- the process
 
     def _reap(self) -> None:
-        """The thread that waits for the process, ends what it has started, and reaps it."""
+        """A thread: wait for the process, end what it has started, reap it."""
         if hasattr(os, "waitid"):  # not on macOS before Python 3.13
             with suppress(ChildProcessError):
                 os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)

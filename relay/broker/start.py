@@ -16,10 +16,10 @@ from relay.core.paths import Home
 from relay.core.processes import AGENT, PERSON, ancestry, mark, marks_above, peer, peer_pid, side_of
 from relay.protocol.broker import Json, error_from
 
-#: How long a client goes on trying to reach a broker, by default. Seconds.
+#: How long a client tries to reach a broker, by default. Seconds.
 DEADLINE = 10.0
 _AGAIN_AFTER = 1.0
-#: A broker whose socket was removed has made it again by then. Seconds.
+#: A broker whose socket was removed has made it again within so many seconds.
 _SOCKET_WAIT = 3.0
 #: The code of the error where no broker runs, and none is to be started.
 NONE_RUNS = "no_broker"
@@ -41,8 +41,8 @@ class Starter:
     def __init__(
         self, home: Home, *, start: bool, deadline: float, last: Json | None = None
     ) -> None:
-        """``last``: what the broker said of itself to which there was a connection before. One of a
-        newer relay is started again, and not ours."""
+        """``last``: the hello of the broker that answered before. If it was of a newer relay, that
+        relay is started again, not ours."""
         self._home = home
         self._last = last or {}
         self._start = start
@@ -50,11 +50,11 @@ class Starter:
         self._socket_by = min(self._deadline, time.monotonic() + _SOCKET_WAIT)
         self._begun = time.time()
         self._started_at: float | None = None
-        self._may_start: bool | None = None  # looked at when it first matters
+        self._may_start: bool | None = None  # decided when it is first needed
         self._pause = 0.005
 
     def next_pause(self, error: OSError) -> float:
-        """Seconds until the next try. Raises RelayError when there is no use in one."""
+        """Seconds until the next try. Raises RelayError when another try is useless."""
         if isinstance(error, PermissionError):
             raise _shut(self._home) from error
         now = time.monotonic()
@@ -67,7 +67,7 @@ class Starter:
                 ) from error
             if now > self._socket_by:
                 raise silent(self._home, _liar(error) or UNREACHED) from error
-            return 0.1  # it starts, or makes its socket again
+            return 0.1  # a broker is starting, or makes its socket again
         if self._may_start is None:
             self._may_start = may_start(self._home)
         reason = failure_since(self._home, self._begun)
@@ -91,8 +91,8 @@ class Starter:
 
 
 def silent(home: Home, why: str = UNREACHED) -> BrokerUnavailable:
-    """Why the broker does not answer, and what to do about it; ``why`` where nobody knows."""
-    from relay.core.lock_holders import holders  # on use: most brokers answer
+    """Why the broker does not answer, and what to do about it; ``why`` where that is unknown."""
+    from relay.core.lock_holders import holders  # on use: it is rarely needed
 
     for one in holders(home.broker_lock):
         if one.is_broker and one.is_stopped:
@@ -101,7 +101,7 @@ def silent(home: Home, why: str = UNREACHED) -> BrokerUnavailable:
                 hint=f"kill -CONT {one.pid} lets it go on; relay broker stop ends it",
             )
         does = "holds the broker's lock, and is no broker"
-        if one.is_broker:  # one from before the signed lock answers, and cannot be proven
+        if one.is_broker:  # a broker older than the signed lock cannot be proven
             does = "does not answer" if why in (UNREACHED, SILENT) else "is of an older relay"
         return BrokerUnavailable(
             f"{one.named} {does}",
@@ -120,7 +120,7 @@ def _shut(home: Home) -> RelayError:
                     hint="set RELAY_HOME to a directory of your own",
                 )
         except OSError:
-            continue  # the folder above it is shut
+            continue  # the folder above it cannot be searched
     return RelayError(
         f"the state directory {home.root} cannot be used: no permission to use"
         f" {home.broker_socket}",
@@ -130,12 +130,12 @@ def _shut(home: Home) -> RelayError:
 
 
 def starting_file(home: Home) -> str:
-    """What is there while a broker is started, until it serves."""
+    """The file that exists from the start of a broker until it serves."""
     return os.path.join(home.run, "broker.starting")
 
 
 def _is_first(home: Home) -> bool:
-    """Whether nobody else has just started a broker: of many who miss it at once one does."""
+    """Whether no other client has just started a broker: of many that miss it only one does."""
     path = starting_file(home)
     try:
         if 0 <= time.time() - os.stat(path).st_mtime < _AGAIN_AFTER:
@@ -147,7 +147,7 @@ def _is_first(home: Home) -> bool:
 
 
 def say_starting(home: Home) -> None:
-    """Keep others from starting a broker for a second: this process does."""
+    """Keep other clients from starting a broker for a second, because this one does."""
     path = starting_file(home)
     try:
         os.close(open_private(path, os.O_WRONLY | os.O_CREAT))
@@ -171,10 +171,10 @@ def failure_since(home: Home, begun: float) -> RelayError | None:
 def may_start(home: Home) -> bool:
     """Whether this process may start the broker of ``home``.
 
-    An agent may not start the one that passes on its own messages: the environment that it gives
-    could hold other limits, or other code. In a RELAY_HOME of another it may.
+    An agent may not start the broker that passes on its own messages: its environment could hold
+    other limits, or other code. In another RELAY_HOME it may.
     """
-    # In a sandbox of its own an agent sees none of its ancestors, but knows whose it is.
+    # An agent in a sandbox cannot see its ancestors, but its environment says whose it is.
     if (os.environ.get("RELAY_SOCKET") or "").startswith(home.run + os.sep):
         return False
     name, line = mark(home.root), ancestry(os.getpid())
@@ -186,24 +186,23 @@ def may_start(home: Home) -> bool:
 
 
 class NotTheBroker(ConnectionRefusedError):
-    """Something else than the broker listens at its socket: as if nobody did, so that the next
-    broker takes the place."""
+    """Something other than the broker listens at its socket. It counts as nobody, so that the next
+    broker takes its place."""
 
 
 def _liar(error: OSError) -> str:
-    """What stands in the broker's place, "" where nothing does."""
+    """What listens in the broker's place, in words; "" for nothing."""
     return error.strerror or "" if isinstance(error, NotTheBroker) else ""
 
 
 def _prove(connection: _socket.socket, home: Home) -> None:
-    """Raises NotTheBroker unless the kernel says that the other end is the broker: it is there, and
-    holds the lock; BrokerUnavailable for one of an agent's, unless this process is that agent's.
-
-    Everything is told to whoever passes, and believed: see docs/security.md.
+    """Raise NotTheBroker unless the kernel proves that the other end is the broker: it runs and
+    holds the lock. Raise BrokerUnavailable if an agent started it, unless this process is that
+    agent's. Clients trust whatever passes: see docs/security.md.
     """
     pid, line = peer_pid(connection), peer(connection)
     if pid == 0 and os.environ.get("RELAY_RUN"):
-        return  # an agent's sandbox, with process numbers of its own: see docs/security.md
+        return  # a sandbox with process numbers of its own: see docs/security.md
     if not line:
         why = "runs in another container" if pid == 0 else "has ended, or hides whose it is"
         raise NotTheBroker(errno.ECONNREFUSED, f"what listens at {home.broker_socket} {why}")
@@ -222,7 +221,7 @@ def _prove(connection: _socket.socket, home: Home) -> None:
 
 
 def launch(home: Home, of: list[str] | None = None) -> None:
-    """Start a broker process that is nobody's child and has no terminal; ``of`` another relay."""
+    """Start a broker that is nobody's child and has no terminal; ``of``: that of another relay."""
     # Imported on use: most verbs find a broker that runs.
     import subprocess
 
@@ -249,7 +248,7 @@ def launch(home: Home, of: list[str] | None = None) -> None:
 
 
 def open_socket(home: Home) -> _socket.socket:
-    """A connected socket, checked to be our own user's broker. Raises OSError, RelayError.
+    """A connected socket; the other end is our own user's broker. Raises OSError, RelayError.
 
     The C class itself: the ``socket`` module imports ``enum`` and ``selectors`` (5 ms).
     """

@@ -1,9 +1,9 @@
 """What one agent can have stored: so many bytes at once, and so many a minute.
 
-An agent that says the same thing in a loop would fill the person's disk. Each request of an agent,
-its session and whatever it has started costs the bytes of its line; beyond its room a request is
-refused, and its sender told why. Only what ends something that was begun goes on. The room is that
-of the outermost run around whoever asks: agents that start agents share it.
+An agent that repeats itself in a loop would fill the person's disk. Each request of an agent, of
+its session and of its processes costs the bytes of its line. Beyond its room a request is refused,
+with the reason; only reports that end something are still taken. The room belongs to the outermost
+run around the client: agents that start agents share it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MIB = 1024 * 1024
 #: Bytes a minute, and how many minutes' worth may come at once: 3 GB a day, and 64 MiB.
 STORED_MAX = 2 * MIB
 MINUTES = 32
-#: What a request costs beside its line: its rows and their indexes.
+#: The cost of a request beside its line: its rows and their indexes.
 ROW = 256
-#: Runs whose room is known; the one that asked longest ago has all of it again.
+#: Runs whose room is remembered; the one that asked longest ago is forgotten first.
 RUNS_MAX = 1000
-#: What a session reports of what was begun: it is bounded by that, and a message needs it to end.
+#: Reports of a session on its deliveries: they are bounded by these, and end them.
 _ALWAYS = frozenset(("hello", "agent_state", "state", "turn", "person", "read", "answer", "wait"))
-#: relay's own notices have as much room again: an agent must hear why it is refused.
+#: relay's own notices have as much room again, so that an agent learns why it is refused.
 _NOTICES = 2
 
 
@@ -38,12 +38,12 @@ class StoredBytes:
     def __init__(self, per_minute: int = STORED_MAX) -> None:
         self.per_minute = per_minute
         self._used: BoundedDict[str, tuple[float, int]] = BoundedDict(RUNS_MAX)
-        #: By run what was refused: how many requests, of how many bytes.
+        #: By run: the number of refused requests, and their bytes.
         self.refused: BoundedDict[str, tuple[int, int]] = BoundedDict(RUNS_MAX)
 
     def take(self, run: str, size: int, now_ms: int, *, share: int = 1) -> bool:
-        """Whether ``run`` has room for so many bytes, which then are used; ``share``: of several
-        times its room."""
+        """Use so many bytes of the room of ``run``; False if they do not fit. ``share``: a factor
+        for that room."""
         used, at_ms = self._used.get(run, (0.0, now_ms))
         used = max(0.0, used - max(0, now_ms - at_ms) * self.per_minute / 60_000)
         fits = used + size <= share * self.per_minute * MINUTES
@@ -68,16 +68,16 @@ class StoredBytes:
 
 
 class StorageGuard:
-    """Asks ``StoredBytes`` before each op that an agent asks for."""
+    """Asks ``StoredBytes`` before each op of an agent."""
 
     def __init__(self, directory: Directory, stored: StoredBytes) -> None:
         self._directory = directory
         self._stored = stored
-        #: The agents' connections that have asked last, each with its run.
+        #: The connections of agents that asked last, each with its run.
         self._payers: dict[Client, str] = {}
 
     def guarded(self, table: Mapping[str, Handler]) -> dict[str, Handler]:
-        """The same ops, within the limit."""
+        """The same ops, with the limit."""
         if not self._stored.per_minute:
             return dict(table)
         return {
@@ -98,7 +98,7 @@ class StorageGuard:
         share = _NOTICES if request.fields.get("notice") else 1
         if run and not self._stored.take(run, request.size + ROW, batch.now_ms, share=share):
             if request.op == "hooks_ran":
-                return {"stored": 0}  # nobody waits for it; status counts it
+                return {"stored": 0}  # nobody waits for it; status shows the count
             raise RelayError(
                 f"too much is stored: {self._stored.why}",
                 hint="wait a minute, or put it in a file and send its path",
@@ -107,7 +107,7 @@ class StorageGuard:
         return handler(request, batch)
 
     def _payer(self, request: ClientRequest) -> str:
-        """The outermost run that a request comes from; "" for the person's own."""
+        """The outermost run around the client; "" for the person."""
         runs, client = self._directory.runs, request.client
         if above := runs.above(client.ancestors):
             return above[-1]

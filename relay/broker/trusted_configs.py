@@ -1,8 +1,8 @@
 """Which trusted configurations evaluate an event, and which of their route functions are asked.
 
-An agent's event is evaluated by the configurations that apply where the agent runs, any other by
-the person's own alone. What is found is kept until the trust store or a file that was trusted is
-another than it was; that is checked at most every ``FRESH`` seconds.
+An agent's event is evaluated by the configurations that apply where the agent runs, any other event
+by the person's own alone. Results are cached until the trust store or a trusted file changes; that
+is checked at most every ``FRESH`` seconds.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from relay.protocol.broker import Json
 
 #: The key of the person's own configuration.
 USER = "user"
-#: Seconds for which what was found counts.
+#: Seconds for which cached results are not checked.
 FRESH = 0.05
 #: Workers of automations at a time, where nothing else is configured.
 WORKERS = 4
-#: Answers that are kept, for the folders of agents.
+#: Cached results, by the folders of agents.
 _KEPT_MAX = 10_000
 
 
@@ -45,11 +45,11 @@ class TrustedConfig:
     key: str
     path: str
     sha256: str
-    #: What it registers; None where that is not known before it runs.
+    #: Its manifest; None if that is unknown before it has run.
     manifest: Manifest | None
 
     def wants(self, kind: str, channel: str, disabled: Json) -> bool:
-        """Whether a route function of it is asked of such an event."""
+        """Whether it has a route function for such an event."""
         if self.manifest is None:
             return wants(None, None, kind, channel)
         return any(
@@ -74,19 +74,18 @@ class TrustedConfigs:
         self._home = home
         self._clock = clock
         self._checked = float("-inf")
-        self._paths: list[str] = []  # of all that were trusted
-        self._state: list[object] = []  # of the trust store, and of these
-        #: Whether all could be read and have a manifest; one gets it when its worker has loaded it.
+        self._paths: list[str] = []  # of all trusted files
+        self._state: list[object] = []  # of the trust store, and of these files
+        #: Whether all could be read and have a manifest (a worker makes it when it loads the file).
         self._whole = True
-        # What is true in this state:
+        # Caches that hold for this state:
         self._applying: dict[str | None, tuple[TrustedConfig, ...]] = {}
         self._keyed: dict[str, TrustedConfig] = {}
         self._wanted: dict[tuple[str | None, str, str], tuple[str, ...]] = {}
 
     def wanted(self, cwd: str | None, kind: str, channel: str, disabled: Json) -> tuple[str, ...]:
-        """The keys of those that evaluate such an event of an agent in ``cwd``; None: of nobody's.
-
-        Asked of every message: it costs a look-up.
+        """The keys of the configurations that evaluate such an event of an agent in ``cwd`` (None:
+        of no agent). Called for every message, so it is a look-up.
         """
         self._check()
         key = (cwd, kind, channel)
@@ -98,7 +97,7 @@ class TrustedConfigs:
         return found
 
     def look_again(self) -> None:
-        """What was found may be no more so: hooks were switched, or something was trusted."""
+        """Drop the caches: hooks were switched, or something was trusted."""
         self._wanted.clear()
         self._checked = float("-inf")
 
@@ -110,7 +109,7 @@ class TrustedConfigs:
         kept = len(self._applying) + len(self._wanted)
         if state == self._state and self._whole and kept <= _KEPT_MAX:
             return
-        # Before anything is read: what changes meanwhile is found next time.
+        # Before anything is read, so that a change meanwhile is noticed next time.
         self._paths = trusted_paths(self._home)
         self._state = [state[0], *map(_stat, self._paths)]
         self._whole = True
@@ -119,7 +118,7 @@ class TrustedConfigs:
         self._wanted.clear()
 
     def applying(self, cwd: str | None) -> tuple[TrustedConfig, ...]:
-        """Those that apply in ``cwd``, the person's own first; without a folder that one alone."""
+        """The configurations that apply in ``cwd``, the person's own first; None: only that one."""
         self._check()
         known = self._applying.get(cwd)
         if known is not None:
@@ -131,17 +130,17 @@ class TrustedConfigs:
             else:
                 files = candidates(self._home, cwd)
         except (RelayError, OSError):
-            files, self._whole = [], False  # perhaps it goes next time
+            files, self._whole = [], False  # perhaps they can be read next time
         configs = tuple(filter(None, map(self._trusted, files)))
         self._applying[cwd] = configs
         return configs
 
     def by_key(self, key: str) -> TrustedConfig | None:
-        """The one with this key, wherever it is; None when it may not run any more."""
+        """The configuration with this key; None if it may not run any more."""
         self._check()
         config = self._keyed.get(key)
         if config is None:
-            # Read anew: an event may wait for one already that is there only now.
+            # Read again: an event may be waiting for a configuration that is new.
             path = next((one for one in trusted_paths(self._home) if _key(one) == key), None)
             found = None if path is None else found_at(self._home, path)
             config = None if found is None else self._trusted(found)
@@ -150,7 +149,7 @@ class TrustedConfigs:
         return config
 
     def all(self) -> list[TrustedConfig]:
-        """Every configuration that was trusted and still is what it was."""
+        """Every configuration that is trusted and unchanged."""
         keys = [_key(path) for path in trusted_paths(self._home)]
         return [one for one in map(self.by_key, keys) if one is not None]
 
@@ -179,7 +178,7 @@ def _stat(path: str) -> tuple[int, ...] | None:
 
 
 def automation_settings(configs: TrustedConfigs) -> AutomationSettings:
-    """As it is now."""
+    """The setting as it is now."""
     own = configs.by_key(USER)
     given = (
         own.manifest.settings["automations"]

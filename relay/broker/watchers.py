@@ -1,7 +1,7 @@
-"""The ``watch`` op: the broker tells those who follow what happens, as it happens.
+"""The ``watch`` op: pushes rows to followers as things happen.
 
-There is one ring of rows for everybody, and each follower is a place in it: whoever reads slowly
-costs the others nothing, and whoever is too slow is told how many rows went by.
+All followers share one ring of rows, and each has a place in it. So a slow reader costs the others
+nothing, and one that is too slow is told how many rows it has missed.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from relay.ledger.store import Ledger
 from relay.protocol.broker import WATCHED, Json, decode, encode
 from relay.protocol.turns import TurnEnded
 
-#: Rows that are kept, and characters of their texts; of more the oldest go.
+#: Rows that are kept, and characters of their texts; beyond it the oldest are dropped.
 RING_MAX, RING_TEXT_MAX = 10_000, 16 * 1024 * 1024
-#: Characters of a body or of another text in a row; of more the beginning, marked as ``cut``.
+#: Characters of a body or another text in a row; a longer one is cut, and marked as ``cut``.
 TEXT_MAX = 16 * 1024
-#: Rows in one push, and bytes after which a push has no more of them.
+#: Rows in one push, and bytes after which a push gets no more rows.
 PUSH_ROWS, PUSH_BYTES = 500, 256 * 1024
-#: Names that one follower may ask for.
+#: Names that one follower may filter by.
 NAMES_MAX = 1000
-#: Agents of which it is remembered what was told last.
+#: Agents whose last row is remembered.
 AGENTS_MAX = 10_000
-#: What of an agent changes by itself, and is no news.
+#: Fields of an agent that change all the time, and make no row.
 _NO_NEWS = ("unread", "since_ms", "last_seen_ms")
 
 
 class _Kept:
-    """One row in the ring, with the lower-case names of those it is about."""
+    """One row in the ring, with the lower-case names that it is about."""
 
     __slots__ = ("what", "names", "size", "line")
 
@@ -59,7 +59,7 @@ class _Kept:
 
 
 class _Follower:
-    """One client that follows."""
+    """A client that follows."""
 
     __slots__ = ("client", "reader", "kinds", "agents", "next", "due")
 
@@ -71,7 +71,7 @@ class _Follower:
         self.kinds = kinds
         self.agents = agents
         self.next = 0  # the sequence number of the row to look at next
-        self.due = False  # it will be looked at
+        self.due = False  # a push to it is scheduled
 
     def wants(self, one: _Kept) -> bool:
         if one.what not in self.kinds or (self.agents and not self.agents & one.names):
@@ -80,7 +80,7 @@ class _Follower:
 
 
 class Watchers:
-    """Keeps the newest rows, and pushes them to those who follow. Belongs to the broker's loop."""
+    """Keeps the newest rows, and pushes them to followers. Belongs to the broker's loop."""
 
     def __init__(
         self, ledger: Ledger, directory: Directory, rights: Rights, now_ms: Callable[[], int]
@@ -94,9 +94,11 @@ class Watchers:
         self._ring: deque[_Kept] = deque()
         self._size = 0
         self._next = 1  # the sequence number of the next row
-        self._more = asyncio.Event()  # there is a row that ``after`` has not given to everybody
+        self._more = asyncio.Event()  # set when a row was added, for ``after``
         self._followers: dict[Client, _Follower] = {}
         self._told: BoundedDict[str, Json] = BoundedDict(AGENTS_MAX)  # of agents, by lower case
+        #: The kinds of rows; those of features are added.
+        self.kinds = WATCHED
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of the op."""
@@ -105,25 +107,26 @@ class Watchers:
     # -- the op
 
     def watch(self, request: ClientRequest, batch: Batch) -> Json:
-        """The client follows from now on, or from where it was; another ``watch`` replaces it."""
+        """Make the client a follower, from now on or from its last row; a second ``watch`` replaces
+        the first."""
         reader = self._rights.reader(request)
         fields = request.fields
-        kinds = _names(fields.get("kinds"), "kinds") or WATCHED
-        if unknown := kinds - WATCHED:
+        kinds = _names(fields.get("kinds"), "kinds") or self.kinds
+        if unknown := kinds - self.kinds:
             raise UsageError(
                 f"nobody can watch {', '.join(sorted(unknown))}",
-                hint=f"there are: {', '.join(sorted(WATCHED))}",
+                hint=f"there are: {', '.join(sorted(self.kinds))}",
             )
         agents = frozenset(one.lower() for one in _names(fields.get("agents"), "agents"))
         if self._directory.speaker(request) is not None:
-            kinds -= {"item"}  # what waits for the person is the person's
+            kinds -= {"item"}  # items are only for the person
         one = _Follower(request.client, reader, kinds, agents)
         after = fields.get("after")
         lost = 0
         one.next = self._next
         if type(after) is int:
             if fields.get("epoch") != self._epoch or not 0 <= after < self._next:
-                # All that this broker knows is new to who followed another one.
+                # The follower of an earlier broker gets every row of this one.
                 lost, one.next = -1, self._next - len(self._ring)
             else:
                 one.next = after + 1
@@ -150,14 +153,14 @@ class Watchers:
     async def after(self, place: int, kinds: Collection[str]) -> tuple[int, list[Json]]:
         """For parts of the broker: wait for rows after number ``place`` (0: all that are kept).
 
-        The number of the last one, and those that are of these kinds.
+        Returns the number of the last row, and the rows of these kinds.
         """
         while place >= self._next - 1:
             self._more.clear()
             await self._more.wait()
-        first = self._next - len(self._ring)
-        new = islice(self._ring, max(0, place + 1 - first), None)
-        return self._next - 1, [kept.row() for kept in new if kept.what in kinds]
+        # From its newer end: to skip thousands of rows for each new one would take long.
+        new = list(islice(reversed(self._ring), self._next - 1 - place))
+        return self._next - 1, [kept.row() for kept in reversed(new) if kept.what in kinds]
 
     # -- pushing
 
@@ -167,7 +170,7 @@ class Watchers:
             self._loop.call_soon(self._tell, one)
 
     def _tell(self, one: _Follower) -> None:
-        """Push the rows that it wants and does not have, as far as it takes them."""
+        """Push the rows that it wants and does not have, as long as it reads."""
         one.due = False
         if self._followers.get(one.client) is not one or one.client.paused:
             return
@@ -188,7 +191,7 @@ class Watchers:
         if rows:
             self._push(one, rows)
         if one.next < self._next:
-            self._wake(one)  # after the flush, which says whether it takes more
+            self._wake(one)  # after the flush, which shows whether it reads
 
     def _gap(self, one: _Follower, lost: int) -> bytes:
         row: Json = {"seq": one.next - 1, "at_ms": self._now_ms(), "what": "gap", "lost": lost}
@@ -243,7 +246,7 @@ class Watchers:
         self._add("delivery", (sender, to), fields | {"reason": reason, "proof": proof})
 
     def agent(self, member: Member) -> None:
-        """An agent may have changed: told where it has."""
+        """Add a row for an agent, if it has changed."""
         if member.person:
             return
         key = member.name.lower()
@@ -261,7 +264,7 @@ class Watchers:
             self._add("agent", (member.name,), fields | {"was": was})
 
     def known(self, member: Member) -> None:
-        """An agent is known from an earlier broker; nothing is told of it."""
+        """Remember an agent that is known from an earlier broker, without a row."""
         if not member.person:
             state = member.record.state
             self._told[member.name.lower()] = {**member.fields(0), "state": state}
@@ -269,7 +272,7 @@ class Watchers:
     def turn(
         self, agent: str, ids: list[str], askers: set[str], ended: TurnEnded, started_ms: int
     ) -> None:
-        """A turn has ended that answers the messages ``ids`` of ``askers``."""
+        """Add a row for a turn that has ended and answers the messages ``ids`` of ``askers``."""
         text, cut = _short(self._ledger.shown(ended.text))
         fields: Json = {
             "agent": agent,
@@ -284,14 +287,27 @@ class Watchers:
         self._add("turn", (agent, *askers), fields | cut, len(text))
 
     def item(self, item: Json, *, open_: bool, answer: str | None = None, by: str = "") -> None:
-        """Something waits for the person, or waits no more."""
+        """Add a row for an item that waits for the person, or no longer does."""
         over: Json = {} if open_ else {"answer": answer, "by": by}
         size = len(str(item.get("what") or ""))
         self._add("item", (str(item["agent"]),), {"item": item, "open": open_, **over}, size)
 
     def obligation(self, id_: str, sender: str, to: str, why: str) -> None:
-        """``to`` will not answer a message for whose answer ``sender`` has asked."""
+        """Add a row: ``to`` will not answer a message for whose answer ``sender`` has asked."""
         self._add("obligation", (sender, to), {"id": id_, "from": sender, "to": to, "why": why})
+
+    def tell(self, what: str, names: Iterable[str], fields: Json) -> None:
+        """For features: a row of one of their kinds. ``names``: the agents whose row it is; only
+        they, and who may follow what happens to others, get it. Raises ValueError."""
+        if what not in self.kinds - WATCHED:
+            raise ValueError(f"{what} is no kind of rows of a feature")
+        shown: Json = {"names": list(names)}
+        for name, value in fields.items():
+            shown[name] = self._ledger.shown(value) if isinstance(value, str) else value
+        size = len(encode(shown))
+        if size > TEXT_MAX:
+            raise ValueError(f"a row has at most {TEXT_MAX} bytes, not {size}")
+        self._add(what, shown["names"], shown, size)
 
 
 def _channel(meta: str | None) -> str | None:

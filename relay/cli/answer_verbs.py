@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _PATIENCE = 10.0
 #: Seconds that an answer may take until it is typed.
 _TYPING = 50.0
+#: Characters of an id's end that are enough to name it.
+_CODE_MIN = 4
 #: What each line of an agent's own words begins with, so that none looks like a line of relay's.
 _QUOTED = "  | "
 #: Columns that a line of them keeps, however narrow the terminal is.
@@ -212,12 +214,18 @@ def _held_ids(names: list[str], rows: list[Json]) -> list[str]:
 def _id_of(which: str, rows: list[Json]) -> str:
     """The id of what is to be answered. Raises UsageError where several are meant."""
     theirs = [one for one in rows if _is_of(one, which)]
+    named = [one for one in rows if one["id"].upper().endswith(which.upper())]
+    if theirs and len(which) >= _CODE_MIN and any(one not in theirs for one in named):
+        # An agent that has such a name must not get the yes that another's item was to get.
+        raise UsageError(
+            f"{which} is an agent, and the end of an item's id", hint="give more of the id"
+        )
     if len(theirs) > 1:
         ids = ", ".join(one["id"][-8:] for one in theirs)
         raise UsageError(f"{which} waits for {len(theirs)} answers: {ids}", hint="relay items")
     if theirs:
         return str(theirs[0]["id"])
-    if any(one["id"].upper().endswith(which.upper()) for one in rows):
+    if named:
         return which
     if which.lower() in ("yes", "no"):
         raise UsageError("the choice stands last", hint="a remark is given with --note TEXT")

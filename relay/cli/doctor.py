@@ -37,6 +37,7 @@ from relay.cli.table import prose
 from relay.cli.verbs import verb
 from relay.config.manifest import known, notices
 from relay.config.trust import candidates
+from relay.core import features
 from relay.core.errors import RelayError
 from relay.core.paths import SOCKET_PATH_MAX, Home
 from relay.core.processes import ancestry
@@ -158,12 +159,27 @@ def examine(home: Home, cwd: str) -> list[Check]:
     at_work = _at_work(home)
     checks += [_guarded(name, functools.partial(_agent, name, home, at_work)) for name in PLANNERS]
     checks += [Check(*line) for line in profiled(home)]
+    checks += _lines("features", _packages)
     checks += _governance(home, cwd)
     checks += _lines("memory", lambda: memory_lines(home, cwd, os.environ))
     more = {"ok": "", "warn": "docs/hooks.md says what each agent can do"}
     return checks + _lines(
         "hooks", lambda: [(level, text, more[level]) for level, text in native_hooks(home, cwd)]
     )
+
+
+def _packages() -> Iterable[tuple[str, str, str]]:
+    """The features of packages that the person has installed."""
+    for feature in features.installed():
+        if not feature.is_own:
+            parts = (features.module_of(feature, part) for part in features.PARTS)
+            problem = next((part.problem for part in parts if part and part.problem), "")
+            hint = "mend or remove its package; relay goes on without that part of it"
+            yield (
+                "warn" if problem else "ok",
+                problem or f"{feature.name}, of the package {feature.package.partition('.')[0]}",
+                hint if problem else "",
+            )
 
 
 def _governance(home: Home, cwd: str) -> list[Check]:

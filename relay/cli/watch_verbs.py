@@ -58,7 +58,9 @@ def add(verbs: Parser) -> None:
         "names", nargs="*", metavar="NAME", offers="names", help="only what concerns these"
     )
     watch.add_argument(
-        "--kinds", metavar="K", help=f"only these, with commas: {', '.join(sorted(WATCHED))}"
+        "--kinds",
+        metavar="K",
+        help=f"only these, with commas: {', '.join(sorted(WATCHED))}, and those of features",
     )
     watch.add_argument(
         "--for", dest="seconds", type=wait_seconds, metavar="S", help="end after S seconds"
@@ -125,7 +127,7 @@ def _line(row: Json) -> Spans:
     from relay.ui.row_view import pieces
 
     at = (output.clock(row["at_ms"], int(time.time() * 1000)) + "  ", _STYLES["faint"])
-    return [at, *((text, _STYLES[tone]) for text, tone in pieces(row))]
+    return [at, *((text, _STYLES.get(tone, {})) for text, tone in pieces(row))]
 
 
 # -- wait

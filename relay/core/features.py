@@ -19,6 +19,8 @@ from types import ModuleType
 from typing import Any
 
 GROUP = "relay.features"
+#: The modules by which parts of relay meet a feature; "": its package.
+PARTS = ("", "broker", "session", "settings", "start", "tables", "view")
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "features")
 
 
@@ -66,7 +68,7 @@ def modules(part: str) -> Iterator[FeatureModule]:
     """The module ``part`` of each feature that has one; "": the package itself. One that fails
     harms no other."""
     for feature in installed():
-        module = _module(feature, part)
+        module = module_of(feature, part)
         if module is not None:
             yield module
 
@@ -83,7 +85,8 @@ def named(table: str, name: str) -> Any:
     return None
 
 
-def _module(feature: Feature, part: str) -> FeatureModule | None:
+def module_of(feature: Feature, part: str) -> FeatureModule | None:
+    """The feature's module of this name; None: it has none."""
     name = f"{feature.package}.{part}" if part else feature.package
     try:
         if importlib.util.find_spec(name) is None:

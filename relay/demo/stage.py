@@ -34,7 +34,7 @@ NEXT_STEPS = """\
 Try it with real agents, each in a terminal of its own:
 
     relay wrap --name Alice -- claude
-    relay wrap --name Bob -- claude        (or codex, gemini, bash, any program)
+    relay wrap --name Bob -- claude        (or codex, gemini, any program)
 
 and tell Alice: write a line "@relay:Bob please say hello".
 

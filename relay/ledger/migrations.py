@@ -167,4 +167,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         " WHEN reason LIKE 'a shell showed it%' THEN 3 WHEN reason LIKE 'the cap of %' THEN 4"
         " WHEN reason GLOB '[0-9]*' THEN 2 ELSE 1 END WHERE parked = 1",
     ),
+    (
+        # How many of its migrations each feature with tables of its own has had.
+        "CREATE TABLE feature_tables (feature TEXT PRIMARY KEY, version INTEGER NOT NULL)"
+        " WITHOUT ROWID",
+    ),
 )

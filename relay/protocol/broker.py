@@ -109,11 +109,12 @@ Ops (``?`` marks what may be left out):
               dispatch: once its turn has begun; with ``answer``, once the last try has ended
 ``turn``      ids (messages that were answered in it), started_ms, and the fields of TurnEnded
               -> duplicate. Of the registered agent; the same turn told again changes nothing.
-``watch``     kinds? (some of ``WATCHED``), agents? (names), after? (the ``seq`` of the last row
-              that was had) and epoch (what ``watch`` answered then) -> epoch, seq. What happens
-              from then on is pushed. An agent sees the rows of agents, and of messages,
-              deliveries, turns and obligations that are its own or for it; with the right
-              ``watch`` those of others, too. The person sees all.
+``watch``     kinds? (of ``WATCHED`` and of features), agents? (names), after? (the ``seq`` of
+              the last row that was had) and epoch (what ``watch`` answered then) -> epoch, seq.
+              What happens from then on is pushed. An agent sees the rows of agents, and of
+              messages, deliveries, turns and obligations that are its own or for it, and a
+              feature's where it is named; with the right ``watch`` those of others, too. The
+              person sees all.
 ``cancel``    id (as for ``show``), auth? -> id, withdrawn (how many), deliveries. An agent's own.
 ``person``    The person has spoken to the registered agent: what it says next follows from nothing.
 ``ask``       agent, kind, request, timeout? (30, at most 120), auth? -> response: the agent's
@@ -279,7 +280,8 @@ WINDOW = 256
 #: The most rows that one answer holds.
 ROWS_MAX = 10_000
 
-#: The kinds of rows that ``watch`` tells of; a gap is told to everybody.
+#: The kernel's kinds of rows that ``watch`` tells of; features add theirs. A gap is told to
+#: everybody.
 WATCHED = frozenset(("message", "delivery", "agent", "turn", "item", "obligation"))
 
 #: How long a request to a session may wait for its response. Seconds.

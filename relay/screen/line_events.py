@@ -1,4 +1,4 @@
-"""Events that the screen source and the line source share: lines, pauses and echoes. Pure.
+"""Events that the screen source makes of settled lines: lines, pauses and echoes. Pure.
 
 ``LineEmitter`` turns settled lines into events. It decides when the stream rests, and keeps back
 lines that are the echo of what relay typed.

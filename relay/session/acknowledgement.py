@@ -1,10 +1,9 @@
-"""How far a session has dealt with the agent's output, and when the pump is told. Pure.
+"""How much of the agent's output the session has handled, and when it acknowledges that. Pure.
 
-A file of its own: it is tested by itself.
-
-What is acknowledged the pump forgets, so each acknowledgement carries a checkpoint from which a
-next session could go on. While much waits for the broker or for handlers, and goes on, the pump is
-not read: it keeps the output and, when it cannot keep more, slows the agent down.
+The pump forgets acknowledged output, so each acknowledgement carries a checkpoint from which the
+next session could continue. While much waits for the broker or for handlers, and makes progress,
+the session does not read the pump: the pump keeps the output and, when it can keep no more, slows
+the agent down.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from relay.session.session_commands import (
 #: after the first of it. Each acknowledgement costs a checkpoint, some milliseconds.
 ACK_BYTES = 4 * 1024 * 1024
 ACK_SECONDS = 0.1
-#: How long the pump is not read while nothing of what waits goes on, and after how long it is told
-#: of what did: it gives a session up that makes no progress for five seconds.
+#: How long the pump may stay unread without progress, and how soon progress is acknowledged: the
+#: pump drops a session that makes none for five seconds.
 PAUSE_MAX = 1.0
 
 
@@ -42,7 +41,7 @@ class AckTracker:
         self._offset = self._acked = offset
         self._ack_at: float | None = None  # None: nothing has changed since the last one
         self._resume_at: float | None = None  # None: the pump is read
-        self._read = False  # something was read since it was last paused
+        self._read = False  # whether something was read since the last pause
 
     def output(self, size: int, now: float) -> None:
         """``size`` bytes of output were read."""
@@ -51,7 +50,7 @@ class AckTracker:
         self.changed(now)
 
     def changed(self, now: float) -> None:
-        """The last checkpoint is out of date."""
+        """Note that the last checkpoint is out of date."""
         if self._offset - self._acked >= ACK_BYTES:
             self._ack_at = now
         elif self._ack_at is None:
@@ -62,7 +61,7 @@ class AckTracker:
         return self._ack_at is not None and now >= self._ack_at
 
     def acknowledge(self, checkpoint: bytes) -> Iterator[DriverCommand]:
-        """Tell the pump what was heard until now."""
+        """Acknowledge all output until now."""
         self._acked, self._ack_at = self._offset, None
         if len(checkpoint) > frames.FRAME_MAX - 8:
             # The pump would end this session for it, and the next one for the same reason.
@@ -73,7 +72,7 @@ class AckTracker:
     def pace(self, busy: bool, now: float, *, moved: bool = False) -> Iterator[DriverCommand]:
         """Read no more while much waits (``busy``), but not for long unless it goes on (``moved``).
 
-        Who is not read is not heard in anything: a handler that hangs must not have that.
+        A pump that is not read is deaf: a handler that hangs must not cause that.
         """
         if not busy:
             yield from self._go_on()

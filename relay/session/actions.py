@@ -1,4 +1,4 @@
-"""What handlers can do: from any thread, at once, and without ever blocking the session."""
+"""What handlers can do, from any thread: each action returns at once and never blocks."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class SessionActions:
         self._given: deque[int] = deque()  # when handlers gave the agent texts, in ms
         self._lock = threading.Lock()
         self._told = False
-        #: Who waits for the broker's answer to a message, by its id.
+        #: The futures of the broker's answers, by the message's id.
         self._waiting: dict[str, list[Future[Any]]] = {}
 
     def inject(self, text: str, identifier: str = "") -> tuple[str, Future[Any]]:
         """A handler's text for this very agent: stored, then delivered like any other message.
 
-        Beyond TEXTS_MAX a minute without a word of the person's it is refused: a handler that
-        answers what the agent says to its texts would go on for ever.
+        It is refused beyond TEXTS_MAX a minute without a word of the person: otherwise a handler
+        that answers the agent's replies to its texts would never stop.
         """
         if self._admits():
             return self._tell(text, identifier or new_ulid(self._now_ms()), by_hook=True)
@@ -71,7 +71,7 @@ class SessionActions:
         return new_ulid(self._now_ms()), refused
 
     def give(self, text: str, identifier: str) -> None:
-        """What a hook has for this very agent, under this id. Raises UsageError for an odd text."""
+        """A hook's text for this very agent, under this id. Raises UsageError for a bad text."""
         self.inject(checked_body(text), identifier)
 
     def person(self) -> None:
@@ -89,7 +89,7 @@ class SessionActions:
                 waiting.set_result(answer)
 
     def close(self) -> None:
-        """The session ends: nobody is answered any more."""
+        """The session ends: no answer will come any more."""
         for identifier in list(self._waiting):
             self.settle(identifier, RelayError("the session has ended"))
 
@@ -136,11 +136,11 @@ class SessionActions:
         return self._ask(op, fields, lambda reply: reply)
 
     def command(self, namespace: str, action: str, text: str) -> None:
-        """Do what ``@namespace:action text`` does, and tell the agent what came of it."""
+        """Do what ``@namespace:action text`` does, and tell the agent the result."""
         self._command(namespace, FeatureCommand(new_ulid(self._now_ms()), action, text))
 
     def answer(self, identifier: str, text: str) -> None:
-        """Tell the agent what came of the command with this id, once however often it is asked."""
+        """Tell the agent the result of the command with this id; repeated calls do nothing."""
         if self._admits():
             self._tell(text, identifier[:10] + derived_ulid(0, identifier, "memory")[10:])
 
@@ -148,7 +148,7 @@ class SessionActions:
         self._call(lambda: self._events.post(FeatureRequested(namespace, command)), Future())
 
     def for_match(self, heard: Detection) -> MatchActions:
-        """The same for the handlers of one match: what they send first is that match."""
+        """The actions of the handlers of one match: their first message is that match."""
         return MatchActions(self, heard)
 
     def _tell(self, text: str, identifier: str, **more: Any) -> tuple[str, Future[Any]]:
@@ -185,7 +185,7 @@ class SessionActions:
 
     def _call(self, what: Callable[[], None], answer: Future[Any]) -> None:
         if _running_loop() is self._loop:
-            what()  # at once, so that what one agent says leaves in the order it was said
+            what()  # at once, so that an agent's messages leave in the order they were said
             return
         try:
             self._loop.call_soon_threadsafe(what)
@@ -244,7 +244,7 @@ def _chain(
     target: Future[Any],
     convert: Callable[[dict[str, Any]], Any],
 ) -> None:
-    """Bring the end of an asyncio future to a thread-safe one."""
+    """Pass the result of an asyncio future on to a thread-safe one."""
 
     def done(future: asyncio.Future[dict[str, Any]]) -> None:
         if future.cancelled():

@@ -1,7 +1,7 @@
-"""The agent's own side of its terminal, opened a second time: what the program sees and has read.
+"""The agent's own side of its terminal, opened a second time: its mode, and the input left to read.
 
-A file of its own: the only one of a session that does I/O on a terminal. Where the kernel tells of
-reads (Linux), what was read is told from what was thrown away.
+Where the kernel reports reads (Linux), input that was read is distinguished from input that was
+thrown away.
 
 Source: termios(3), tty_ioctl(4), inotify(7). In canonical mode FIONREAD counts whole lines only,
 which is what a line program can read.
@@ -20,8 +20,8 @@ from relay.agents.interpreters import in_front
 
 _IN_ACCESS = 1
 _EVENT_BYTES = 16
-#: Where a thread sleeps in Linux that reads a terminal (or a socket), that waits for an event of
-#: those in a set that can be looked at, and that waits for one of those that only it knows.
+#: Where a Linux thread sleeps that reads a terminal (or a socket), that waits for an epoll set
+#: (whose members can be looked up), and that waits for descriptors which only it knows.
 _READS = ("n_tty_read", "wait_woken")
 _WAITS = ("do_epoll_wait", "ep_poll")
 _MAY_WAIT = ("poll_schedule_timeout", "do_poll", "do_select", "do_sys_poll")
@@ -55,7 +55,7 @@ class InnerTerminal:
         return count[0]
 
     def reads(self) -> int | None:
-        """How often the program has read something, or more seldom; None where nobody tells."""
+        """How often the program has read, at least; None where the kernel does not report it."""
         if self._watch < 0:
             return None
         with contextlib.suppress(OSError):
@@ -64,7 +64,7 @@ class InnerTerminal:
         return self._reads
 
     def waits(self) -> bool | None:
-        """Whether what has the terminal waits for its input; None where nobody can tell."""
+        """Whether the program in front waits for input; None where that is unknown."""
         processes = in_front(self._pid) if sys.platform == "linux" else None
         if processes is None:
             return None
@@ -79,7 +79,7 @@ class InnerTerminal:
         folder = f"/proc/{pid}/task/{task}"
         where = _text(f"{folder}/wchan").partition(".")[0]
         if where in _READS:
-            call = _text(f"{folder}/syscall").split()  # its number and what it was given
+            call = _text(f"{folder}/syscall").split()  # the call's number and its arguments
             return self._is_terminal(pid, str(int(call[1], 16))) if len(call) > 1 else True
         if where in _WAITS:
             sets = [fd for fd in os.listdir(f"/proc/{pid}/fd") if _is_event_set(pid, fd)]
@@ -111,7 +111,7 @@ class InnerTerminal:
 
 
 def _text(path: str) -> str:
-    """What a file of /proc says; "" where it says nothing to us."""
+    """The content of a file in /proc; "" where we may not read it."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -126,20 +126,20 @@ def _is_event_set(pid: int, fd: str) -> bool:
 
 
 def _watched(pid: int, fd: str) -> list[str]:
-    """The descriptors in a set of events."""
+    """The descriptors in an epoll set."""
     lines = _text(f"/proc/{pid}/fdinfo/{fd}").splitlines()
     return [line.split()[1] for line in lines if line.startswith("tfd:")]
 
 
 def _watch_reads(path: str) -> int:
-    """A descriptor that tells of each read, of which several may be told as one; -1: none."""
+    """A descriptor that reports reads (several may be reported as one); -1: none."""
     if sys.platform != "linux":
         return -1
     import ctypes
 
     libc = ctypes.CDLL(None)
     fd: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    # A program may read its terminal by either name; by the second one others read theirs, too.
+    # A program may read its terminal by either name; the second is shared with other terminals.
     for name in (os.fsencode(path), b"/dev/tty"):
         if fd >= 0 and libc.inotify_add_watch(fd, name, _IN_ACCESS) < 0:
             os.close(fd)

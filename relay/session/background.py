@@ -1,7 +1,4 @@
-"""What a session does in the background: a failure is noted, never raised.
-
-A file of its own because the parts that start such work and the driver that ends it both need it.
-"""
+"""The background work of a session: a failure is noted, never raised."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from relay.session.session_events import EventQueue
 
 
 class Tasks:
-    """Background work of one session; what fails is noted for the person."""
+    """Background work of one session; failures are noted for the person."""
 
     def __init__(self, events: EventQueue) -> None:
         self._events = events
@@ -59,6 +56,6 @@ class Tasks:
 
 
 def failure(error: Exception) -> PersonNote:
-    """What the person is told of a fault of relay's own; the trace goes into the run's log."""
+    """The note to the person on a fault of relay itself; the trace goes into the run's log."""
     traceback.print_exception(error)
     return PersonNote(f"something in relay failed: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""What a session tells the broker: how far deliveries are, what was begun, how the agent is."""
+"""What a session reports to the broker: deliveries, claims, events, the agent's state."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from relay.session.session_events import DeliveryReported, EventQueue, KindsWant
 
 T = TypeVar("T")
 
-#: Not refused, only not accepted yet: the same request may be accepted later.
+#: Codes of temporary refusals: the same request may be accepted later.
 NOT_NOW: tuple[type[RelayError], ...] = (BrokerUnavailable, Timeout, StorageError)
 #: Between tries while the broker is away or cannot store.
 RETRY_SECONDS = 1.0
-#: Events that wait to be told.
+#: Events that wait for the broker, at most.
 EVENTS_MAX = 1000
-#: Messages of which a receipt says more than the state.
+#: Messages whose receipt has a remark beside the state, at most.
 REMARKS_MAX = 1000
 
 
@@ -65,18 +65,18 @@ class BrokerReports:
         self._known.set()
         self._untold: deque[dict[str, Any]] = deque()
         self._left_out = False
-        self._events_known = asyncio.Event()  # the broker has every event that was reported
+        self._events_known = asyncio.Event()  # the broker has all events
         self._events_known.set()
         self._wanted: frozenset[str] = frozenset()
         self._remarks: BoundedDict[str, str] = BoundedDict(REMARKS_MAX)
         self._presence: BoundedDict[str, str] = BoundedDict(REMARKS_MAX)  # by the message's id
 
     def remark(self, message: Message, text: str) -> None:
-        """What the receipt of a message says beside the state, once it is seen, too."""
+        """Add a remark to the receipt of a message, which stays when the message is seen."""
         self._remarks[message.id] = text
 
     def person(self) -> None:
-        """The person has spoken to the agent: what it says now does not follow from a message."""
+        """The person has spoken to the agent: its next words do not follow from a message."""
 
         async def tell() -> None:
             await self._broker.request("person")
@@ -92,9 +92,9 @@ class BrokerReports:
         *,
         presence: bool = False,
     ) -> bool:
-        """How far a delivery got; the broker has it when this returns.
+        """Report the state of a delivery; the broker has it when this returns.
 
-        ``presence``: what its receiver wants to hear of others goes with it, see ``with_presence``.
+        ``presence``: get the news of others for the receiver with it, see ``with_presence``.
         False for a message that was withdrawn meanwhile: it must not go over.
         """
         fields: dict[str, Any] = {"id": message.id, "state": state.value}
@@ -108,8 +108,8 @@ class BrokerReports:
         if presence:
             fields["presence"] = True
         try:
-            # However long it takes: nothing is typed that the broker does not know of, and what
-            # came of it must not be lost while the broker is away or its disk is full.
+            # However long it takes: nothing is typed before the broker knows of it, and the outcome
+            # must not be lost while the broker is away or its disk is full.
             answer = await self._until_answered(
                 lambda: self._broker.request("state", **fields), "what came of a message waits"
             )
@@ -123,13 +123,13 @@ class BrokerReports:
         return True
 
     def with_presence(self, message: Message) -> Message:
-        """``message`` with what its report said of who has come and gone."""
+        """``message`` with the news of who has come and gone, from the answer to its report."""
         news = self._presence.pop(message.id, "")
         said = ", ".join(filter(None, (message.presence, news)))
         return replace(message, presence=said) if news else message
 
     async def look_up(self, ids: list[str], name: str) -> None:
-        """What an earlier session has reported last of these deliveries to the agent ``name``."""
+        """Look up the last reported states of these deliveries to the agent ``name``."""
         for id_ in ids:
             try:
                 ask = partial(self._broker.request, "wait", id=id_, timeout=0)
@@ -143,19 +143,19 @@ class BrokerReports:
                     self._events.post(DeliveryReported(id_, State(row["state"])))
 
     async def turn(self, fields: dict[str, Any]) -> None:
-        """How a turn ended, told until the broker has it."""
+        """Report the end of a turn, again and again until the broker has it."""
         try:
             await self._until_answered(
                 lambda: self._broker.request("turn", **fields), "the answer to a message waits"
             )
         except RelayError as error:
-            if error.code != "fenced":  # else another try has begun meanwhile
+            if error.code != "fenced":  # fenced: another attempt has begun meanwhile
                 told = f"an answer could not be recorded: {error.message}"
                 self._events.post(PersonNote(told))
         self._events.post(TurnReported(fields["ids"]))
 
     async def claim_match(self, heard: Detection) -> bool:
-        """Whether no earlier session of this run has begun to act on this find."""
+        """Claim this detection: False if an earlier session of this run has begun to act on it."""
         match = heard.found
         assert isinstance(match, Match)
         fields: dict[str, Any] = {
@@ -168,7 +168,7 @@ class BrokerReports:
         return await self._until_answered(lambda: self._claim(fields), "a handler waits")
 
     async def claim_start(self) -> bool:
-        """Whether the session-start hooks of this run have not been fired yet."""
+        """Claim the session-start hooks: False if they were fired in this run already."""
         identifier = derived_ulid(self._started_ms, self._run_id, "session_start")
         fields = {"id": identifier, "kind": "session_start"}
         return await self._until_answered(
@@ -176,12 +176,12 @@ class BrokerReports:
         )
 
     def agent(self, report: ReportAgent) -> None:
-        """What the agent does and how it is heard; of several that wait the newest only."""
+        """Report the agent's state and source; of several that wait only the newest is sent."""
         self._newest = report
         self._known.clear()
 
         async def tell() -> None:
-            if self._newest is report:  # otherwise something newer is told already
+            if self._newest is report:  # otherwise a newer report was sent already
                 answer = await self._broker.request(
                     "agent_state",
                     state=report.state,
@@ -201,14 +201,14 @@ class BrokerReports:
         self._tasks.spawn(self._until_answered(tell))
 
     def event(self, report: ReportEvent) -> None:
-        """Something that happened, for the event ledger. What cannot be told waits; of too much
-        the oldest is left out."""
+        """Report an event for the event ledger. Events that cannot be sent wait; if there are too
+        many, the oldest are dropped."""
         fields = {"kind": report.kind, "body": report.body, "meta": report.meta}
         fields["id"] = report.id or new_ulid(int(time.time() * 1000))
         self._untold.append(fields)
         self._events_known.clear()
         if len(self._untold) > EVENTS_MAX:
-            del self._untold[1]  # the first is being told
+            del self._untold[1]  # the first is being sent
             if not self._left_out:
                 self._left_out = True
                 self._events.post(PersonNote("the broker is away for long: some events are lost"))
@@ -218,7 +218,7 @@ class BrokerReports:
     async def _tell_events(self) -> None:
         while self._untold:
             fields = self._untold[0]
-            with contextlib.suppress(RelayError):  # what it refuses for good it does not want
+            with contextlib.suppress(RelayError):  # a final refusal: the event is dropped
                 await self._until_answered(partial(self._broker.request, "event", **fields))
             self._untold.popleft()
         self._left_out = False
@@ -231,7 +231,7 @@ class BrokerReports:
             self._events.post(KindsWanted(wanted))
 
     async def settle(self, seconds: float) -> None:
-        """Wait until the broker knows how the agent is and what happened, at most ``seconds``."""
+        """Wait until the broker has the agent's state and all events, at most ``seconds``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._known.wait()
@@ -246,7 +246,7 @@ class BrokerReports:
     async def _until_answered(self, ask: Callable[[], Awaitable[T]], waits: str = "") -> T:
         """What ``ask`` returns, asked again for as long as the broker is away or cannot store.
 
-        The person is told each time that it ``waits``. Raises what the broker refuses for good.
+        Each time the person is told that it ``waits``. Raises a final refusal of the broker.
         """
         while True:
             try:

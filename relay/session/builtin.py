@@ -1,4 +1,4 @@
-"""What ``@relay:`` does: the broker's request for what an agent said."""
+"""``@relay:``: makes the request to the broker of what an agent said."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, None: 1}
 AWAIT_MAX = 24 * 3600
 
 
-#: What agents say to relay itself, and the broker's op for it.
+#: Commands of agents to relay itself, and the broker's op for each.
 COMMANDS = {"join": "channel_join", "leave": "channel_leave", "presence": "presence"}
 
 
@@ -31,7 +31,7 @@ def relay(target: str, message: str, ctx: Context) -> None:
 
 
 def is_command(match: Match) -> bool:
-    """Whether it is no message but for relay itself: ``@relay:join #build``."""
+    """Whether it is a command to relay itself, no message: ``@relay:join #build``."""
     return match.target.lower() in COMMANDS
 
 
@@ -47,7 +47,7 @@ def send_fields(match: Match, message_id: str) -> dict[str, Any]:
         "id": message_id,
         "to": [name for name in match.target.split(",") if name],
         "body": match.body,
-        # The broker knows which there are, and says so of any other.
+        # The broker knows the modes, and refuses any other.
         "mode": match.attributes.get("mode", QueueMode.FOLLOWUP.value).lower(),
         "thread": match.attributes.get("thread"),
         "re": match.attributes.get("re"),

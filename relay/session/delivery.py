@@ -1,8 +1,8 @@
-"""One agent's incoming messages, in order: each goes over once, and is accounted for.
+"""One agent's incoming messages, in order: each is handed over once, and its state reported.
 
-The states that the sender sees are reported from here: ``delivering`` before the first byte goes
-over, ``submitted`` after the last, ``seen`` when it is proven, and ``queued`` with the reason while
-something stands in the way.
+The states that the sender sees come from here: ``delivering`` before the first byte is handed over,
+``submitted`` after the last one, ``seen`` once that is proven, and ``queued`` with the reason while
+something is in the way.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from relay.session.native_channel import ChannelSelector
 from relay.session.turn_stopper import CANNOT, STOPPING, UNSTOPPED, TurnStopper
 from relay.session.typing_policy import ON_ITS_WAY, Guards
 
-#: A wait shorter than this is not worth telling the sender about.
+#: A shorter wait is not reported to the sender. Seconds.
 HELD_AFTER = 1.0
-#: Why nothing goes over for a moment: its words would be taken for those of the turn before.
+#: The reason for a short wait: an answer now would be taken for words of the turn before.
 SETTLING = "the turn before it is being written down"
-#: Look again at least this often while something stands in the way.
+#: Check at least this often while something is in the way. Seconds.
 LOOK_AGAIN = 1.0
-#: What went over is looked for on the agent's screen for so many seconds, of so many messages.
+#: For so many seconds, and of so many messages, the agent's screen is searched for a proof.
 PROOF_PATIENCE = 600.0
 PROOFS_AT_ONCE = 16
-#: At the agent's end: how long what is being handed over may take to be accounted for.
+#: At the agent's end: how long the reports of the last batch may take. Seconds.
 CLOSING = 1.0
 
 
@@ -53,8 +53,8 @@ class DeliveryQueue:
         steers: bool,
         settling: Callable[[float], bool] = lambda now: False,
     ) -> None:
-        """``steers``: messages can go into the running turn. ``settling``: the last words of a turn
-        that somebody waits for may still come."""
+        """``steers``: messages can go into the running turn. ``settling``: the last words of an
+        awaited turn may still come."""
         self._channels = channels
         self._reports = reports
         self._guards = guards
@@ -64,16 +64,16 @@ class DeliveryQueue:
         self._settling = settling
         self._order = MessageOrder()
         self._waiting: deque[Message] = deque()
-        self._in_hand: set[str] = set()  # ids of those that a channel is about to take
+        self._in_hand: set[str] = set()  # ids of the messages that a channel is handing over
         self._unproven: OrderedDict[str, Message] = OrderedDict()  # marker -> submitted message
         self._over_at = 0.0  # when a message last went over
         self._wake = asyncio.Event()
-        self._holding = ""  # why nothing goes through at present
+        self._holding = ""  # why nothing is handed over now
         self._since = 0.0  # … and since when
-        self._told: set[str] = set()  # ids whose senders know it
+        self._told: set[str] = set()  # ids of the messages whose senders know it
         self._started = clock()
         self._accounted: asyncio.Future[Any] | None = None  # the reports of the last batch
-        self._handed_over = asyncio.Event()  # cleared while a channel is at work
+        self._handed_over = asyncio.Event()  # cleared while a channel hands over
         self._handed_over.set()
 
     def offer(self, message: Message) -> None:
@@ -86,39 +86,39 @@ class DeliveryQueue:
         self._wake.set()
 
     def _as_steer(self, message: Message, why: str) -> Message:
-        """What interrupts nobody goes into the running turn, or waits for its end."""
+        """Turn an interrupt that cannot be done into a steer, or a followup."""
         self._reports.remark(message, why)
         return replace(message, mode=QueueMode.STEER)
 
     def waiting(self, wanted: Callable[[Message], bool]) -> list[Message]:
-        """Which of those that wait are ``wanted``, oldest first; none that a channel takes now."""
+        """The ``wanted`` messages that wait and are not being handed over, oldest first."""
         return [m for m in self._waiting if m.id not in self._in_hand and wanted(m)]
 
     def claim(self, chosen: list[Message]) -> None:
-        """These go with the answers to hooks: no channel gets them from now on."""
+        """Take these away from the channels: they go with the answers to hooks."""
         for message in chosen:
             self._waiting.remove(message)
 
     def give_back(self, messages: list[Message]) -> None:
-        """What was claimed did not get in: it waits again, before what was sent later."""
+        """Claimed messages did not arrive: they wait again, before later ones."""
         for message in messages:
             at = next((n for n, one in enumerate(self._waiting) if one.id > message.id), None)
             self._waiting.insert(len(self._waiting) if at is None else at, message)
         self._wake.set()
 
     def underway(self, now: float) -> float | None:
-        """Seconds for which something has been on its way that is not seen; None: nothing is."""
+        """For how many seconds a message has been submitted but not seen; None: there is none."""
         return now - self._over_at if self._unproven else None
 
     def look_again(self) -> None:
-        """Something changed that may let a message through."""
+        """Something has changed: check again whether a message may go."""
         self._wake.set()
 
     async def thrown_away(self, unread: int) -> None:
         """The person pressed Ctrl-C: the last ``unread`` bytes of the input will never be read.
 
-        A message that is among them whole is typed again; of one that was read in part nobody can
-        tell what it did, so it has failed.
+        A message that is whole among them is typed again. One that was read in part fails, because
+        nobody can tell what that part did.
         """
         lost = [
             (m, whole)
@@ -136,11 +136,11 @@ class DeliveryQueue:
         self._wake.set()
 
     def tell_again(self) -> None:
-        """The broker has come back: it may have forgotten why messages are held."""
+        """The broker has come back: report again why messages wait."""
         self._told.clear()
 
     def proven(self, text: str, by: str) -> list[tuple[Message, str]]:
-        """The submitted messages whose markers stand in ``text``; they are proven seen."""
+        """The submitted messages whose markers are in ``text``: they are proven to be seen."""
         found = []
         if self._unproven:
             for marker in [marker for marker in self._unproven if marker in text]:
@@ -148,13 +148,13 @@ class DeliveryQueue:
         return found
 
     async def close(self, unread: int | None) -> None:
-        """The agent is gone, with ``unread`` bytes of its input left (None: nobody knows).
+        """The agent is gone, with ``unread`` bytes of its input left (None: unknown).
 
-        What it had read by then is seen; the rest stays submitted, and the broker offers it to
-        the agent that has the name next.
+        The messages that it had read are seen; the others stay submitted, and the broker offers
+        them to the next agent of that name.
         """
         with contextlib.suppress(TimeoutError):
-            # What went over a moment ago is accounted for first.
+            # First the reports of the last batch.
             async with asyncio.timeout(CLOSING):
                 await self._handed_over.wait()
         await self._settled()
@@ -168,7 +168,7 @@ class DeliveryQueue:
         await asyncio.gather(*(self._reports.delivery(m, State.SEEN, proof="read") for m in read))
 
     def _read_by(self) -> set[DeliveryChannel]:
-        """The ways in which bytes that were read are a proof."""
+        """The channels for which read bytes are a proof."""
         return {channel for channel in self._channels.ways() if channel.proves_reading}
 
     async def run(self) -> None:
@@ -177,7 +177,7 @@ class DeliveryQueue:
             try:
                 await self._step()
             except RelayError as error:
-                # Such as the agent's end. What follows must not depend on this one message.
+                # The agent's end, for example. Other messages must not depend on this one.
                 await self._wait_out(Blocked(error.message, LOOK_AGAIN))
 
     async def _step(self) -> None:
@@ -209,7 +209,7 @@ class DeliveryQueue:
             await self._wait_out(held)
 
     def _held_at(self, now: float) -> Callable[[Message], Blocked | None]:
-        """Why a message waits ``now``; what need not wait overtakes it. Each way is asked once."""
+        """A function that says why a message waits ``now``. Each channel is asked once."""
         holds: dict[tuple[DeliveryChannel, QueueMode], Blocked | None] = {}
 
         def held(message: Message) -> Blocked | None:
@@ -221,13 +221,13 @@ class DeliveryQueue:
         return held
 
     def _turn_since(self, now: float) -> float | None:
-        """When the turn began that runs: with the message that went over just before."""
+        """When the running turn began: with the message that was handed over just before."""
         since = self._guards.turn_since(now)
         over = self._over_at
         return over if since is not None and 0 <= since - over < ON_ITS_WAY else since
 
     async def _stop(self, message: Message) -> None:
-        """Have the running turn stopped for this message, unless it is the message's own."""
+        """Stop the running turn for this message, unless the message itself began it."""
         channel = self._channels.way(message)
         if message.attempt and await self._landed(channel, message):
             await self._deliver(channel, [message])
@@ -264,7 +264,7 @@ class DeliveryQueue:
     async def _hand_over(
         self, channel: DeliveryChannel, ready: list[Message]
     ) -> tuple[list[Message], Blocked | None]:
-        """The first of those that are ``ready`` go over; which, and why no more of the batch."""
+        """Hand over the first of the ``ready`` messages. Returns them, and why no more went."""
         first = ready[0]
         if first.attempt and await self._landed(channel, first):
             self._went_over(first)
@@ -275,13 +275,13 @@ class DeliveryQueue:
         self._in_hand = {m.id for m in batch}
         batch = await self._not_withdrawn(batch, State.DELIVERING, presence=True)
         batch = [self._with_presence(message) for message in batch]
-        self._told -= self._in_hand  # should they wait again, that is news
+        self._told -= self._in_hand  # if they wait again, that is reported again
         if not batch:
             return [], None
         now = self._clock()
         held = self._guards.limited(now) or self._held_at(now)(batch[0])
         if held is not None:
-            # That took a moment, and a dialog or a question has come up in it.
+            # A dialog or a question came up meanwhile.
             return [], held
         self._handed_over.clear()
         submitted = await self._submit(channel, batch)
@@ -292,7 +292,7 @@ class DeliveryQueue:
         return batch[: submitted.count], submitted.hold
 
     async def _submit(self, channel: DeliveryChannel, batch: list[Message]) -> Submitted:
-        """Hand the batch over; the senders learn what keeps it when that takes a while."""
+        """Hand the batch over; if that takes a while, tell the senders why."""
         told = ""
         handing = asyncio.ensure_future(channel.submit(batch))
         try:
@@ -317,9 +317,9 @@ class DeliveryQueue:
         self._unproven[marker_of(message)] = message
 
     async def _landed(self, channel: DeliveryChannel, message: Message) -> bool:
-        """Whether an earlier try got through; a channel that learns it late is given the time.
+        """Whether an earlier attempt arrived; waits for a channel that learns it late.
 
-        Earlier tries are those of sessions before this one, so the time runs from its start.
+        Earlier attempts are those of earlier sessions, so the time counts from this one's start.
         """
         end = self._started + channel.landing_takes
         while not channel.landed(message):
@@ -329,10 +329,10 @@ class DeliveryQueue:
         return True
 
     async def _after(self, channel: DeliveryChannel, batch: list[Message]) -> None:
-        """Account for what went over. The next batch need not wait until the broker has it all.
+        """Report what was handed over. The next batch does not wait until the broker has all of it.
 
-        At most one batch is being accounted for at a time. A session that dies meanwhile is
-        followed by one that is offered the same messages and finds that they landed.
+        At most one batch is being reported at a time. If the session dies meanwhile, the next one
+        is offered the same messages, and finds that they have arrived.
         """
         await self._settled()
         submitted = asyncio.gather(*(self._reports.delivery(m, State.SUBMITTED) for m in batch))
@@ -355,7 +355,7 @@ class DeliveryQueue:
         self._accounted = asyncio.ensure_future(account())
 
     async def _find_proofs(self) -> bool:
-        """Report what the screen shows by now of what went over; whether some is still missing."""
+        """Report the messages that the screen shows by now; whether some are still missing."""
         ways = self._read_by() if self._unproven else ()
         if not ways or self._clock() - self._over_at > PROOF_PATIENCE:
             return False
@@ -368,13 +368,13 @@ class DeliveryQueue:
         return bool(self._unproven)
 
     async def _settled(self) -> None:
-        """Until the broker has all that was reported of earlier batches."""
+        """Wait until the broker has all reports of earlier batches."""
         if self._accounted is not None:
             await self._accounted
             self._accounted = None
 
     async def _wait_out(self, held: Blocked) -> None:
-        """Wait for the obstacle to go; the senders learn of it when that takes a while."""
+        """Wait until the obstacle is gone; if that takes a while, tell the senders."""
         now = self._clock()
         if held.reason != self._holding:
             self._holding, self._since = held.reason, now
@@ -392,7 +392,7 @@ class DeliveryQueue:
     async def _not_withdrawn(
         self, messages: list[Message], state: State, reason: str = "", *, presence: bool = False
     ) -> list[Message]:
-        """Report ``state`` of these; those that were not withdrawn meanwhile. The rest is gone."""
+        """Report ``state`` of these. Returns those that were not withdrawn; drops the others."""
         reports = (self._reports.delivery(m, state, reason, presence=presence) for m in messages)
         there = await asyncio.gather(*reports)
         left = []
@@ -404,7 +404,7 @@ class DeliveryQueue:
         return left
 
     async def _rest(self, seconds: float | None) -> None:
-        """Until something changes, at most ``seconds``."""
+        """Wait until something changes, at most ``seconds``."""
         # Not wait_for: before Python 3.12 it can swallow a cancellation that comes with a wake-up.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

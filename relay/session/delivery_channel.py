@@ -1,7 +1,7 @@
 """A delivery channel: one way into an agent, by its terminal or by an interface of its own.
 
-A channel hands over whole messages and reports honestly how far each got. Nothing here retries on
-its own: :mod:`relay.session.delivery` does, after it has looked whether the last try landed.
+A channel hands over whole messages and reports how far each got. It never retries by itself:
+:mod:`relay.session.delivery` does, once it has checked whether the last attempt arrived.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relay.session.typing_policy import Guards
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """How many messages of a batch were handed over whole; of the others not a byte was."""
+    """How many messages of a batch were handed over whole; of the others not a byte went."""
 
     count: int
     hold: Blocked | None = None
@@ -36,7 +36,7 @@ class WriteLink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentTerminal:
-    """The terminal of one agent, as whatever presses keys there needs it."""
+    """The terminal of one agent, for whatever presses keys there."""
 
     link: WriteLink
     terminal: Terminal
@@ -77,8 +77,7 @@ class DeliveryChannel(Protocol):
 
     @property
     def combines(self) -> bool:
-        """Whether several messages can go over as one text, and it is known of each whether it
-        arrived."""
+        """Whether several messages can be handed over as one text, with a proof for each."""
         ...
 
     async def submit(self, batch: list[Message]) -> Submitted:
@@ -86,30 +85,30 @@ class DeliveryChannel(Protocol):
         ...
 
     async def finish(self) -> bool:
-        """Enter what was submitted and was left in the input line; whether there is such a text."""
+        """Press Enter for a text that was left in the input line; whether there is one."""
         ...
 
     async def read(self, batch: list[Message]) -> str | None:
-        """Wait until the program has taken what was submitted; returns the proof, if there is."""
+        """Wait until the program has taken the batch. Returns the proof, if there is one."""
         ...
 
     def shown(self, message: Message) -> bool:
-        """Whether by now something proves that a submitted message was taken."""
+        """Whether there is a proof by now that a submitted message was taken."""
         ...
 
     @property
     def unproven(self) -> str:
-        """Why nothing has proven that the last batch was taken, or it is still being handed over;
-        empty where that comes later, or soon."""
+        """Why there is no proof that the last batch was taken, or why it is still being handed
+        over; empty where the proof is still expected."""
         ...
 
     def landed(self, message: Message) -> bool:
-        """Whether an earlier try, perhaps of a session that was killed, did get through."""
+        """Whether an earlier attempt, perhaps of a killed session, has arrived."""
         ...
 
     @property
     def landing_takes(self) -> float:
-        """After this many seconds ``landed`` knows of everything that an earlier session did."""
+        """After so many seconds ``landed`` knows of all attempts of earlier sessions."""
         ...
 
     @property

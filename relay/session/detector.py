@@ -1,8 +1,8 @@
-"""From a source's lines to identified finds: one scanner per stream, one id per utterance. Pure.
+"""Finds directives in a source's lines: one scanner per stream, one id per utterance. Pure.
 
-The id of a find is derived from where it was said, so that the same words heard again (a session
-that was killed and replays the output, a transcript read twice) get the same id and are sent once,
-while the same words said twice on purpose get two.
+The id of a detection is derived from where it was said. So the same words heard again (a killed
+session's output is replayed, a transcript is read twice) get the same id and are sent once, and the
+same words said twice on purpose get two ids.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ SHOWN_MAX = 80
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """One find of the grammar with its id (a ULID that is the same whenever it is heard again)."""
+    """A directive with its id (a ULID that is the same whenever the words are heard again)."""
 
     id: str
     found: Found
-    #: Read off a screen, on which a program draws some things otherwise than they were said.
+    #: Read off a screen, where a program may draw words otherwise than they were said.
     drawn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSaid:
-    """Lines that the agent said, whatever they hold, in order."""
+    """All lines that the agent said, in order."""
 
     texts: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class ForAgent:
-    """What the agent is told of what it said: of a line that nearly was a message (once for each
-    kind and run), or of what its screen keeps from being heard."""
+    """A notice to the agent about its own words: a line that nearly was a message (once for each
+    kind and run), or words that its screen keeps from being heard."""
 
     text: str
 
 
-#: What is heard of an agent.
+#: What the session hears of an agent.
 Heard = Detection | ForAgent | AgentSaid | StateChange | Proof
 
 
 class DirectiveDetector:
-    """Turns lines into finds and gives each its id."""
+    """Finds directives in lines, and gives each its id."""
 
     def __init__(self, run_id: str, started_ms: int, namespaces: Collection[str]) -> None:
         self._run_id = run_id
@@ -67,11 +67,11 @@ class DirectiveDetector:
         self._missed: set[str] = set()  # the kinds of which the agent was told
         self._scanners: BoundedDict[str, Scanner] = BoundedDict(STREAMS_MAX)
         self._counts: BoundedDict[str, int] = BoundedDict(COUNTS_MAX)
-        # The highest count that was forgotten: what is said again after that goes on from there.
+        # The highest count that was forgotten; words that are said again count on from there.
         self._forgotten = 0
 
     def feed(self, event: Line | Pause | GoesOn | End) -> list[Detection]:
-        """What this line, pause or end completes, or what went on after a pause."""
+        """The detections that this line, pause or end completes, or that continue after a pause."""
         if isinstance(event, End) and event.aborted:
             self._scanners.pop(event.stream, None)
             return []
@@ -89,10 +89,10 @@ class DirectiveDetector:
     def lines(
         self, stream: str, texts: list[str], own: bool = False
     ) -> Iterator[tuple[int, Detection | ForAgent]]:
-        """What many lines of one stream complete, each find with the number of lines until it.
+        """The detections in many lines of one stream, each with the number of lines up to it.
 
-        ``own``: they are the agent's own words for certain, so near misses are found, too. On a
-        screen they may be anybody's, and a program may take what it is told for an answer.
+        ``own``: they are certainly the agent's own words, so near misses are reported, too. On a
+        screen they may be anybody's, and a program may take a notice for an answer.
         """
         scanner = self._scanner(stream)
         for number, text in enumerate(texts, 1):
@@ -110,12 +110,12 @@ class DirectiveDetector:
         return scanner is not None and scanner.open
 
     def inside(self, stream: str) -> str:
-        """What the next line of this stream stands in, see Scanner."""
+        """The construct that the next line of this stream is in, see Scanner."""
         scanner = self._scanners.get(stream)
         return scanner.inside if scanner is not None else ""
 
     def abandon(self) -> None:
-        """Forget what is being collected, in every stream."""
+        """Forget unfinished messages, in every stream."""
         self._scanners.clear()
 
     def close(self) -> list[Detection]:
@@ -154,8 +154,8 @@ class DirectiveDetector:
         return Detection(self._identify(stream, found), found, drawn=stream == SCREEN)
 
     def _identify(self, stream: str, found: Found) -> str:
-        # A screen's text may be cut differently when it is replayed faster than it came, so what
-        # counts there is the head line; a message of a structured source has fixed words.
+        # A screen's text may be cut differently when it is replayed faster than it came, so only
+        # the head line counts there; a message of a structured source has fixed words.
         words = found.raw if isinstance(found, Match) else f"{type(found).__name__}:{found.target}"
         key = "\x1f".join((stream, " ".join(words.split())))
         count = self._counts.get(key, self._forgotten) + 1
@@ -165,7 +165,7 @@ class DirectiveDetector:
 
 
 def _told(line: str, why: str) -> str:
-    """No line of it begins with what was written, and it is said as a quotation."""
+    """A notice that quotes ``line``; no row of the notice begins with it."""
     shown = line.strip()
     shown = shown if len(shown) <= SHOWN_MAX else shown[: SHOWN_MAX - 1] + "…"
     return (
@@ -175,11 +175,11 @@ def _told(line: str, why: str) -> str:
 
 
 def match_event_id(heard: Detection) -> str:
-    """The id of the event that a find is; its own is for what its handlers send of it: the message
-    would be taken for one that is stored already."""
+    """The id of a detection's event. It differs from the detection's own id, which its message
+    gets: otherwise the message would count as stored already."""
     return heard.id[:10] + derived_ulid(0, heard.id, "match")[10:]
 
 
 def match_meta(match: Match) -> dict[str, Any]:
-    """What is told of a find beside its text."""
+    """The metadata of a detection's event."""
     return {"namespace": match.namespace, "target": match.target}

@@ -1,7 +1,7 @@
 """The driver of one session: takes events from the queue, carries commands out, keeps the timer.
 
-It decides nothing. What takes time runs beside it (deliveries, requests to the broker, handlers,
-hooks), and what comes of it is posted as an event again.
+It decides nothing. Work that takes time runs beside it (deliveries, requests to the broker,
+handlers, hooks), and its result is posted as an event.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from relay.session.session_events import EventQueue, SessionEvent
 from relay.session.sources import SourceSelector
 from relay.session.steering import Steering
 
-#: How long an ended agent's last words, hooks and messages may take.
+#: How long the last words, hooks and messages of an agent that has ended may take. Seconds.
 CLOSING_DEADLINE = 20.0
-#: How much of that the hooks of what happened before may take from those of the end.
+#: How much of that the hooks of earlier events may use up before the session-end hooks.
 HOOKS_DEADLINE = 8.0
-#: How long the broker may take to hear of what was noted last.
+#: How long the last notes may take to reach the broker.
 TELLING_DEADLINE = 2.0
-#: How long what it said is kept for a broker that is away or has no room: nobody waits for us now.
+#: How long its last words are kept for a broker that is away or has no room: nobody waits for us.
 SENDING_DEADLINE = 600.0
-#: Seconds until what is due is tried again after a fault of relay's own in it.
+#: Seconds until due work is tried again after a fault of relay itself in it.
 FAULT_REST = 1.0
 
 
 class LateClock:
-    """A monotonic clock for what is heard late: the rests that lie between it are added to it.
+    """A monotonic clock for output that is read late: the agent's rests are added to it.
 
-    Two lines with a second between them are two things said, also when a session that has just
-    started reads both at once.
+    Two lines with a second between them are two utterances, also if a new session reads both at
+    once.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Services:
     broker: Broker
     reports: BrokerReports
     deliveries: DeliveryQueue
-    steering: Steering | None  # None for an agent that gets nothing with the answers to its hooks
+    steering: Steering | None  # None if the agent gets no messages with the answers to its hooks
     registry: Registry
     runner: FunctionRunner
     actions: SessionActions
@@ -108,7 +108,7 @@ class SessionDriver:
         return isinstance(self._end, events.AgentExited)
 
     def start(self, checkpoint: events.PumpCheckpoint) -> None:
-        """Go on where an earlier session of this run was, and begin."""
+        """Continue from the checkpoint of an earlier session of this run, and begin."""
         self._handle(checkpoint)
         self._handle(events.SessionStarted())
         self.drain()
@@ -133,12 +133,12 @@ class SessionDriver:
         return check()
 
     def take(self, event: SessionEvent) -> None:
-        """Handle ``event`` here and now, after those before it."""
+        """Handle ``event`` at once, after the queued ones."""
         self._queue.post(event)
         self.drain()
 
     def drain(self) -> None:
-        """Handle what is queued, and what becomes due meanwhile."""
+        """Handle the queued events, and work that becomes due meanwhile."""
         if self._stopped:
             return
         rest = 0.0
@@ -156,7 +156,7 @@ class SessionDriver:
             self._handle(event)
 
     def _handle(self, event: SessionEvent) -> bool:
-        """Handle ``event``; False after a fault of relay's own, which is noted."""
+        """Handle ``event``; False after a fault of relay itself, which is noted."""
         if isinstance(event, events.OutputRested):
             self._clock.skip(event.seconds)
         elif isinstance(event, events.AgentExited | events.PumpLost):
@@ -283,7 +283,7 @@ class SessionDriver:
                 )
                 ended = events.HandlersEnded(heard, outcomes)
         except RelayError as error:
-            # The next one in this lane has nothing to do with it.
+            # The next one in this lane is not affected.
             ended = events.HandlersEnded(heard, error=error)
         finally:
             self._queue.post(ended)
@@ -316,15 +316,15 @@ class SessionDriver:
     # -- the end ----------------------------------------------------------------------------------
 
     async def end(self) -> None:
-        """Settle what the agent said, run the last hooks, say what came of it."""
+        """Settle the agent's last words, run the last hooks, report the outcome."""
         session, services = self._session, self._services
         unread = self._end.unread if isinstance(self._end, events.AgentExited) else None
-        # First of all: what anybody is told from now on would reach the next agent of that name.
+        # First of all: from now on a notice would reach the next agent of that name.
         services.features.agent_gone()
         self.take(events.AgentGone())
         loop = asyncio.get_running_loop()
         end = loop.time() + CLOSING_DEADLINE
-        # Before what may take long: it decides whether the next run gets them again.
+        # Before slow work: this decides whether the next run gets the messages again.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_DEADLINE):
                 await services.deliveries.close(unread)
@@ -348,14 +348,14 @@ class SessionDriver:
         await services.tasks.end(CLOSING_DEADLINE / 2)
 
     def stop(self) -> None:
-        """Nothing is begun any more, and nobody who waits for an answer gets one."""
+        """Begin nothing more; those that wait for an answer get none."""
         self._stopped = True
         self._set_timer(None)
         self._services.actions.close()
 
 
 class AdapterFeed:
-    """Where an agent's adapter hands over what it has read: at once to its source, then to all."""
+    """Takes the records that an agent's adapter has read, to its source and then the session."""
 
     def __init__(self, sources: SourceSelector, queue: EventQueue) -> None:
         self._sources = sources
@@ -378,7 +378,7 @@ class AdapterFeed:
         self._queue.post(commands.PersonNote(reason))
 
     def read(self) -> None:
-        """The adapter has handed over everything that there is for now."""
+        """The adapter has handed over all records that there are now."""
         self._queue.post(events.SourcesRead())
 
     def visible(self) -> list[str]:

@@ -1,10 +1,10 @@
-"""From what was heard to the handlers that it is for. Pure: commands come out.
+"""Chooses the handlers of each detection. Pure: commands come out.
 
-Each namespace has a lane of its own: within it things happen in the order in which they were said,
-and a slow ``@deploy:`` never holds up ``@relay:``. Where the user has registered nothing for a
-find, a message is sent at once, and relay's own handlers, which only hand over, are called at once.
-The user's are run through the hook runner, off this loop, with a time limit, relay's own in their
-place among them.
+Each namespace has a lane of its own: within it detections are handled in the order in which they
+were said, and a slow ``@deploy:`` never holds up ``@relay:``. Without a handler of the user's, a
+message is sent at once, and relay's own handlers, which only pass it on, are called at once. The
+user's handlers run through the hook runner, off this loop, with a time limit; relay's own run in
+their place among them.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from relay.session.session_commands import (
 )
 from relay.session.session_events import HandlersEnded, InjectionRefused
 
-#: What may wait in one lane. Beyond it nothing is done, and the agent is told how often.
+#: Detections that may wait in one lane. More are not handled, and the agent is told how many.
 LANE_MAX = 10_000
-#: With this much waiting in all lanes, and this many characters, the agent is slowed down.
+#: With so many detections, or characters of them, in all lanes, the agent is slowed down.
 BUSY_AT = 500
 BUSY_SIZE_AT = 1024 * 1024
-#: Characters of all that waits: it is part of the checkpoint, which must fit into one frame.
+#: Characters of all that wait: they are part of the checkpoint, which must fit into one frame.
 UNFINISHED_MAX = 4 * 1024 * 1024
-#: Characters of what a message went on with that its notice shows.
+#: Characters of a message's continuation that the notice shows.
 SHOWN_MAX = 80
 #: How a block ends that is heard on a screen: what Markdown makes of ``>>>`` may not be seen.
 DRAWN_CLOSING = "\\>>> of its own (with the backslash), a blank line before and after it"
-#: What is told where that was told before and a block was left open again.
+#: The notice where a block was left open again after the first notice.
 PLAINER = (
     "that relay can see on your screen. Write it as one paragraph without <<<, a blank line before"
     " and after it; what is longer goes into a file that you name"
@@ -53,7 +53,7 @@ PLAINER = (
 
 
 class HandlerLanes:
-    """Brings each find to its handlers."""
+    """Brings each detection to its handlers."""
 
     def __init__(
         self,
@@ -65,24 +65,24 @@ class HandlerLanes:
         self._refuses = refuses
         self._registry = registry
         self._new_id = new_id
-        self._lanes: dict[str, deque[Detection]] = {}  # the first of each lane is being run
+        self._lanes: dict[str, deque[Detection]] = {}  # the first of each lane is being handled
         self._unfinished: dict[str, Detection] = {}
         self._size = 0
-        self._unclosed = 0  # blocks on the screen, one after the other, that nothing has closed
+        self._unclosed = 0  # unclosed blocks on the screen in a row
         self._overflow = Overflow("not done", "are waiting for their handlers already")
 
     @property
     def busy(self) -> bool:
-        """Whether so much waits that no more should be heard for the moment."""
+        """Whether so much waits that the session should read no more for now."""
         return len(self._unfinished) >= BUSY_AT or self._size >= BUSY_SIZE_AT
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was heard is finished."""
+        """Whether all detections are handled."""
         return not self._unfinished
 
     def take(self, heard: Detection) -> Iterator[DriverCommand]:
-        """Act on one find."""
+        """Act on one detection."""
         found = heard.found
         if isinstance(found, Unclosed) and heard.drawn:
             self._unclosed += 1
@@ -104,7 +104,7 @@ class HandlerLanes:
             yield from self._queue(heard, found)
 
     def ended(self, ended: HandlersEnded) -> Iterator[DriverCommand]:
-        """The handlers of the first find of a lane are done; the next one's turn comes."""
+        """The handlers of a lane's first detection are done: start the next."""
         heard = ended.detection
         match = heard.found
         assert isinstance(match, Match)
@@ -119,11 +119,11 @@ class HandlerLanes:
             yield from self._overflow.told()
 
     def state(self) -> list[dict[str, Any]]:
-        """What has been heard but not finished, for the checkpoint."""
+        """The detections that are not handled yet, for the checkpoint."""
         return [{"id": one.id, "match": asdict(one.found)} for one in self._unfinished.values()]
 
     def restore(self, state: list[dict[str, Any]]) -> Iterator[DriverCommand]:
-        """Go on with what an earlier session did not finish; what it had begun is not repeated."""
+        """Continue where an earlier session stopped; handlers that it began are not run again."""
         for one in state:
             yield from self.take(Detection(one["id"], Match(**one["match"])))
 
@@ -171,7 +171,7 @@ class HandlerLanes:
 
 
 def not_injected(refused: InjectionRefused) -> Iterator[DriverCommand]:
-    """Tell who should know that a text for the agent cannot be sent."""
+    """Report that a text for the agent cannot be sent."""
     if refused.match is not None:
         yield AgentNotice(not_done(refused.match, refused.error.line))
     else:
@@ -180,12 +180,12 @@ def not_injected(refused: InjectionRefused) -> Iterator[DriverCommand]:
 
 
 def not_done(match: Match, why: str) -> str:
-    """What the agent is told of a find that nothing came of."""
+    """The notice to the agent that a directive was not carried out."""
     return f"not done: {_head(match)}: {why}"
 
 
 def refusal(registry: Registry, heard: Detection) -> str:
-    """What the agent is told because nothing can be done; empty when there are handlers for it."""
+    """The notice that there is no handler; empty when there is one."""
     found = heard.found
     if isinstance(found, Unclosed):
         return _unclosed(found, ">>>")

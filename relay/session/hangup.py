@@ -1,7 +1,4 @@
-"""The time that an agent has after its terminal has gone, to do what its last hooks say. Pure.
-
-A file of its own: it is tested by itself. What a session does after its agent's end is in driver.
-"""
+"""The time that an agent has after its terminal has gone, to do what its last hooks say. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from relay.session.session_commands import DriverCommand, KeepTerminal, PersonNo
 #: seconds; one that tells nothing, after a longer silence.
 QUIET = 1.0
 QUIET_UNKNOWN = 4.0
-#: What the person is told of a time that was too short.
+#: The note to the person when the time was too short.
 HOOKS_LATE = "the session-end hooks took too long: the agent was told nothing"
 AGENT_LATE = "the agent was not done with what its last hooks told it"
 
@@ -31,11 +28,11 @@ class HangupTimer:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds  # for all of it
         self._end: float | None = None  # None until it has begun
-        self._unseen: set[str] | None = None  # ids of what the agent is told; None: hooks run
+        self._unseen: set[str] | None = None  # ids of messages to the agent; None: hooks run
         self._own: set[str] = set()  # ids of what the hooks inject while they run
         self._over = False
         self._state = AgentState.IDLE
-        self._tells = False  # the agent says itself how it is, nobody guesses
+        self._tells = False  # whether the agent reports its state itself
         self._last = 0.0  # when something last happened
 
     @property
@@ -53,7 +50,7 @@ class HangupTimer:
         self._end = now + self._seconds
 
     def shown(self, change: StateChange) -> StateChange:
-        """What others are told that the agent does: it ends once its terminal has gone."""
+        """The agent's state for others: *ending* once its terminal has gone."""
         return StateChange(AgentState.ENDING, "its terminal is closed") if self.begun else change
 
     def sends(self, fields: dict[str, Any], name: str, *, asked: bool) -> None:
@@ -63,7 +60,7 @@ class HangupTimer:
             self._own.add(fields["id"])
 
     def told(self, identifiers: set[str] | None, now: float) -> Iterator[DriverCommand]:
-        """The last hooks have had the agent told these; None: they took too long."""
+        """The last hooks have run, with these messages to the agent. None: they timed out."""
         if not self.running:
             return
         identifiers = None if identifiers is None else identifiers | self._own
@@ -76,7 +73,7 @@ class HangupTimer:
             yield from self.tick(now)
 
     def delivery(self, identifier: str, state: State, now: float) -> None:
-        """A message has got this far."""
+        """A delivery has reached ``state``."""
         if state.final:
             self._last = now
             self._own.discard(identifier)
@@ -92,7 +89,7 @@ class HangupTimer:
         self._last = now
 
     def agent_gone(self) -> Iterator[DriverCommand]:
-        """Nothing more will come of the agent."""
+        """The agent is gone."""
         if self.running and self._unseen is not None:
             yield from self._finish(AGENT_LATE)
 
@@ -115,7 +112,7 @@ class HangupTimer:
             yield from self._finish(AGENT_LATE)
 
     def _rests_at(self) -> float | None:
-        """When it will count as done, if nothing more happens; None while it is busy."""
+        """When the agent counts as done, if nothing more happens; None while it is busy."""
         if self._unseen is None or self._unseen:
             return None
         if self._tells:

@@ -4,10 +4,10 @@ One request: ``POST`` with a JSON object as its body and the run's token in ``Au
 Bearer …``; the answer is what the handler returns, as JSON. Headers ``X-Relay-…`` reach the handler
 under ``event["relay"]``, by their names without that (``{"messaging-socket": "/a/b"}``).
 
-Bounded everywhere: connections, the size of a body, the time that a request may take. A handler may
-take long, where the client waits for a gate: such connections are counted apart, so that they keep
-no report out, and a client that goes away ends what was asked for it. So are those that have not
-shown the token (Newcomers).
+Connections, the size of a body and the time of a request are bounded. A handler may take long if
+the client waits for a gate. Such connections are counted separately, so that they keep no report
+out; if the client goes away, its request is cancelled. Connections that have not shown the token
+are counted separately, too (Newcomers).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class HookServer:
         idle_deadline: float = IDLE_DEADLINE,
         unproven_max: int = UNPROVEN_MAX,
     ) -> None:
-        """``on_error`` is told what the handler raises; the client only gets a 500."""
+        """``on_error`` gets the handler's exception; the client only gets a 500."""
         self._handler = handler
         self._token = token
         self._on_error = on_error
@@ -86,7 +86,7 @@ class HookServer:
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._unproven = Newcomers(unproven_max)
-        self.waiting = 0  # clients that wait for their handler now
+        self.waiting = 0  # clients whose handler runs now
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept on ``listener`` (bound and listening; TCP or unix) until ``close``."""
@@ -170,7 +170,7 @@ class HookServer:
         return event
 
     async def _handle(self, event: dict[str, Any], connection: ServerConnection) -> dict[str, Any]:
-        """What the handler answers. Raises Refused when it fails, or may take no more time."""
+        """The handler's answer. Raises Refused when it fails, or its time is up."""
         work = asyncio.ensure_future(self._handler(event))
         try:
             await asyncio.wait({work}, timeout=WAITING_AFTER)
@@ -191,7 +191,7 @@ class HookServer:
     async def _wait_for(
         self, work: asyncio.Future[dict[str, Any]], connection: ServerConnection
     ) -> None:
-        """Wait until the handler is done. Raises Refused when it may take no more time."""
+        """Wait until the handler is done. Raises Refused when its time is up."""
         if self.waiting >= self._waiting_max:
             raise Refused(503, "too many wait")
         self.waiting += 1
@@ -213,7 +213,7 @@ def _settle(answer: dict[str, Any], *, sent: bool) -> None:
 
 
 async def _end(work: asyncio.Future[Any]) -> None:
-    """End ``work`` if it has not ended, and wait for that."""
+    """Cancel ``work`` unless it has ended, and wait for its end."""
     if not work.done():
         work.cancel()
         await asyncio.wait({work})

@@ -1,4 +1,4 @@
-"""The hook engine of one session, put together from its parts, and what belongs to it."""
+"""Puts the hook engine of one session together."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from relay.session.invocation_log import SessionHookLog
 from relay.session.remote_hooks import RemoteRequests
 from relay.session.session_events import EventQueue
 
-#: How long responses that are ready when the session ends may take to be sent. Seconds.
+#: At the session's end: how long finished responses may take to be sent. Seconds.
 _LAST_RESPONSES = 2.0
 
 
 class SessionConfig:
-    """What the engine asks of its session; see :class:`relay.hooks.engine.Config`."""
+    """The session's facts for the engine; see :class:`relay.hooks.engine.Config`."""
 
     def __init__(self, identity: Identity, context: Context, adapter: AgentAdapter | None) -> None:
         self._identity = identity
@@ -64,7 +64,7 @@ def make_engine(
 
 
 class SessionHooks:
-    """A session's engine, its log, and what other processes ask of it."""
+    """A session's hook engine, its log, and the requests of other processes to it."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class SessionHooks:
         self.remote = RemoteRequests(self.engine.requests, broker, queue, answers)
 
     async def close(self, seconds: float) -> None:
-        """Store what is logged, for at most ``seconds``, and dispose of everything."""
+        """Store the log, for at most ``seconds``, and close everything."""
         await self.log.settle(seconds)
         await self.engine.close()
         await self.remote.close(_LAST_RESPONSES)

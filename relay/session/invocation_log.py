@@ -1,7 +1,7 @@
-"""Where the records of this session's hooks go: to the broker's ledger, and to the run's log.
+"""Sends the records of this session's hooks to the broker's ledger, and to the run's log.
 
-Nobody waits for it. What waits for a broker that is away is bounded; beyond it the oldest records
-are left out, and that is noted.
+Nobody waits for it. The records that wait for a broker that is away are bounded: beyond it the
+oldest are dropped, and that is noted.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from relay.session.session_events import EventQueue
 #: Records that wait for the broker, and records in one request.
 WAITING_MAX = 1000
 AT_ONCE = 100
-#: Events whose records are still to be made; beyond that they are made at once.
+#: Events whose records are made later; beyond it they are made at once.
 UNMADE_MAX = 100
 #: Characters of one text; a request of AT_ONCE of them stays well below the longest line.
 TEXT_MAX = 2000
-#: What comes within this time goes together, in seconds.
+#: Records that come within so many seconds go in one request.
 TOGETHER = 0.25
-#: These are fired all the time: only what said or decided something, or failed, is kept.
+#: Frequent events: only runs that said or decided something, or failed, are kept.
 _CHATTY = frozenset({HookEventName.OUTPUT.value, HookEventName.IDLE.value})
 _KEPT = ("event", "hook", "kind", "source", "duration", "success", "exit_status")
 _KEPT_MORE = ("correlation_id", "decision")
@@ -55,7 +55,7 @@ class SessionHookLog:
         self._unmade: deque[Callable[[], None]] = deque()
         self._waiting: deque[dict[str, Any]] = deque()
         self._sending = False
-        self._one = asyncio.Lock()  # what is on its way is not sent again beside it
+        self._one = asyncio.Lock()  # one request at a time, so that no record is sent twice
         self._left_out = 0
         self._last_kept = ""  # the correlation id of the last record that was kept
 
@@ -77,7 +77,7 @@ class SessionHookLog:
             text = json.dumps(record, default=str, ensure_ascii=True)
             print(f"{kind} {text}", file=sys.stderr)
         if kind == hook_log.BATCH_SUMMARY:
-            # Of a single hook its own record says the same; of what is not kept nothing is.
+            # A single hook's own record says the same; nothing is kept of runs that are not kept.
             if record["total"] < 2 or record["correlation_id"] != self._last_kept:
                 return
             record = _as_run(record)
@@ -105,7 +105,7 @@ class SessionHookLog:
     async def _send(self) -> None:
         try:
             while self._waiting:
-                if len(self._waiting) < AT_ONCE:  # else more would come than goes
+                if len(self._waiting) < AT_ONCE:  # else more would come than is sent
                     await asyncio.sleep(TOGETHER)
                 await self._send_some()
         finally:

@@ -1,4 +1,4 @@
-"""The lifecycle hooks of one wrapped agent: when each fires, and what becomes of what it says.
+"""The lifecycle hooks of one wrapped agent: when each fires, and what becomes of its result.
 
 Pure: times and results go in, commands come out.
 """
@@ -22,15 +22,15 @@ from relay.session.session_commands import (
 )
 from relay.session.session_events import HooksFired
 
-#: Output that waits for a slow ``on_output``; beyond it the oldest is left out, and that is noted.
+#: Output that waits for a slow ``on_output``; beyond it the oldest is dropped, and that is noted.
 OUTPUT_WAITING_MAX = 64 * 1024
-#: Lines that come within this time go to ``on_output`` together, in seconds.
+#: Lines that come within so many seconds go to ``on_output`` together.
 OUTPUT_TOGETHER = 0.05
-#: This many answers of ``on_output`` within this many seconds are a loop: what the agent is told,
-#: or says to that, is output again. Further ones wait for the person.
+#: So many answers of ``on_output`` within so many seconds are a loop: the text and the agent's
+#: reply are output again. Further ones wait for the person.
 ANSWERS_MAX = 10
 ANSWERS_WITHIN = 60.0
-#: What the event ledger is told of, hooks or not.
+#: Events that go to the event ledger, with hooks or without.
 TOLD = frozenset(
     {
         HookEventName.SESSION_END,
@@ -40,12 +40,12 @@ TOLD = frozenset(
         HookEventName.WEDGED,
     }
 )
-#: Messages whose arrival was told of and that are not settled; beyond it the oldest are forgotten.
+#: Unsettled messages whose arrival was reported; beyond it the oldest are forgotten.
 ANNOUNCED_MAX = 1000
 
 
 class Lifecycle:
-    """Fires hooks; what they return is injected, what they do wrong is noted."""
+    """Fires hooks, injects their results, and notes their mistakes."""
 
     def __init__(
         self, registry: Registry, new_id: Callable[[], str], *, idle_seconds: float
@@ -55,41 +55,41 @@ class Lifecycle:
         self._idle_seconds = idle_seconds
         self._gone = False
         self._wanted: frozenset[str] = frozenset()
-        self._open = 0  # events whose hooks run now
+        self._open = 0  # number of events whose hooks run now
         self._announced: RecentSet[str] = RecentSet(ANNOUNCED_MAX)
         self._ended = False  # the session-end hooks have been fired
         self.ending = False  # the session-end hooks run now
         self._observed: set[HookEventName] = set()  # events that the agent does not wait for
-        self._unheeded: set[HookEventName] = set()  # … that hooks wanted to stop: it was said
+        self._unheeded: set[HookEventName] = set()  # … that hooks wanted to stop: the note was made
         self._answers: deque[float] = deque(maxlen=ANSWERS_MAX)
-        self._muted = False  # on_output answers itself
+        self._muted = False  # on_output seems to answer itself
         self._waiting: list[str] = []
         self._size = 0
-        self._flush_at: float | None = None  # when what waits goes to on_output
+        self._flush_at: float | None = None  # when the waiting lines go to on_output
         self._flushing = False  # on_output runs now
         self._last_output: float | None = None
         self._idle_fired = False
 
     @property
     def quiet(self) -> bool:
-        """Whether the hooks of everything that has happened so far have run."""
+        """Whether the hooks of all events so far have run."""
         return not self._open and not self._waiting
 
     def tell_of(self, kinds: frozenset[str]) -> None:
-        """Events of these kinds are wanted though no hook is there for them."""
+        """Report events of these kinds even if there is no hook for them."""
         self._wanted = kinds
 
     def _kind(self, event: HookEventName) -> str:
         return event.registration.removeprefix("on_")
 
     def has(self, event: HookEventName) -> bool:
-        """Whether anybody listens to ``event``."""
+        """Whether there is a hook for ``event``, or the broker wants it."""
         return bool(self._registry.hooks(event))
 
     def fire(
         self, event: HookEventName, fields: dict[str, Any], seconds: float | None = None
     ) -> Iterator[DriverCommand]:
-        """Tell of ``event``, and run its hooks, if there are any, for at most ``seconds``."""
+        """Report ``event``, and run its hooks, if there are any, for at most ``seconds``."""
         if event in TOLD or self._kind(event) in self._wanted:
             body = str(fields.get("output") or fields.get("message") or "")
             meta = {name: one for name, one in fields.items() if name not in ("output", "message")}
@@ -99,17 +99,17 @@ class Lifecycle:
             yield FireHooks(event, fields, seconds)
 
     def start(self) -> Iterator[DriverCommand]:
-        """Begin the run: what belongs to its start is done once, with hooks or without."""
+        """Begin the run: its start is handled once, with hooks or without."""
         self._open += 1
         yield FireHooks(HookEventName.SESSION_START, {"source": "startup"})
 
     def observe(self, event: HookEventName, fields: dict[str, Any]) -> Iterator[DriverCommand]:
-        """Run the hooks of something that the agent tells of and does not wait for."""
+        """Run the hooks of an event that the agent reports and does not wait for."""
         self._observed.add(event)
         yield from self.fire(event, fields)
 
     def fired(self, fired: HooksFired, now: float) -> Iterator[DriverCommand]:
-        """Hooks have run: note what went wrong, and inject what was said for the agent."""
+        """Hooks have run: note what went wrong, and inject their texts for the agent."""
         self._open -= 1
         deliver = not self._gone
         if fired.hook is HookEventName.OUTPUT:
@@ -150,14 +150,14 @@ class Lifecycle:
             yield from self.fire(HookEventName.SESSION_END, {"reason": reason}, seconds)
 
     def agent_gone(self) -> None:
-        """The agent has ended: from now on nobody is told what hooks say.
+        """The agent has ended: from now on texts of hooks are dropped.
 
-        What they say of its last words would reach the next agent of that name.
+        They would reach the next agent of that name.
         """
         self._gone = True
 
     def state(self) -> dict[str, Any]:
-        """What has been fired already, for the checkpoint."""
+        """The events that were fired already, for the checkpoint."""
         return {
             "idle": self._idle_fired,
             "ended": self._ended,
@@ -171,18 +171,18 @@ class Lifecycle:
         self._announced = RecentSet(ANNOUNCED_MAX, state.get("announced", ()))
 
     def begin(self, now: float) -> None:
-        """From now on the agent's silence counts."""
+        """Start to measure the agent's silence."""
         self._last_output = now
 
     def message(self, identifier: str, sender: str, body: str) -> Iterator[DriverCommand]:
-        """A message for the agent has come; an earlier session may have told of it."""
+        """A message for the agent has come; an earlier session may have reported it."""
         if not self.has(HookEventName.MESSAGE_RECEIVED) or identifier in self._announced:
             return
         self._announced.add(identifier)
         yield from self.fire(HookEventName.MESSAGE_RECEIVED, {"sender": sender, "body": body})
 
     def settled(self, identifier: str) -> None:
-        """That message is seen, or has failed: it will not come again."""
+        """That message is seen or has failed: it will not come again."""
         self._announced.discard(identifier)
 
     def output(self, texts: list[str], now: float) -> Iterator[DriverCommand]:
@@ -208,7 +208,7 @@ class Lifecycle:
         self._answers.clear()
 
     def active(self, now: float) -> None:
-        """The agent wrote something or got something: an idle period, if there was one, ends."""
+        """The agent wrote or got something: an idle period ends."""
         self._last_output = now
         self._idle_fired = False
 
@@ -218,7 +218,7 @@ class Lifecycle:
         return min((one for one in due if one is not None), default=None)
 
     def tick(self, now: float) -> Iterator[DriverCommand]:
-        """Fire ``on_output`` with what came together, and ``on_idle`` once per idle period."""
+        """Fire ``on_output`` with the waiting lines, and ``on_idle`` once per idle period."""
         if self._flush_at is not None and now >= self._flush_at:
             self._flush_at, self._flushing = None, self.has(HookEventName.OUTPUT)
             text = "\n".join(self._waiting)
@@ -231,13 +231,13 @@ class Lifecycle:
             yield from self.fire(HookEventName.IDLE, {"idle_seconds": self._idle_seconds})
 
     def _idle_at(self) -> float | None:
-        """When the agent counts as idle; None when it does, or the end has begun."""
+        """When the agent will count as idle; None if it does already, or the end has begun."""
         if self._idle_fired or self._ended:
             return None
         return None if self._last_output is None else self._last_output + self._idle_seconds
 
     def _count_answer(self, result: Aggregated) -> Iterator[DriverCommand]:
-        """Mute ``on_output`` when it seems to answer what itself has said."""
+        """Mute ``on_output`` when it seems to answer itself."""
         if self._muted or not (result.inject or result.context):
             return
         now = self._last_output or 0.0

@@ -1,11 +1,10 @@
 """One line typed into a program that edits its lines itself and takes no pastes.
 
-A file of its own: the only way in that looks at each step whether the program shows what it was
-given. One key goes first. Only where that appears behind the cursor, and nothing else changes its
-place, does the rest follow, and Enter only where the end of the whole stands there: a menu, a pager
-or a single-key question gets one key that means nothing to most, and no Enter. What was typed is
-not taken back: no key is known to do that everywhere. It stands until the person submits or clears
-it, and nothing goes beside it.
+At each step relay checks that the program shows what it was given. One key goes first. The rest
+follows only if that key appears at the cursor and nothing else moves, and Enter only if the end of
+the line stands there. So a menu, a pager or a single-key question gets one key, which means nothing
+to most, and no Enter. Typed text is not taken back, because no key does that in every program. It
+stays until the person submits or clears it, and nothing is typed beside it.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from relay.session.typing_policy import TYPING
 
 #: Such a program rests when it has written nothing for this many seconds and shows a prompt.
 LINE_REST = 1.0
-#: How often it is looked at whether what was typed is shown, and how long between two looks.
+#: How often relay checks whether the typed text is shown, and the seconds between two checks.
 ECHO_LOOKS = 30
 ECHO_PAUSE = 0.05
-#: Enter waits until nothing was drawn for this long: a program that has drawn the text may not have
-#: put it where its Enter takes it from yet (Ink's handlers follow the picture).
+#: Enter waits until nothing was drawn for so many seconds: a program may draw the text before its
+#: handler of Enter has it (in Ink the handlers follow the picture).
 ENTER_REST = 0.2
-#: By this many last characters a typed line is recognised, and by so many first ones, which hold
-#: the message's marker, where it begins.
+#: A typed line is recognised by so many last characters, and its beginning by so many first ones,
+#: which hold the message's marker.
 LINE_TAIL, LINE_HEAD = 24, 32
 
 WAY_OUT = "relay wrap --type line types there whenever it rests"
@@ -56,11 +55,11 @@ class _Typed:
     cursor: tuple[int, int]
     sequence: int | None  # of the person's last key then
     count: int = 0
-    entered: bool = False  # Enter was pressed, and nothing showed yet that it was taken
+    entered: bool = False  # Enter was pressed, and nothing shows yet that it was taken
 
 
 class LineTyper:
-    """Types one line at a time into a program of its own line editing."""
+    """Types one line at a time into a program that edits its lines itself."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class LineTyper:
         self._guards, self._questions, self._clock = at.guards, at.questions, at.clock
         self._rules = at.questions.rules
         self._vouched = self._rules.vouched
-        self._edits = False  # it was typed into in this way
+        self._edits = False  # whether relay has typed into it in this way
         self._typed: _Typed | None = None
 
     @property
@@ -82,14 +81,14 @@ class LineTyper:
         return takes == "line"
 
     def is_away(self) -> bool:
-        """Whether a program whose lines the kernel edits now does so itself when it rests."""
+        """Whether the kernel edits the lines now of a program that does so itself when it rests."""
         if self._rules.takes == "line":
             return False
         edits = self._edits or self._questions.edits or self._rules.takes == "paste"
         return edits and not self._at_prompt()
 
     def hold(self, now: float, *, composer: str) -> Blocked | None:
-        """Why nothing may be typed now; ``composer`` is what is known of the input line."""
+        """Why nothing may be typed now; ``composer`` is the state of the input line."""
         held = self._unready(now, composer)
         self._edits |= held is None
         return held
@@ -110,19 +109,19 @@ class LineTyper:
 
     @property
     def stands(self) -> bool:
-        """Whether what was typed here stands in the input line, and the person typed nothing."""
+        """Whether relay's text stands in the input line, and the person typed nothing."""
         return self._typed is not None and not self._guards.draft
 
     def resume(self, message: Message, wrapped: Envelope, *, whole: bool) -> None:
-        """A session before this one has typed a line or its first character, and not Enter."""
+        """An earlier session has typed a line or its first character, but not pressed Enter."""
         count = len(wrapped.text) if whole else 1
         self._typed = _Typed(message.id, wrapped.text, [], (-1, -1), None, count)
 
     async def submit(self, message: Message, wrapped: Envelope) -> Blocked | None:
-        """Type the line and press Enter; why it is not submitted."""
+        """Type the line and press Enter. Returns why it is not submitted."""
         typed = self._typed
         if typed is not None and self._guards.sequence != typed.sequence:
-            # The person has submitted or cleared what stood there.
+            # The person has submitted or cleared the text.
             self._typed = typed = None
             if self._guards.entered and wrapped.marker in "".join(self._screen.visible()):
                 return None
@@ -130,7 +129,7 @@ class LineTyper:
             if wrapped.marker not in "".join(self._screen.visible()):
                 return Blocked(NOT_SHOWN, 0.5)
             self._typed = None
-            return None  # a slow one: it has begun to answer
+            return None  # a slow program: it has begun to answer
         if typed is None or typed.id != message.id:
             before = self._screen.visible()
             cursor, sequence = self._screen.cursor, self._guards.sequence
@@ -184,7 +183,7 @@ class LineTyper:
         return self._vouched
 
     def _shows(self, typed: _Typed) -> bool:
-        """Whether the end of what was typed stands where the program writes next, all of it above.
+        """Whether the typed text stands before the place where the program writes next.
 
         A character that is a key to the program would be missing.
         """
@@ -206,7 +205,7 @@ class LineTyper:
         return whole or bool(PLACEHOLDER.search(drawn))
 
     def _at_prompt(self) -> bool:
-        """Whether what stands before the cursor looks like a prompt."""
+        """Whether the text before the cursor looks like a prompt."""
         rows = self._screen.visible()
         if not self._screen.cursor_shown:
             return any(_INPUT_ROW.match(row) for row in rows)
@@ -215,7 +214,7 @@ class LineTyper:
 
 
 def before_cursor(rows: list[str], cursor: tuple[int, int]) -> str:
-    """What stands on the cursor's row before it.
+    """The text before the cursor on its row.
 
     A row that is filled to the right edge has its cursor on its last character, not behind it: it
     goes to the next row only with the next character.
@@ -232,7 +231,7 @@ def bare(text: str) -> str:
 
 
 def _lacks_nothing(shown: str, typed: _Typed) -> bool:
-    """Whether ``shown`` has all that was typed, in order, unless it begins above what is in view.
+    """Whether ``shown`` has all of the typed text, in order, as far as it is in view.
 
     More may stand between (marks before each row), and only ASCII is drawn alike everywhere.
     """

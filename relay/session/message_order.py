@@ -1,7 +1,7 @@
-"""In which order what waits for an agent goes over, by its queue modes. Pure; times in seconds.
+"""The order in which waiting messages go to the agent, by their modes. Pure; times in seconds.
 
-Followups and steers go as they come. Only while something collects or interrupts the table of
-relay.core.queue_modes decides: the agent is its lane. Tested by itself.
+Followups and steers go as they come. The table of relay.core.queue_modes decides only while a
+message collects or interrupts; the agent is its lane then.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from relay.core.bounded import BoundedDict
 from relay.core.message import Message, QueueMode
 from relay.core.queue_modes import QueueEntry, QueueStep, StartTurn, SteerTurn, WaitQueue, next_step
 
-#: Messages whose arrival is remembered: more than a session ever has in hand.
+#: Messages whose arrival is remembered: more than a session ever holds.
 ARRIVED_MAX = 4096
-#: Characters that one turn of collected messages has at most; what is beyond is the next one's.
+#: Characters of one turn of collected messages, at most; others go in the next turn.
 TOGETHER_MAX = 256 * 1024
-#: Of those that wait, at most this many are shown to a channel.
+#: The most waiting messages that a channel is shown.
 AT_ONCE = 64
-#: Why a message that collects waits though the agent is idle.
+#: Why a collected message waits though the agent is idle.
 COLLECTING = "it waits for what may follow it, and goes with that"
 BUSY = Blocked("the agent is busy", 1.0)
 _IN_TURN = (QueueMode.COLLECT, QueueMode.INTERRUPT)
 
 
 class MessageOrder:
-    """Knows when each message came, and says what is next."""
+    """Knows when each message came, and decides which is next."""
 
     def __init__(self) -> None:
         self._arrived: BoundedDict[str, int] = BoundedDict(ARRIVED_MAX)
 
     def arrived(self, message: Message, now: float) -> None:
-        """A message waits from now on."""
+        """Note when a message came."""
         if message.mode in _IN_TURN:
             self._arrived[message.id] = _ms(now)
 
     def next(
         self, waiting: Collection[Message], now: float, running_since: float | None, *, steers: bool
     ) -> QueueStep | None:
-        """What to do next; None where nothing that waits needs the table."""
+        """The next step; None if no waiting message needs the table."""
         if not any(message.mode in _IN_TURN for message in waiting):
             return None
         entries = [
@@ -57,8 +57,8 @@ def ready_now(
     held: Callable[[Message], Blocked | None],
     now: float,
 ) -> tuple[list[Message], Blocked | None]:
-    """Those of ``waiting`` that go over now, oldest first, by the ``step`` that ``next`` has said;
-    where there are none, why the oldest waits. ``held``: why one waits in its way into the agent.
+    """The ``waiting`` messages that may go now, oldest first, by the ``step`` of ``next``; if there
+    are none, why the oldest waits. ``held`` says why a message's channel is not free.
     """
     if isinstance(step, StartTurn):
         by_id = {message.id: message for message in waiting}
@@ -67,7 +67,7 @@ def ready_now(
         return ([], why) if why else (fitting(chosen), None)
     reason = None
     if step is not None:
-        # Whatever else waits, relay's own goes over, and what is for the running turn.
+        # relay's own messages and those for the running turn go, whatever else waits.
         into = step.ids if isinstance(step, SteerTurn) else ()
         waiting = [m for m in waiting if m.sender_kind == "relay" or m.id in into]
         due = step.until_ms if isinstance(step, WaitQueue) else None
@@ -84,7 +84,7 @@ def ready_now(
 
 
 def fitting(group: Sequence[Message]) -> list[Message]:
-    """As many of ``group``, from the oldest, as one turn has room for; always one."""
+    """The oldest messages of ``group`` that fit into one turn; at least one."""
     size = 0
     for number, message in enumerate(group):
         size += len(message.body)
@@ -94,7 +94,7 @@ def fitting(group: Sequence[Message]) -> list[Message]:
 
 
 def _share(message: Message) -> str:
-    """Who may share a turn: those whose words count alike."""
+    """The key of messages that may share a turn: their words have the same authority."""
     return f"{message.sender_kind}/{message.proven}/{message.permissions}"
 
 

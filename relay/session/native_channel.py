@@ -1,4 +1,4 @@
-"""The ways into an agent that has a message interface of its own, and the choice among them."""
+"""The delivery channels of an agent with a message interface, and the choice among them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from relay.session.delivery_channel import DeliveryChannel, Submitted
 from relay.session.typing_channel import TypingChannel
 from relay.session.typing_policy import DRAFT, TYPING, Guards, waits
 
-#: What an agent has taken through its channel stands in its transcript after this many seconds.
+#: After so many seconds an agent's transcript shows a message that it took through its channel.
 CHANNEL_LANDING = 3.0
-#: Seconds that the agent may take to show, in its own records, what was typed into it.
+#: Seconds that the agent's own records may take to show typed text.
 PROOF_PATIENCE = 10.0
 _LOOK = 0.05
 
 
 class NativeChannel:
-    """A message interface of the agent's own: works while it is busy, beside drafts and dialogs."""
+    """The agent's own message interface: works while it is busy, beside drafts and dialogs."""
 
     def __init__(self, adapter: AgentAdapter, channel: MessageChannel) -> None:
         self._adapter = adapter
@@ -47,7 +47,7 @@ class NativeChannel:
     async def submit(self, batch: list[Message]) -> Submitted:
         wrapped = envelopes(batch)
         if self._adapter.accepted(wrapped.marker):
-            return Submitted(len(batch))  # a try that seemed to fail has got through
+            return Submitted(len(batch))  # an attempt that seemed to fail has arrived
         try:
             await self._channel.submit(wrapped.text, wrapped.marker)
         except (OSError, RelayError) as error:
@@ -88,13 +88,13 @@ class NativeChannel:
 
 
 class AgentRecords:
-    """Asks an agent's own records what has reached its model."""
+    """Looks into an agent's own records for messages that have reached its model."""
 
     def __init__(self, adapter: AgentAdapter | None) -> None:
         self._adapter = adapter
 
     def seen(self, marker: str) -> bool | None:
-        """Whether they prove that the model has ``marker``; None: there are no such records now."""
+        """Whether they prove that ``marker`` reached the model; None: there are no records now."""
         adapter = self._adapter
         return adapter.seen(marker) if adapter and adapter.source.trusted else None
 
@@ -177,7 +177,7 @@ class FallbackChannel:
 
 
 class ChannelSelector:
-    """Chooses the way into one agent: typing for every agent, its own channel where it has one."""
+    """Chooses the channel of each message: typing, or the agent's own channel if it has one."""
 
     def __init__(
         self,
@@ -201,8 +201,8 @@ class ChannelSelector:
                 self._fallback = FallbackChannel(typing, self._native, records)
 
     def way(self, message: Message) -> DeliveryChannel:
-        """The way in of this message: the person's own words go the way of the person's keys,
-        where the agent's own channel would show them as somebody else's."""
+        """The channel of this message: the person's own words are typed, if the agent's own channel
+        would show them as somebody else's."""
         return self._typing if message.proven and self._frames_peers else self.current()
 
     def ways(self) -> set[DeliveryChannel]:
@@ -210,7 +210,7 @@ class ChannelSelector:
         return {self.current(), self._typing} if self._frames_peers else {self.current()}
 
     def hold(self, message: Message, now: float) -> Blocked | None:
-        """Why this message cannot go its way now."""
+        """Why this message cannot go through its channel now."""
         way = self.way(message)
         if way is self._typing and way is not self.current():
             return self._typing.hold(now, steer=message.mode is QueueMode.STEER)
@@ -226,7 +226,7 @@ class ChannelSelector:
         return self._native if self._native.available or young else self._typing
 
     def at_prompt(self, now: float) -> bool:
-        """Whether the agent could take a message now, but for what the person is doing."""
+        """Whether the agent could take a message now, apart from what the person is doing."""
         held = self.current().hold(now)
         return held is None or held.reason in (DRAFT, TYPING)
 
@@ -235,7 +235,8 @@ class ChannelSelector:
         self._typing.offered(message)
 
     def waits(self, message: Message, now: float, underway: float | None) -> Blocked | None:
-        """Of what an agent takes into its running turn, only what is meant for it goes there."""
+        """Why a message waits though the agent would take it into its running turn: only those that
+        are meant for it go there."""
         if self._adapter is None or not self._adapter.steers:
             return None
         if self._native is None or self.current() is not self._native:

@@ -1,4 +1,4 @@
-"""What the agent says to others: sent once, accounted for, and explained when it cannot be sent.
+"""The agent's messages to others: sent once, kept until stored, explained if they cannot be sent.
 
 Every outgoing request has an id of its own before it leaves, is kept until the broker has it on
 the disk, and is part of the checkpoint: a session that is killed sends it again under the same id.
@@ -24,26 +24,26 @@ from relay.session.session_commands import (
     SettleSend,
 )
 
-#: Messages, and bytes of their texts, that wait for the broker: so much fits into a checkpoint.
-#: Beyond it what the agent says is refused, and it is told how many messages were.
+#: Messages, and bytes of their texts, that may wait for the broker: so much fits into a checkpoint.
+#: Further messages are refused, and the agent is told how many.
 PENDING_MAX = 10_000
 PENDING_BYTES_MAX = 8 * 1024 * 1024
-#: So many notices more have room, so that the agent can be told of the refusal.
+#: Room for so many more notices, so that the agent can be told of the refusal.
 NOTICES_MAX = 100
-#: Requests under way at a time: what does not wait in the client cannot overtake there.
+#: Requests under way at a time: few enough that none waits in the client and is overtaken.
 WINDOW = 256
-#: With this many waiting the agent is slowed down while the broker makes progress.
+#: With so many waiting messages the agent is slowed down while the broker makes progress.
 BUSY_AT = 500
 BUSY_BYTES_AT = 1024 * 1024
 #: Between tries while the broker is away or cannot store.
 RETRY_SECONDS = 1.0
-#: Names of which the agent has been told that they get nothing for now.
+#: Names of receivers that get nothing for now and of which the agent was told.
 TOLD_MAX = 1000
-#: Notices that are remembered: the same one is told again after this many seconds, with the number
-#: of times that it came meanwhile.
+#: Notices that are remembered. The same one is sent again after so many seconds, with the number of
+#: times that it occurred in between.
 NOTICES_TOLD_MAX = 1000
 REPEAT_SECONDS = 600.0
-#: Questions whose answers are waited for at a time; a further one replaces the oldest.
+#: Questions that may be open at a time; the next one replaces the oldest.
 QUESTIONS_MAX = 100
 
 
@@ -55,9 +55,9 @@ class Outbox:
         self._queue: deque[str] = deque()  # ids that are not under way, in the order said
         self._under_way: set[str] = set()
         self._returned: set[str] = set()  # ids that the broker could not take
-        self._retry_at: float | None = None  # when these go again
+        self._retry_at: float | None = None  # when these are sent again
         self._bytes = 0
-        self._told: set[tuple[str, str]] = set()  # (who gets nothing for now, and why)
+        self._told: set[tuple[str, str]] = set()  # (receiver that gets nothing for now, reason)
         self._notices = NoticeCounter()
         self._overflow = Overflow("not sent", "are waiting to be stored already")
 
@@ -97,7 +97,7 @@ class Outbox:
     def notice(
         self, notice: AgentNotice, to: str, new_id: Callable[[], str], now: float
     ) -> Iterator[DriverCommand]:
-        """Tell the agent something of relay's own, unless it has just been told that."""
+        """Send the agent a notice, unless it has just had the same one."""
         text = notice.text
         if not notice.each_time:
             text, note = self._notices.say(text, now)
@@ -149,7 +149,7 @@ class Outbox:
         return list(self._pending.values())
 
     def restore(self, pending: list[dict[str, Any]]) -> Iterator[DriverCommand]:
-        """Send again what an earlier session could not see confirmed."""
+        """Send again the messages that were not confirmed to an earlier session."""
         for fields in pending:
             yield from self.send(fields)
 
@@ -160,7 +160,7 @@ class Outbox:
 
     def _go_on(self, now: float) -> Iterator[DriverCommand]:
         if self._returned and not self._under_way:
-            # Once nothing is under way, all that came back goes again in the order it was said.
+            # Once nothing is under way, returned messages are sent again in their first order.
             self._retry_at = now + RETRY_SECONDS
         yield from self._fill()
         if not self.busy:
@@ -180,10 +180,9 @@ class Outbox:
         return fields
 
     def _report_unknown(self, answer: dict[str, Any]) -> Iterator[DriverCommand]:
-        """Nobody has this name, or nobody is there at all: the agent should know.
+        """Tell the agent of names that nobody has, and of receivers that do not run.
 
-        Once is enough where it stays so: to each notice the agent may say the next thing, and the
-        two could go on all night.
+        Once while that stays so: otherwise an agent that answers each notice would never stop.
         """
         if answer.get("duplicate"):
             return
@@ -214,7 +213,7 @@ class Outbox:
         yield AgentNotice(f"{text} The message is kept for seven days, in case that name comes")
 
     def _is_news(self, delivery: dict[str, Any]) -> bool:
-        """Whether this one does not go on now, and the agent does not know yet why."""
+        """Whether this delivery has to wait, and the agent does not know the reason yet."""
         name, state = delivery["to"].lower(), str(delivery["state"])
         if not delivery.get("reason") or state == "failed":
             self._told -= {(name, why) for why in ("held", "waiting", "queued")}
@@ -238,7 +237,7 @@ def _size(fields: dict[str, Any]) -> int:
 
 
 def _explained(fields: dict[str, Any], error: RelayError) -> Iterator[DriverCommand]:
-    """Tell the agent that something it said was not sent, and why."""
+    """Tell the agent that a message was not sent, and why."""
     if fields.get("notice"):
         # Explaining that to the agent would be another notice.
         yield PersonNote(f"the agent was not told something: {error.message}")
@@ -247,7 +246,7 @@ def _explained(fields: dict[str, Any], error: RelayError) -> Iterator[DriverComm
 
 
 class Overflow:
-    """Counts what is refused because too much waits, to tell it in one go once there is room."""
+    """Counts messages that are refused because too many wait, and reports them together later."""
 
     def __init__(self, outcome: str, why: str) -> None:
         self._outcome = outcome
@@ -257,7 +256,7 @@ class Overflow:
         self._waiting = 0  # how many there were then
 
     def refuse(self, head: str, body: str, waiting: int) -> Iterator[DriverCommand]:
-        """One more is refused: the first of them is noted for the person at once."""
+        """Count a refused message; the first one is noted for the person at once."""
         if not self._refused:
             self._first, self._waiting = f"{head} {body[:60]}", waiting
             yield PersonNote(f"{self._outcome}, from {self._first!r} on: {waiting} {self._why}")
@@ -276,17 +275,17 @@ class Overflow:
 
 
 class NoticeCounter:
-    """Has the same notice told once, then counts. Pure; time comes in.
+    """Lets the same notice through once, then counts. Pure; time comes in.
 
-    An agent that says again what it was told about, and is told again, never ends.
+    Otherwise an agent that repeats its mistake after each notice would never stop.
     """
 
     def __init__(self) -> None:
-        #: When each was told last, and how often it would have been since.
+        #: When each notice was sent last, and how often it was held back since.
         self._told: BoundedDict[str, tuple[float, int]] = BoundedDict(NOTICES_TOLD_MAX)
 
     def say(self, text: str, now: float) -> tuple[str, str]:
-        """The agent is to be told ``text``: what it is told, and what the person is; or ""."""
+        """The notice to the agent about ``text``, and the one to the person; or ""."""
         at, more = self._told.get(text, (-REPEAT_SECONDS, 0))
         if now - at >= REPEAT_SECONDS:
             self._told[text] = (now, 0)
@@ -305,8 +304,8 @@ class NoticeCounter:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked of whom (``[await:30s]``), and until when an answer is waited for; ``names``
-    are whose, in lower case."""
+    """A message with ``[await:30s]``, and the deadline for its answer; ``names`` are those who
+    should answer, in lower case."""
 
     id: str
     to: str
@@ -330,14 +329,14 @@ class ReplyTimeouts:
         del self._questions[:-QUESTIONS_MAX]
 
     def reached(self, message_id: str, answer: dict[str, Any]) -> None:
-        """The broker says to whom the question went: who is in a channel, or has a role."""
+        """The broker says whom the question reached: members of a channel, agents with a role."""
         for at, question in enumerate(self._questions):
             if question.id == message_id:
                 more = (one["to"].lower() for one in answer.get("deliveries", ()))
                 self._questions[at] = replace(question, names=(*question.names, *more))
 
     def state(self) -> list[Any]:
-        """What the next session of this run has to know; it counts by the same clock."""
+        """The state for the checkpoint; the next session counts by the same clock."""
         return [astuple(question) for question in self._questions]
 
     def restore(self, questions: list[Any]) -> None:
@@ -347,7 +346,7 @@ class ReplyTimeouts:
         ]
 
     def heard(self, message: Message) -> None:
-        """A message has come; relay's own may say of a question that it will not be answered."""
+        """A message has come; a notice may say that a question will not be answered."""
         if message.sender_kind != "relay":
             self.answered_by(message.sender)
         elif asked := message.attributes.get(OBLIGATION):

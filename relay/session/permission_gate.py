@@ -1,10 +1,10 @@
-"""What the running turn of a wrapped agent may use: the permissions of what was dispatched to it.
+"""The permissions of a wrapped agent's running turn, from the messages that were dispatched to it.
 
-Pure. They count from the moment in which a message may reach the agent until its turn has ended and
-the agent rests; where several do, a tool needs all of them. What is not known for sure (a session
-that was killed in between) counts as if it had reached it.
+Pure. They hold from the moment in which a message may reach the agent until its turn has ended and
+the agent rests. If several messages are in the turn, a tool needs the permission of each. A message
+that may have arrived (the session was killed in between) counts as arrived.
 
-A sub-agent is judged by the limits under which it was first seen, too: it may outlast its turn.
+A sub-agent keeps the limits under which it was first seen, because it may outlast its turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from relay.core.errors import RelayError
 from relay.core.message import AgentState, Message, State
 from relay.core.state import from_json, to_json
 
-#: Messages with limits that may be there at a time; a further one is refused.
+#: Messages with limits at a time; the next one is refused.
 LIMITED_MAX = 1000
 #: Sub-agents that are remembered; the oldest is forgotten first.
 SUBAGENTS_MAX = 1000
@@ -33,17 +33,17 @@ _WORKS = (AgentState.BUSY, AgentState.BLOCKED)
 
 @dataclass(slots=True)
 class GateCheckpoint:
-    """The part of the checkpoint: by the message's id, its permissions and where it is."""
+    """The gate's part of the checkpoint: by the message's id, its permissions and its state."""
 
     limited: dict[str, list[Any]] = field(default_factory=dict)
-    #: Of the last turn with limits that started a sub-agent.
+    #: The limits of the last such turn that started a sub-agent.
     left: list[dict[str, Any]] = field(default_factory=list)
 
 
 class PermissionGate:
-    """Says of each tool call whether the turn may make it.
+    """Decides whether the turn may make a tool call.
 
-    ``ungated``: why the agent's calls do not come here; then what has limits is not for it.
+    ``ungated``: why the agent's calls do not come here; then it gets no message with limits.
     ``unasked``: tools that it uses without asking.
     """
 
@@ -54,10 +54,10 @@ class PermissionGate:
         self._subagents: BoundedDict[str, list[PermissionSet]] = BoundedDict(SUBAGENTS_MAX)
         self._state = AgentState.STARTING
 
-    # -- what reaches the agent
+    # -- messages
 
     def arrived(self, message: Message) -> str:
-        """Take note of a message; why it cannot be given to this agent, "" where it can."""
+        """Note a message. Returns why this agent cannot get it, "" if it can."""
         if message.permissions is None:
             return ""
         permissions = _read(message.permissions)
@@ -74,7 +74,7 @@ class PermissionGate:
         return ""
 
     def delivered(self, id_: str, state: State) -> None:
-        """A delivery has got this far."""
+        """A delivery has reached ``state``."""
         one = self._saved.limited.get(id_)
         if one is None:
             return
@@ -83,13 +83,13 @@ class PermissionGate:
         elif state in (State.FAILED, State.CANCELLED):
             if one[1] == WAITING:
                 del self._saved.limited[id_]
-            else:  # a part of it may be there
+            else:  # a part of it may have arrived
                 self.ended([id_])
         elif one[1] == REACHING:
             one[1] = WAITING
 
     def ended(self, ids: Sequence[str]) -> None:
-        """The turn of these is over."""
+        """The turn with these messages is over."""
         for id_ in ids:
             if id_ in self._saved.limited:
                 self._saved.limited[id_][1] = OVER
@@ -105,16 +105,16 @@ class PermissionGate:
             kept = {id_: one for id_, one in self._saved.limited.items() if one[1] != OVER}
             self._saved.limited = kept
 
-    # -- what the turn does
+    # -- the turn
 
     @property
     def in_force(self) -> list[PermissionSet]:
-        """The sets that count now."""
+        """The permission sets that hold now."""
         sets = [one for one in self._saved.limited.values() if one[1] != WAITING]
         return [_read(one) for one, _ in sets]
 
     def refuses(self, call: AgentHookCall) -> str:
-        """Why a tool call is refused; "" where it is not."""
+        """Why a tool call is refused; "" if it is allowed."""
         name, params = text_of(call.fields, "tool_name"), call.fields.get("tool_input")
         sets = self.in_force
         subagent = text_of(call.native, "agent_id")
@@ -129,7 +129,7 @@ class PermissionGate:
         return why
 
     def refuses_words(self, namespace: str, target: str) -> str:
-        """Why a line for somebody else (``@relay:Bob …``) is not acted on; "" where it is."""
+        """Why a directive (``@relay:Bob …``) is refused; "" if it is allowed."""
         own = {"relay": "message", "memory": "memory", "intent": "tools"}
         name = own.get(namespace, f"@{namespace}:{target}")
         return next(filter(None, (refusal(one, name) for one in self.in_force)), "")
@@ -137,11 +137,11 @@ class PermissionGate:
     # -- the checkpoint
 
     def state(self) -> Any:
-        """For the checkpoint."""
+        """The state for the checkpoint."""
         return to_json(self._saved)
 
     def restore(self, state: Any) -> None:
-        """Go on where an earlier session was: what waited then may have gone over since."""
+        """Continue from a checkpoint; messages that waited then may have been delivered since."""
         self._saved = from_json(GateCheckpoint, state or {})
         for one in self._saved.limited.values():
             one[1] = REACHING if one[1] == WAITING else one[1]
@@ -150,14 +150,14 @@ class PermissionGate:
 def gate_of_run(
     kind: str, launch: Mapping[str, Any], checkpoint: Mapping[str, Any]
 ) -> PermissionGate:
-    """The gate of a run of this kind of agent, that was started as ``launch`` says."""
+    """The gate of a run of this kind of agent; ``launch``: how it was started."""
     gate = PermissionGate(why_ungated(kind, launch), launch.get("unasked") or ())
     gate.restore(checkpoint.get("gate"))
     return gate
 
 
 def _read(value: Mapping[str, Any]) -> PermissionSet:
-    """The set; of one that cannot be read nothing is allowed."""
+    """The permission set; one that cannot be read allows nothing."""
     try:
         return PermissionSet.from_json(value)
     except RelayError:

@@ -1,11 +1,9 @@
 """Whether an agent's profile fits what it draws: its input line was seen once.
 
-A program draws otherwise in another version, or in another terminal. A profile whose input line is
-never seen would keep everything away from its program, for nothing seems to read what is typed. So
-that part of it is left out after some seconds of rest, until the input line is seen after all. Once
-it was seen, what hides it is something else that reads keys: then the profile is right.
-
-A file of its own: it is tested by itself.
+A program draws otherwise in another version, or in another terminal. If a profile's input line is
+never seen, nothing would ever be typed into the program. So after some seconds of rest that part of
+the profile is ignored, until the input line is seen. Once it was seen, the profile is right:
+whatever hides the input line then is something else that reads keys.
 """
 
 from __future__ import annotations
@@ -23,14 +21,14 @@ from relay.core.source_events import Terminal
 from relay.session.session_events import EventQueue, SourcesRead
 from relay.session.sources import SourceSelector
 
-#: Seconds between two looks, and of rest after which an input line should be there.
+#: Seconds between two checks, and of rest after which an input line should be visible.
 LOOK, REST = 0.5, 5.0
 #: The same for a screen that never rests.
 RESTLESS = 60.0
 
 
 class RestingScreen(Protocol):
-    """What is seen of the agent."""
+    """The agent's screen."""
 
     @property
     def title(self) -> str: ...
@@ -42,10 +40,10 @@ class RestingScreen(Protocol):
 
 
 class ProfileFit:
-    """Tells how the agent's input line is: by its profile, or without that where it does not fit.
+    """The state of the agent's input line: by its profile, or without it if it does not fit.
 
-    ``adapter`` and ``source`` are the agent's, as far as it has them: they get the profile that
-    counts. ``seen``: a session before this one has seen the input line.
+    ``adapter`` and ``source`` are the agent's, if it has them: they get the profile in use.
+    ``seen``: an earlier session has seen the input line.
     """
 
     def __init__(
@@ -67,7 +65,7 @@ class ProfileFit:
         self._missing_since: float | None = None
 
     def composer(self, rows: list[str]) -> ComposerState:
-        """How the input line is, by the screen's rows."""
+        """The state of the input line, by the screen's rows."""
         if self._adapter is not None:
             return self._adapter.composer(rows)
         if not self._used.tells_of_screen:
@@ -79,7 +77,7 @@ class ProfileFit:
         return {"seen": self._seen}
 
     def look(self, now: float) -> bool:
-        """Look whether the profile fits; whether that has changed."""
+        """Check whether the profile fits. Returns whether that has changed."""
         whole, screen = self._whole, self._screen
         rows = screen.visible()
         if whole.input is not None and whole.input.find(rows) is not None:
@@ -103,7 +101,7 @@ class ProfileFit:
     async def run(
         self, sources: SourceSelector, events: EventQueue, clock: Callable[[], float]
     ) -> None:
-        """Look until the input line was seen, and have ``relay status`` say when it is not."""
+        """Check until the input line was seen; ``relay status`` says while it is not."""
         name = self._whole.name
         remark = (
             f"the profile of {name} does not fit: its input line is not seen, so the general rules"

@@ -31,14 +31,14 @@ from relay.session.session_events import (
 
 _WRITE_HEAD = struct.Struct(">II")
 _WRITE_AT_HEAD = struct.Struct(">IIQ")
-#: What becomes of a write, by the frame that tells it.
+#: The outcome of a write, by the kind of the frame that reports it.
 _SETTLED = {frames.WRITTEN: True, frames.REFUSED: False, frames.OVERTAKEN: None}
 _ACK_HEAD = struct.Struct(">Q")
 _SIZE = struct.Struct(">4H")
 
 
 def event_of(kind: int, payload: bytes) -> SessionEvent | None:
-    """What a frame of the pump's tells; None for one that says nothing."""
+    """The event of a frame from the pump; None for a frame without one."""
     match kind:
         case frames.HELLO:
             return PumpHello(json.loads(payload))
@@ -64,9 +64,9 @@ def event_of(kind: int, payload: bytes) -> SessionEvent | None:
 
 
 class PumpLink(asyncio.Protocol):
-    """Posts the pump's frames as events, but replies to writes; sends it frames.
+    """Posts the pump's frames as events, except outcomes of writes; sends frames to it.
 
-    ``watchers`` are shown all of them.
+    ``watchers`` get all frames.
     """
 
     def __init__(self, events: EventQueue, watchers: Sequence[FrameWatcher] = ()) -> None:
@@ -86,7 +86,7 @@ class PumpLink(asyncio.Protocol):
         try:
             received = self._decoder.feed(data)
         except frames.FrameError:
-            # A peer that speaks another protocol cannot be understood any more.
+            # A peer with another protocol cannot be understood.
             self.close()
             return
         for kind, payload in received if self._watchers else ():
@@ -94,7 +94,7 @@ class PumpLink(asyncio.Protocol):
         for kind, group in groupby(received, itemgetter(0)):
             payloads = [payload for _, payload in group]
             if kind == frames.OUTPUT:
-                # What came together is heard together: under a flood that is much cheaper.
+                # Output that came together is one event: under a flood that is much cheaper.
                 data = b"".join(payloads) if len(payloads) > 1 else payloads[0]
                 self._events.post(AgentWrote(data))
                 continue
@@ -116,7 +116,7 @@ class PumpLink(asyncio.Protocol):
         for waiting in self._writes.values():
             if not waiting.done():
                 waiting.set_exception(NotDelivered("the agent is gone", code="agent_gone"))
-                waiting.exception()  # who still waits sees it; nobody else needs to
+                waiting.exception()  # those that wait see it; otherwise nobody has to
         self._writes.clear()
         self._show("lost")
         self._events.post(PumpLost())
@@ -126,10 +126,10 @@ class PumpLink(asyncio.Protocol):
     ) -> bool | None:
         """Have ``data`` typed into the agent's terminal, whole.
 
-        False when the person pressed a key after ``sequence``, None when the agent wrote anything
-        beyond ``offset``: then not a byte was written. Waits for as long as the agent does not
-        read: the pump types it all the same, so giving up here could only double it. Raises
-        NotDelivered when the agent is gone.
+        False if the person pressed a key after ``sequence``, None if the agent wrote beyond
+        ``offset``: then not a byte was written. Waits as long as the agent does not read: the pump
+        types the data later anyway, so a second try could only double it. Raises NotDelivered when
+        the agent is gone.
         """
         await self._writable.wait()
         if self._transport is None:
@@ -146,15 +146,15 @@ class PumpLink(asyncio.Protocol):
             self._writes.pop(write_id, None)
 
     def ack(self, offset: int, checkpoint: bytes) -> None:
-        """All output before ``offset`` is dealt with; ``checkpoint`` is where to go on."""
+        """All output before ``offset`` is handled; a next session continues from ``checkpoint``."""
         self._send(frames.ACK, _ACK_HEAD.pack(offset) + checkpoint)
 
     def farewell(self, seconds: float) -> None:
-        """When the person's terminal goes, keep the agent's for ``seconds``; 0: let it go."""
+        """When the person's terminal goes, keep the agent's open for ``seconds``; 0: close it."""
         self._send(frames.FAREWELL, min(0xFFFF, math.ceil(seconds)).to_bytes(2, "big"))
 
     def read(self, on: bool) -> None:
-        """Read what the agent says, or for the moment do not: the pump keeps it."""
+        """Read the agent's output, or pause: the pump keeps it meanwhile."""
         if self._transport is not None and not self._transport.is_closing():
             if on:
                 self._transport.resume_reading()

@@ -1,9 +1,9 @@
-"""Knows the question that stands on the agent's screen, as an item for the person.
+"""Watches for a question on the agent's screen, which is an item for the person.
 
-Looked for once the screen rests for a moment. A question has an id: of its words and of its turn
+The screen is read once it rests for a moment. A question's id is made of its words and its number
 among the questions of this session. Whenever it may have been answered (a key was pressed, the
-agent's state has changed, it was away at one look) what stands there has another id, be it in the
-very same words: so nobody's answer reaches a question that they have not seen.
+agent's state has changed, it was absent at one look), the question on the screen gets another id,
+even if its words are the same. So no answer reaches a question that its sender has not seen.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from relay.screen.dialogs import Dialog, as_text, read_dialog
 from relay.screen.styled_rows import styled_rows
 from relay.screen.usage_limit import seconds_to_reset
 
-#: Seconds without output after which the screen is looked at, and at the latest after its change.
+#: Seconds without output after which the screen is read, and the longest delay after a change.
 REST, LATEST = 0.15, 1.0
-#: What stands there within so many seconds of a key may be a menu that the person has opened.
+#: A dialog that appears within so many seconds of a key may be a menu that the person has opened.
 OWN = 10.0
 #: Rows at the end of the screen that may say when a usage limit ends.
 LIMIT_ROWS = 20
@@ -30,7 +30,7 @@ SHOWS = 2.0
 
 
 class AskingScreen(Protocol):
-    """What is seen of the agent."""
+    """The agent's screen."""
 
     @property
     def cursor(self) -> tuple[int, int]: ...
@@ -43,14 +43,14 @@ class AskingScreen(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScreenQuestion:
-    """What the agent asks its person."""
+    """A question of the agent to its person."""
 
     id: str
     dialog: Dialog
     since_ms: int
 
     def fields(self) -> dict[str, object]:
-        """As the broker is told of it."""
+        """Its fields for the broker."""
         return {
             "id": self.id,
             "what": self.dialog.text,
@@ -61,8 +61,8 @@ class ScreenQuestion:
 
 
 class QuestionWatch:
-    """Watches one agent's screen. ``asks`` says which of its rows ask something, the others blank;
-    none where nothing is asked."""
+    """Watches one agent's screen. ``asks`` returns the rows that ask something, with all others
+    blank; none if nothing is asked."""
 
     def __init__(
         self,
@@ -76,11 +76,11 @@ class QuestionWatch:
         self._asks = asks
         self._now_ms = now_ms
         self._inset = inset
-        self._turn = now_ms()  # grows: a session after this one begins with another
+        self._turn = now_ms()  # grows, so that a later session begins with another number
         self._state = StateChange(AgentState.STARTING)
         self._changed_at = 0.0  # when the state changed
         self._key_at = float("-inf")
-        self._drawn_at: float | None = None  # the first output that was not looked at
+        self._drawn_at: float | None = None  # the time of the first output since the last look
         self._look_at: float | None = None
         self.question: ScreenQuestion | None = None
 
@@ -108,7 +108,7 @@ class QuestionWatch:
         self._state = change
 
     def answered(self, now: float) -> None:
-        """It was answered: what stands there now is another one."""
+        """It was answered: a question on the screen is another one from now on."""
         self._turn += 1
         self.look(now)
 
@@ -119,7 +119,7 @@ class QuestionWatch:
         return seconds_to_reset(said, now_ms) or seconds_to_reset(shown, now_ms)
 
     def tick(self, now: float) -> None:
-        """Look, if that is due."""
+        """Look at the screen, if that is due."""
         if self._look_at is not None and now >= self._look_at:
             self.look(now)
 
@@ -155,4 +155,4 @@ class QuestionWatch:
         if now < self._changed_at + SHOWS:
             self._look_at = now + REST
             return None
-        return Dialog(self._state.reason)  # it is said to ask, and does not show it
+        return Dialog(self._state.reason)  # its state says that it asks, but no question is visible

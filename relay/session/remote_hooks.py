@@ -1,7 +1,7 @@
-"""Answers what other processes ask of this session through the broker, each request once.
+"""Answers requests of other processes to this session, which come through the broker, each once.
 
-They ask for its hooks, or what another part or a feature of the session answers. The broker watches
-over their time: when it is up, the asker has been told, and nothing is sent.
+They run its hooks, or another part or a feature of the session answers them. The broker keeps their
+deadlines: when one is over, the asker has been told, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relay.session.broker_reports import Broker
 from relay.session.door import FeatureAnswer
 from relay.session.session_events import EventQueue
 
-#: Requests in hand at once. The broker sends fewer; a further one is left to its time limit there.
+#: Requests at a time. The broker sends fewer; another one is left to its deadline there.
 SERVED_MAX = 256
 #: How long a response may take to reach the broker. Seconds.
 SENDING = 10.0
@@ -38,7 +38,7 @@ class RemoteRequests:
         queue: EventQueue,
         answers: Mapping[str, FeatureAnswer] | None = None,
     ) -> None:
-        """``answers``: what answers the requests of other kinds than "hooks"."""
+        """``answers``: by kind, what answers such requests."""
         self._hooks = hooks
         self._answers = answers or {}
         self._broker = broker
@@ -46,12 +46,12 @@ class RemoteRequests:
         self._closed = False
 
     def take(self, push: Mapping[str, Any]) -> None:
-        """Answer one push, later."""
+        """Begin to answer one push."""
         if not self._closed and len(self._tasks) < SERVED_MAX:
             self._tasks.spawn(self._serve(push))
 
     async def close(self, seconds: float) -> None:
-        """Take no more; what is ready has ``seconds`` to be sent; then nothing is answered."""
+        """Take no more requests; finished answers have ``seconds`` to be sent."""
         self._closed = True
         await self._tasks.settle(seconds)
         await self._tasks.end(seconds)
@@ -68,7 +68,7 @@ class RemoteRequests:
             await self._send(push["id"], answer)
         except RelayError as error:
             if error.code != "too_large":
-                return  # the broker went away, and the asker knows that
+                return  # the broker has gone, and the asker knows it
             why = RelayError("the response is too large to be sent", code="internal_error")
             await self._send(push["id"], {"error": error_fields(why)})
 
@@ -101,7 +101,7 @@ class RemoteRequests:
 
 
 def _error(error: Json, identifier: str) -> RelayError:
-    """What the asker is told: all but an internal error is the asker's own fault."""
+    """The error for the asker: all but an internal error is the asker's own mistake."""
     kind = RelayError if error["code"] == RequestCode.INTERNAL_ERROR else UsageError
     details = {**error["details"], "correlation_id": identifier}
     hint = str(details.pop("hint", ""))

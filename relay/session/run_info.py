@@ -1,8 +1,4 @@
-"""Who a session is for.
-
-A file of its own because the session, its handlers' actions and the wiring need it, and nothing
-more of each other.
-"""
+"""The run that a session serves."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from dataclasses import dataclass
 
 #: Texts that handlers may give the agent within a minute in which the person says nothing.
 TEXTS_MAX = 60
-#: How the variables end that say whose account an agent uses.
+#: The endings of variables that say whose account an agent uses.
 _ACCOUNT = ("_API_KEY", "_AUTH_TOKEN", "_OAUTH_TOKEN", "_CONFIG_DIR", "_BASE_URL", "CODEX_HOME")
 
 
@@ -32,19 +28,19 @@ class RunInfo:
     handler_timeout: float = 30.0  # seconds
     texts_max: int = TEXTS_MAX  # 0: any number
     end_seconds: float = 10.0  # for what the session-end hooks tell the agent
-    offset: int = 0  # in the agent's output: what an earlier session has dealt with
+    offset: int = 0  # in the agent's output, up to which earlier sessions have handled it
     restarts: int = 0  # sessions of this run before this one
 
 
 def account_of(kind: str, env: Mapping[str, str]) -> str:
-    """Stands for the account whose usage limits hold for an agent of this kind: those that have it
-    in common have the same settings folder and the same key. No key can be read from it."""
+    """A hash of the account whose usage limits apply to an agent of this kind: agents with the same
+    settings folder and the same key have it in common. It does not reveal the key."""
     names = sorted(name for name in env if name.endswith(_ACCOUNT) or name == "HOME")
     told = "\n".join([kind, *(f"{name}={env[name]}" for name in names)])
     return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
 
 def texts_max(env: Mapping[str, str]) -> int:
-    """As many as messages between two agents; the same variable says how many."""
+    """The limit of messages between two agents, by the same variable."""
     given = env.get("RELAY_RATE_MAX", "")
     return int(given) if given.isdigit() else TEXTS_MAX

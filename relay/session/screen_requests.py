@@ -1,12 +1,11 @@
-"""What others may see of an agent, and what the person does there from elsewhere.
+"""Shows an agent's screen to others, and presses the person's keys there from elsewhere.
 
 The session's answers to requests of the kinds ``screen``, ``transcript``, ``choose`` and
-``interrupt`` (see docs/answering.md). A file of its own, as whoever is not at the terminal comes in
-here; the broker has checked who asks.
+``interrupt`` (see docs/answering.md). The broker has checked who asks.
 
-A key is pressed only while the very question stands for which it is meant: looked at in the same
-moment, and the pump writes it only if the agent has drawn nothing and the person has pressed
-nothing since. A choice is confirmed once; whatever stands there then is another question.
+A key is pressed only while the very question is on the screen for which it is meant: the screen is
+read in that moment, and the pump writes the key only if the agent has drawn nothing and the person
+has pressed nothing since. A choice is confirmed once; a question that comes next is another one.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from relay.session.question_watch import AskingScreen, QuestionWatch
 from relay.session.turn_stopper import BY_PERSON, UNSTOPPED, TurnStopper
 from relay.session.typing_policy import DIALOG_WAITS, DRAFT
 
-#: Between two looks at what a key has done, and how long that is waited for. Seconds.
+#: Seconds between two checks of a key's effect, and the longest wait for it.
 LOOK, TAKES = 0.05, 2.0
-#: Turns that are told, unless somebody asks for more, and lines where no turns are known.
+#: Turns in an answer by default, and lines if turns are unknown.
 TURNS, TURNS_MAX, LINES = 5, 100, 200
-#: Tries to press a key in a moment in which nothing is drawn.
+#: Tries to press a key while nothing is drawn.
 PRESSES = 60
 #: Seconds that a turn may take to stop.
 STOPS = 12.0
@@ -46,7 +45,7 @@ Json = dict[str, Any]
 
 
 class ShownScreen(AskingScreen, Protocol):
-    """What is seen of the agent."""
+    """The agent's screen."""
 
     @property
     def title(self) -> str: ...
@@ -78,7 +77,7 @@ class ScreenRequests:
         self._one = asyncio.Lock()  # one answer at a time
 
     def answers(self) -> dict[str, FeatureAnswer]:
-        """What answers requests, by their kinds."""
+        """The functions that answer requests, by kind."""
         return {
             "screen": self.screen,
             "transcript": self.transcript,
@@ -103,7 +102,7 @@ class ScreenRequests:
         return shown
 
     async def transcript(self, request: Mapping[str, Any], by_person: bool) -> Json:
-        """The last turns, by the agent's own transcript, or else what was heard of it."""
+        """The last turns, by the agent's own transcript, or else its last words."""
         count = request.get("count", TURNS)
         if type(count) is not int or not 0 < count <= TURNS_MAX:
             raise UsageError(f"the number of turns is 1 to {TURNS_MAX}")
@@ -127,7 +126,7 @@ class ScreenRequests:
         async with self._one:
             dialog = self._standing(id_)
             if self._guards.draft and self._guards.state is not AgentState.BLOCKED:
-                # It may only look like a question, and Enter would submit what was typed.
+                # It may only look like a question, and Enter would submit the typed text.
                 raise NotDelivered(DRAFT, hint=ATTACH)
             if type(index) is not int or not 0 <= index < len(dialog.choices):
                 raise UsageError("the question has no such choice")
@@ -160,7 +159,7 @@ class ScreenRequests:
                 await self._press(id_, lambda now: "\r" if now.chosen == index else "")
 
     async def _type_word(self, id_: str, key: str) -> None:
-        """Type a key, and Enter where the program shows it and waits for that."""
+        """Type a key, and Enter if the program shows the key and waits for Enter."""
         before = self._line()
         await self._press(id_, lambda _: key)
         await self._until(lambda: self._line() != before)
@@ -175,7 +174,7 @@ class ScreenRequests:
             await asyncio.sleep(LOOK)
 
     async def _move_to(self, id_: str, dialog: Dialog, index: int) -> None:
-        """Bring the focus to this choice, key by key."""
+        """Move the focus to this choice, key by key."""
         forth, back = ("\x1b[B", "\x1b[A") if dialog.takes is Takes.LIST else ("\x1b[C", "\x1b[D")
         for _ in range(2 * len(dialog.choices)):
             at = self._standing(id_).chosen
@@ -212,7 +211,7 @@ class ScreenRequests:
         return bool(written)
 
     def _standing(self, id_: str) -> Dialog:
-        """The question ``id_``, which must stand on the screen now. Raises NotDelivered."""
+        """The question ``id_``. Raises NotDelivered if it is not on the screen now."""
         question = self._questions.look(self._clock())
         if question is None or question.id != id_:
             raise _stale()
@@ -223,7 +222,7 @@ class ScreenRequests:
         return [] if question is None else _words(question.dialog)
 
     def _line(self) -> str:
-        """What stands before the cursor in its row."""
+        """The text before the cursor in its row."""
         rows, (column, row) = self._screen.visible(), self._screen.cursor
         return rows[row][:column].rstrip() if row < len(rows) else ""
 
@@ -235,7 +234,7 @@ class ScreenRequests:
         return check()
 
     async def limited(self, request: Mapping[str, Any], by_person: bool) -> Json:
-        """The broker tells of a usage limit of this agent's account; 0 s: it is over."""
+        """The broker reports a usage limit of this agent's account; 0 s: it is over."""
         seconds, why = request.get("seconds"), request.get("reason")
         if not by_person or type(seconds) not in (int, float) or not isinstance(why, str):
             raise UsageError("a limit has its seconds and its reason")
@@ -245,7 +244,7 @@ class ScreenRequests:
     # -- stopping a turn
 
     async def interrupt(self, request: Mapping[str, Any], by_person: bool) -> Json:
-        """Have the turn stopped that runs."""
+        """Stop the running turn."""
         if not by_person:
             raise only_the_person("interrupt an agent")
         if self._guards.turn_since(self._clock()) is None:

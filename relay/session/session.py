@@ -1,7 +1,7 @@
 """One wrapped agent's session: what it says becomes messages, what others say is delivered to it.
 
-The one place that routes: events (session_events) in, commands (session_commands) out. It owns no
-terminal, socket or clock. It may be killed at any moment: what it must not lose stands in the
+It routes events (session_events) to its parts, and commands (session_commands) come out. It owns no
+terminal, socket or clock. It may be killed at any moment: all state that must not be lost is in the
 checkpoint that each acknowledgement carries.
 """
 
@@ -35,7 +35,7 @@ from relay.session.sources import SourceSelector
 from relay.session.turn_report import TurnReports
 from relay.session.typing_policy import Guards
 
-#: Ids of messages that came from the broker; offered again they are not delivered again.
+#: Remembered ids of messages from the broker; one that is offered again is not delivered again.
 KNOWN_MAX = 10_000
 _UNDELIVERED = (State.FAILED, State.CANCELLED)
 
@@ -43,7 +43,7 @@ _UNDELIVERED = (State.FAILED, State.CANCELLED)
 class Session:
     """Routes the events of one wrapped agent; times are those of one monotonic clock, in seconds.
 
-    Deliveries read ``guards`` too. ``kept``: services with a part of the checkpoint, by its name.
+    Deliveries read ``guards`` too. ``kept``: services with a part of the checkpoint, by name.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Session:
         self._kept = kept
         self._new_id = new_id
         self._now_ms = now_ms
-        #: What the agent said and got lately, for handlers.
+        #: The agent's last words and messages, for handlers.
         self.output = recent_output()
         self.messages = recent_messages()
         self.handlers = HandlerLanes(registry, new_id, turns.gate.refuses_words)
@@ -78,12 +78,12 @@ class Session:
         self._state = StateChange(AgentState.STARTING)
         self._reported: commands.ReportAgent | None = None
         self._known = RecentSet[str](KNOWN_MAX)
-        self._keys_dealt_with = 0  # by earlier sessions: the last sequence of the person's
-        # Something has reached the agent since the person spoke to it, maybe in an earlier session.
+        self._keys_dealt_with = 0  # the person's last key that an earlier session handled
+        # A message has reached the agent since the person spoke to it, maybe in an earlier session.
         self._reached = run.restarts > 0
 
     def handle(self, event: SessionEvent, now: float) -> Iterator[DriverCommand]:
-        """Take one event, and say what is to be done; commands are carried out in their order."""
+        """Handle one event. Returns commands, which are carried out in their order."""
         yield from self._without_own(self._route(event, now), now)
 
     def _without_own(self, found: Iterable[DriverCommand], now: float) -> Iterator[DriverCommand]:
@@ -93,7 +93,7 @@ class Session:
                 self._sources.note(command.text)
                 yield from self._report_agent()
             elif isinstance(command, commands.AgentNotice):
-                # One for which there is no room becomes a note.
+                # A message for which there is no room becomes a note.
                 told = self.outbox.notice(command, self._run.name, self._new_id, now)
                 yield from self._without_own(told, now)
             elif isinstance(command, commands.SendRequested):
@@ -195,7 +195,7 @@ class Session:
             case events.PumpCheckpoint():
                 yield from self._restore(event.state)
             case events.TimePassed():
-                yield from self._tick(now)  # the end and the hello are the driver's
+                yield from self._tick(now)  # the driver handles the end and the hello
 
     def _heard(self, heard: Iterable[Heard], now: float) -> Iterator[DriverCommand]:
         for one in heard:
@@ -212,14 +212,14 @@ class Session:
             elif isinstance(one, StateChange):
                 yield from self._state_changed(one, now)
             elif isinstance(one, Proof) and one.by != "screen":
-                # A terminal echoes what its program has not read: typing looks for itself.
+                # A terminal echoes input that its program has not read: typing checks that itself.
                 yield commands.TextProven(one.text, one.by)
                 yield from self.turns.proven(one.text, now)
 
     # -- from the pump ----------------------------------------------------------------------------
 
     def _output(self, data: bytes, now: float) -> Iterator[DriverCommand]:
-        self._acks.output(len(data), now)  # first: every byte counts, whatever fails on the way
+        self._acks.output(len(data), now)  # first: every byte is counted, whatever fails later
         self._guards.output(now, len(data))
         self.hangup.output(now)
         self.lifecycle.active(now)
@@ -228,13 +228,13 @@ class Session:
 
     @property
     def _busy(self) -> bool:
-        """Whether so much waits that no more should be heard for the moment."""
+        """Whether so much waits that the session should read no more for now."""
         return self.outbox.busy or self.handlers.busy
 
     def _typed(self, typed: events.PersonTyped, now: float) -> Iterator[DriverCommand]:
         activity, known = typed.activity, typed.sequence <= self._keys_dealt_with
         if activity in (frames.FLUSHED, frames.INTERRUPTED):
-            # The line that was being written is thrown away too.
+            # The line that was being typed is thrown away too.
             if not known:
                 yield commands.InputFlushed(typed.unread)
             activity = frames.CLEARED
@@ -261,7 +261,7 @@ class Session:
         fired = list(self.lifecycle.end("hangup", self._run.end_seconds))
         self._acks.changed(now)
         yield from fired
-        if not self.lifecycle.ending:  # there are no such hooks, or they have run
+        if not self.lifecycle.ending:  # there are no session-end hooks, or they have run
             yield from self.hangup.told(set(), now)
 
     # -- from the broker --------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class Session:
     def _arrived(self, message: Message, now: float) -> Iterator[DriverCommand]:
         by_relay = message.sender_kind == "relay"
         if by_relay and message.created_at < self._run.started_ms:
-            # What relay told an agent before this one: it may be of another project's memories.
+            # A notice to an earlier agent of this name, maybe with another project's memories.
             reason = "the agent that it was for has ended"
             yield commands.ReportDelivery(message, State.FAILED, reason)
             return
@@ -298,7 +298,7 @@ class Session:
     # -- from the sources -------------------------------------------------------------------------
 
     def _detected(self, heard: Detection, now: float) -> Iterator[DriverCommand]:
-        """The agent said something that is for somebody."""
+        """The agent said a directive."""
         found = heard.found
         if isinstance(found, Match) and found.namespace == "relay":
             said = Message(heard.id, self._run.name, found.target, found.body, self._now_ms())
@@ -333,7 +333,7 @@ class Session:
         yield from self.hangup.told(None if fired.result is None else told, now)
 
     def _restore(self, checkpoint: dict[str, Any]) -> Iterator[DriverCommand]:
-        """Go on where an earlier session of this run was; the sources have their part already."""
+        """Continue from the checkpoint of an earlier session; the sources have their part."""
         self.lifecycle.restore(checkpoint.get("fired", {}))
         self._keys_dealt_with = checkpoint.get("pressed", 0)
         yield from self.handlers.restore(checkpoint.get("unfinished", []))
@@ -343,8 +343,8 @@ class Session:
 
     def _started(self, now: float) -> Iterator[DriverCommand]:
         """Start delivering, and fire the session-start hooks unless an earlier session has."""
-        # Nothing says when a program that is only seen is at rest; typing looks at what is shown.
-        # Any other one is as the session before this one left it: its source tells of changes only.
+        # If a program is heard by its screen only, nothing reports its rest; typing looks at it.
+        # Any other one is as the last session left it: its source reports changes only.
         state = AgentState.IDLE if self._sources.screen_only else self._sources.agent_state
         if state is not AgentState.STARTING:
             self._state = StateChange(state)

@@ -1,4 +1,4 @@
-"""The commands of a session: it does nothing else; relay.session.driver carries them out."""
+"""The commands of a session, its only output; relay.session.driver carries them out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relay.session.session_events import SessionEvent
 
 
 class DriverCommand:
-    """Something that is to be done."""
+    """Something to be done."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ class FeatureCommand:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge(DriverCommand):
-    """All output before ``offset`` is dealt with; a next session goes on from ``checkpoint``."""
+    """All output before ``offset`` is handled; a next session continues from ``checkpoint``."""
 
     offset: int
     checkpoint: bytes
@@ -44,14 +44,14 @@ class Acknowledge(DriverCommand):
 
 @dataclass(frozen=True, slots=True)
 class ReadPump(DriverCommand):
-    """Read the agent's output, or for the moment do not: the pump keeps it."""
+    """Read the agent's output, or pause: the pump keeps it meanwhile."""
 
     on: bool
 
 
 @dataclass(frozen=True, slots=True)
 class KeepTerminal(DriverCommand):
-    """Once the person's terminal has gone, keep the agent's for ``seconds``; 0: let it go."""
+    """Once the person's terminal has gone, keep the agent's open for ``seconds``; 0: close it."""
 
     seconds: float
 
@@ -68,17 +68,17 @@ class SendMessage(DriverCommand):
 
 @dataclass(frozen=True, slots=True)
 class ReportAgent(DriverCommand):
-    """Tell the broker how the agent is: what ``relay status`` shows."""
+    """Report the agent's state to the broker: ``relay status`` shows it."""
 
     state: str
     reason: str
-    source: str  # what is believed: "structured" or "screen"
+    source: str  # the source in use: "structured" or "screen"
     notes: tuple[str, ...]
-    conversation: str = ""  # the agent's own id of it
+    conversation: str = ""  # the agent's own id of its conversation
     #: The tokens that the run has used so far, by the model.
     usage: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    question: ScreenQuestion | None = None  # what it asks its person on its screen
-    retry: float | None = None  # seconds from the state's begin until a limit ends
+    question: ScreenQuestion | None = None  # the question on its screen
+    retry: float | None = None  # seconds from the beginning of the state until a usage limit ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class ReportPerson(DriverCommand):
 
 @dataclass(frozen=True, slots=True)
 class ReportDelivery(DriverCommand):
-    """Tell the broker how far a delivery is."""
+    """Report the state of a delivery to the broker."""
 
     message: Message
     state: State
@@ -97,7 +97,7 @@ class ReportDelivery(DriverCommand):
 
 @dataclass(frozen=True, slots=True)
 class LookUpDeliveries(DriverCommand):
-    """Ask the broker how far these deliveries to the agent are; DeliveryReported events follow."""
+    """Ask the broker for the states of these deliveries; DeliveryReported events follow."""
 
     ids: list[str]
     name: str
@@ -105,7 +105,7 @@ class LookUpDeliveries(DriverCommand):
 
 @dataclass(frozen=True, slots=True)
 class ReportTurn(DriverCommand):
-    """Tell the broker how a turn ended (its op ``turn``); a TurnReported follows."""
+    """Report the end of a turn to the broker (its op ``turn``); a TurnReported follows."""
 
     fields: dict[str, Any]
 
@@ -115,7 +115,7 @@ class ReportTurn(DriverCommand):
 
 @dataclass(frozen=True, slots=True)
 class DeliverMessage(DriverCommand):
-    """Bring a message to the agent, when nothing stands in the way."""
+    """Deliver a message to the agent, once nothing is in the way."""
 
     message: Message
 
@@ -127,7 +127,7 @@ class StartDelivering(DriverCommand):
 
 @dataclass(frozen=True, slots=True)
 class LookAgain(DriverCommand):
-    """Something changed that may let a message through."""
+    """Check again whether waiting messages may go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,19 +147,19 @@ class TextProven(DriverCommand):
 
 @dataclass(frozen=True, slots=True)
 class TurnChanged(DriverCommand):
-    """The agent's state is another: what was given in a turn got in by now, or waits again."""
+    """The agent's state has changed: messages given in a turn have arrived, or wait again."""
 
     state: AgentState
 
 
 @dataclass(frozen=True, slots=True)
 class CheckSteered(DriverCommand):
-    """The agent's records were read: messages that were given with answers may be in them."""
+    """The agent's records were read: they may prove messages that were given with answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class TellHeldAgain(DriverCommand):
-    """The broker may have forgotten why messages are held."""
+    """Report again to the broker why messages wait."""
 
 
 # -- to handlers and hooks --------------------------------------------------------------
@@ -167,15 +167,15 @@ class TellHeldAgain(DriverCommand):
 
 @dataclass(frozen=True, slots=True)
 class CallBuiltin(DriverCommand):
-    """Call relay's own handlers of this find (``@memory:``, ``@intent:``), here and now: they only
-    hand over."""
+    """Call relay's own handlers of this detection (``@memory:``, ``@intent:``) at once: they only
+    pass it on."""
 
     detection: Detection
 
 
 @dataclass(frozen=True, slots=True)
 class RunHandlers(DriverCommand):
-    """Run the user's handlers of this find, once in the run; a HandlersEnded follows."""
+    """Run the user's handlers of this detection, once in the run; a HandlersEnded follows."""
 
     detection: Detection
 
@@ -186,16 +186,16 @@ class FireHooks(DriverCommand):
 
     hook: HookEventName
     fields: dict[str, Any]
-    seconds: float | None = None  # that they may take in all
+    seconds: float | None = None  # their time limit in all
 
 
 @dataclass(frozen=True, slots=True)
 class InjectText(DriverCommand):
-    """Give the agent what a hook or a handler has for it, under this id, unless it is too much."""
+    """Give the agent a text of a hook or a handler, under this id, unless there are too many."""
 
     id: str
     text: str
-    match: Match | None = None  # what the handler was for
+    match: Match | None = None  # the match of the handler
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,19 +218,19 @@ class TellFeatures(DriverCommand):
     texts: list[str]
 
 
-# -- that services post as events, and the session passes on as they are --------------------------
+# -- services post these as events, and the session passes them on --------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class SessionAsked(DriverCommand, SessionEvent):
-    """Another process asks something of this session (the push ``ask``): answer it."""
+    """Answer the request of another process to this session (the push ``ask``)."""
 
     fields: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ReportEvent(DriverCommand, SessionEvent):
-    """Tell the broker of something that happened, for the event ledger and route functions."""
+    """Report an event to the broker, for the event ledger and route functions."""
 
     kind: str
     body: str = ""
@@ -240,21 +240,21 @@ class ReportEvent(DriverCommand, SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class FeatureRequested(DriverCommand, SessionEvent):
-    """The agent or a handler wants something of a feature: have it done."""
+    """Have a feature carry out a command of the agent or a handler."""
 
     namespace: str
     command: FeatureCommand
 
 
-# -- that the session carries out itself; services may post them as events, too -------------------
+# -- the session carries these out itself; services may post them as events, too -------------------
 
 
 @dataclass(frozen=True, slots=True)
 class AgentNotice(DriverCommand, SessionEvent):
     """Explain something to the agent, as a message from relay.
 
-    ``each_time``: it is no repetition though its words may be the same. ``question``: the message
-    to which it says that no answer has come; the broker knows whether the agent was told already.
+    ``each_time``: it is no repetition even if its words are the same. ``question``: the message
+    to which no answer has come; the broker knows whether the agent was told that already.
     """
 
     text: str

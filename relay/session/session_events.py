@@ -1,8 +1,8 @@
-"""The events of a session: nothing else reaches its state.
+"""The events of a session, its only input.
 
 A session takes events and answers with commands (relay.session.session_commands). A test plays
-events and reads commands (tests/session/playbook.py); the driver (relay.session.driver) carries
-the commands out and posts what comes of them as events again.
+events and reads commands (tests/session/playbook.py). The driver (relay.session.driver) carries the
+commands out and posts their results as events.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from relay.session.detector import Detection, Heard
 
 
 class SessionEvent:
-    """Something that a session is told."""
+    """Something that has happened."""
 
     __slots__ = ()
 
@@ -87,14 +87,14 @@ class PumpLost(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class PumpHello(SessionEvent):
-    """The first frame of the pump's: what this run is."""
+    """The pump's first frame: the facts of this run."""
 
     facts: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class PumpCheckpoint(SessionEvent):
-    """The second frame of the pump's: where an earlier session of this run was."""
+    """The pump's second frame: the checkpoint of an earlier session of this run."""
 
     state: dict[str, Any]
 
@@ -139,7 +139,7 @@ class SendFailed(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryReported(SessionEvent):
-    """A delivery to the agent has got this far."""
+    """A delivery to the agent has reached ``state``."""
 
     id: str
     state: State
@@ -154,7 +154,7 @@ class TurnStopped(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class TurnReported(SessionEvent):
-    """The broker has the report of a turn with these messages, or will never take it."""
+    """The broker has the report of a turn with these messages, or has refused it for good."""
 
     ids: list[str]
 
@@ -164,7 +164,7 @@ class TurnReported(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class HookReported(SessionEvent):
-    """The agent's own hook reports."""
+    """A report of the agent's own hook."""
 
     event: dict[str, Any]
 
@@ -178,7 +178,7 @@ class SourcesHeard(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SourcesRead(SessionEvent):
-    """The agent's own records, or a feature's commands, are dealt with: the checkpoint changes."""
+    """The agent's own records, or a feature's commands, are handled: the checkpoint changes."""
 
 
 # -- from handlers and hooks --------------------------------------------------------------
@@ -186,7 +186,7 @@ class SourcesRead(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class HandlersEnded(SessionEvent):
-    """What came of a RunHandlers."""
+    """The result of a RunHandlers."""
 
     detection: Detection
     outcomes: list[CallOutcome[Result]] = field(default_factory=list)
@@ -195,7 +195,7 @@ class HandlersEnded(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class HooksFired(SessionEvent):
-    """What came of a FireHooks; ``result`` is None when its time was up, or it is no first time."""
+    """The result of a FireHooks; ``result`` is None after a timeout, or if it was fired before."""
 
     hook: HookEventName
     result: Aggregated | None
@@ -203,7 +203,7 @@ class HooksFired(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class HooksObserved(SessionEvent):
-    """The agent tells of something that it does not wait for: its hooks may run."""
+    """The agent reports an event that it does not wait for: its hooks may run."""
 
     hook: HookEventName
     fields: dict[str, Any]
@@ -211,7 +211,7 @@ class HooksObserved(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class KindsWanted(SessionEvent):
-    """Of which kinds of events that are told only when asked for the broker wants to know."""
+    """The kinds of optional events that the broker wants."""
 
     kinds: frozenset[str]
 
@@ -228,11 +228,11 @@ class InjectionRefused(SessionEvent):
     """A text that a hook or a handler had for the agent cannot be sent."""
 
     id: str
-    match: Match | None  # what the handler was for
+    match: Match | None  # the match of the handler
     error: RelayError
 
 
-# -- of the session's own life ------------------------------------------------------------
+# -- from the session's own life ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,19 +242,19 @@ class SessionStarted(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class AgentGone(SessionEvent):
-    """The agent's last output was heard: from now on nobody is told anything."""
+    """The agent's last output was heard: from now on there are no notices."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastHooksDue(SessionEvent):
-    """The hooks of what the agent did have run: those of its end may."""
+    """The hooks of earlier events have run: the session-end hooks may run."""
 
-    seconds: float  # that they may take
+    seconds: float  # their time limit
 
 
 @dataclass(frozen=True, slots=True)
 class EverythingSettled(SessionEvent):
-    """The agent is gone, and what it said is dealt with: the last acknowledgement may go."""
+    """The agent is gone, and its words are handled: the last acknowledgement may go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +282,7 @@ class EventQueue:
         return None
 
     async def next(self) -> SessionEvent:
-        """The next event, waited for."""
+        """Wait for the next event."""
         await self.filled()
         return self._events.popleft()
 

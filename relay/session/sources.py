@@ -1,8 +1,8 @@
-"""Sources of one agent side by side, and the choice of the one that is believed.
+"""The sources of one agent, and the choice of the one to believe.
 
-The screen is always read (delivery needs it, and it stands in when nothing better speaks). A
-structured source, where the agent has one, is believed instead of the screen for as long as it
-works; should it fail, the screen takes over from there, and the reason is kept for ``status``.
+The screen is always read, because delivery needs it, and it is the fallback. If the agent has a
+structured source, that is believed as long as it works. If it fails, the screen takes over from
+there, and ``relay status`` says why.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from relay.session.detector import SCREEN, AgentSaid, DirectiveDetector, ForAgen
 from relay.session.pager_watch import PagerWatch
 from relay.session.question_watch import QuestionWatch, ScreenQuestion
 
-#: A screen does not know turns: a block is given up as unclosed when for so many seconds no row has
-#: changed.
+#: A screen does not show turns: a block counts as unclosed once no row has changed for so many
+#: seconds.
 UNCLOSED_PATIENCE = 10.0
-#: ... or this many after its last line, where a clock is drawn again and again.
+#: … or so many seconds after its last line, where a clock is drawn again and again.
 LINE_PATIENCE = 60.0
-#: Notes that are kept for ``relay status``; older ones give way.
+#: Notes for ``relay status``; the oldest are dropped.
 NOTES_MAX = 20
-#: Seconds after a change of the screen in which a source that goes by it, too, is shown it.
+#: Seconds after a change of the screen in which it is shown to a source that uses it, too.
 LOOK_AFTER = 0.1
-#: Seconds after which everything that was drawn on a screen has been heard.
+#: Seconds after which all text on a screen has been heard.
 SETTLED = 1.0
-#: Seconds that the output of an inner wrap may go on after that has lost the terminal: its last
-#: words are still read. Then it was killed or stopped, and what comes is the agent's own again.
+#: Seconds in which an inner wrap that has lost the terminal still hears the output: its last words.
+#: After that it was killed or stopped, and the output is the agent's own again.
 LAST_WORDS = 1.0
 
 
-#: Why a model does not answer that will again at a time that is known to somebody.
+#: A reason that names a usage limit, which ends at a known time.
 _LIMIT = re.compile(r"\blimit|quota", re.IGNORECASE)
 
 
 class ScreenLike(Protocol):
-    """What the session asks of the screen source."""
+    """The part of the screen source that the session needs."""
 
     def feed(self, data: bytes, now: float) -> list[SourceEvent]: ...
     def tick(self, now: float) -> list[SourceEvent]: ...
@@ -72,14 +72,14 @@ class ScreenLike(Protocol):
 
 
 class SourceSelector:
-    """Chooses which source of one agent is believed; each method returns what was heard by it."""
+    """Chooses the source of one agent. Each method returns what was heard."""
 
     def __init__(
         self,
         detector: DirectiveDetector,
         screen: ScreenLike,
         structured: StructuredSource | None,
-        notes: Iterable[str] = (),  # remarks for ``relay status`` that there are already
+        notes: Iterable[str] = (),  # earlier notes for ``relay status``
         nested: NestedOutput | None = None,
         in_front: Callable[[int], bool | None] = lambda pid: None,
         pager: PagerWatch | None = None,
@@ -87,9 +87,9 @@ class SourceSelector:
         *,
         deaf: bool = False,
     ) -> None:
-        """``nested`` finds what a wrap inside this one hears itself; ``in_front`` tells whether
-        a process has its terminal to itself. ``deaf``: nothing that the screen shows is said, as
-        in a shell that the person has not asked relay to hear."""
+        """``nested`` finds output that a wrap inside this one hears itself; ``in_front`` tells
+        whether a process is in front on the terminal. ``deaf``: the screen is not heard, as in a
+        shell without ``--hear``."""
         self._detector = detector
         self._screen = screen
         self._structured = structured
@@ -98,10 +98,10 @@ class SourceSelector:
         self._deaf = deaf
         self._pager = pager or PagerWatch()
         self._questions = questions
-        self._paged = False  # what comes now is a pager's
-        self.told = 0  # how often the structured source has said something
-        self._inner = nested.pid if nested else 0  # the inner wrap that hears what comes now
-        self._inner_lost: float | None = None  # since when that has not had the terminal
+        self._paged = False  # the output is a pager's now
+        self.told = 0  # how often the structured source has reported something
+        self._inner = nested.pid if nested else 0  # the inner wrap that hears the output now
+        self._inner_lost: float | None = None  # since when it has not had the terminal
         self._last_line = screen.changed_at  # when a line was heard on the screen
         self._believed = self.source
         self._looks = structured is not None and structured.reads_screen
@@ -112,28 +112,28 @@ class SourceSelector:
 
     @property
     def source(self) -> str:
-        """Which source is believed: ``structured`` or ``screen``."""
+        """The source in use: ``structured`` or ``screen``."""
         trusted = self._structured is not None and self._structured.trusted
         return "structured" if trusted else "screen"
 
     @property
     def screen_only(self) -> bool:
-        """Whether nothing but the screen tells what the agent says."""
+        """Whether the agent is heard by its screen alone."""
         return self.source == "screen"
 
     @property
     def infers_turns(self) -> bool:
-        """Whether the end of a turn is inferred from what the screen shows."""
+        """Whether the end of a turn is inferred from the screen."""
         return self._structured is None or self._structured.infers_turns
 
     @property
     def conversation(self) -> str:
-        """The agent's own id of the conversation in front; empty where it is not known."""
+        """The agent's own id of its present conversation; empty if unknown."""
         return "" if self._structured is None else self._structured.conversation
 
     @property
     def model(self) -> str:
-        """The model that spoke last, as the agent calls it; empty where it does not say."""
+        """The model that answered last, as the agent calls it; empty if unknown."""
         return "" if self._structured is None else self._structured.saved.model
 
     @property
@@ -144,33 +144,33 @@ class SourceSelector:
 
     @property
     def transcript_path(self) -> str | None:
-        """The agent's own transcript, where it is known."""
+        """The path of the agent's own transcript, if known."""
         return None if self._structured is None else self._structured.transcript_path
 
     @property
     def agent_state(self) -> AgentState:
-        """What the structured source knows of the agent; idle where there is none."""
+        """The agent's state by the structured source; idle without one."""
         return self._structured.agent_state if self._structured else AgentState.IDLE
 
     @property
     def question(self) -> ScreenQuestion | None:
-        """What the agent asks its person on its screen."""
+        """The question on the agent's screen."""
         return None if self._questions is None else self._questions.question
 
     def shown(self, change: StateChange) -> StateChange:
-        """What others are told that the agent does: one that asks something on its screen waits."""
+        """The agent's state for others: blocked while it asks something on its screen."""
         if self.question is None or change.state not in (AgentState.IDLE, AgentState.BUSY):
             return change
         asked = self.question.dialog.text.rpartition("\n")[2]
         return StateChange(AgentState.BLOCKED, f"asks: {asked[:100]}")
 
     def state_changed(self, change: StateChange, now: float) -> StateChange:
-        """The agent does something else now: it may ask something, or no more. Returns the change
-        with what its screen says of it: when a usage limit ends."""
+        """The agent's state has changed. Returns the change with the end of a usage limit, if the
+        screen shows it."""
         if self._questions is None:
             return change
         self._questions.changed(change, now)
-        known = change.retry not in (None, LIMIT_RETRY)  # the agent's own records say it
+        known = change.retry not in (None, LIMIT_RETRY)  # the agent's own records give the time
         if change.state is not AgentState.LIMITED or known or not _LIMIT.search(change.reason):
             return change
         reset = self._questions.reset(change.reason)
@@ -184,13 +184,13 @@ class SourceSelector:
             self._look_at = now + LOOK_AFTER
         if self._pager.there(now) == self._paged:
             return self._feed(data, now)
-        # What comes together with a pager's end is its own, as its first page is.
+        # Output in one piece with a pager's end is the pager's, as its first page is.
         heard = self._turn(now) if not self._paged else self._feed(data, now) + self._turn(now)
         self._paged = not self._paged
         return heard + self._feed(data, now) if self._paged else heard
 
     def _turn(self, now: float) -> list[Heard]:
-        """Take what was written up to here for the words of who has written until now."""
+        """Count the output until here as the words of the program that was in front."""
         heard = self._take(self._screen.tick(now + SETTLED), "screen", now)
         return [*heard, *self._detector.feed(End(SCREEN))]
 
@@ -200,7 +200,7 @@ class SourceSelector:
         heard: list[Heard] = []
         for part, inner in self._nested.split(data):
             if inner != self._inner:
-                # What was drawn until here belongs to the one before.
+                # The output until here belongs to the program before.
                 heard += self._take(self._screen.tick(now + SETTLED), "screen", now)
                 self._detector.abandon()
                 self._inner, self._inner_lost = inner, None
@@ -212,7 +212,7 @@ class SourceSelector:
         return self._take(self._screen.resize(cols, rows, now), "screen", now)
 
     def activity(self, kind: bytes, now: float) -> list[Heard]:
-        """Take note that the person pressed keys."""
+        """The person pressed keys."""
         if self._pager.takes_key(now):
             return []
         if self._questions is not None:
@@ -232,7 +232,7 @@ class SourceSelector:
         return self._take(self._structured.transcript(line, now), "structured")
 
     def reported(self, events: list[SourceEvent]) -> list[Heard]:
-        """Take what came of records that the adapter has read itself."""
+        """Take events that the adapter has read from records itself."""
         return self._take(events, "structured")
 
     def visible(self) -> list[str]:
@@ -245,7 +245,7 @@ class SourceSelector:
         return self._screen.bracketed_paste
 
     def tick(self, now: float) -> list[Heard]:
-        """Look again: time has passed."""
+        """Time has passed."""
         heard: list[Heard] = []
         if self._questions is not None:
             self._questions.tick(now)
@@ -253,7 +253,7 @@ class SourceSelector:
         if self._paged or (due is not None and now >= due):
             there = self._pager.there(now, gap=0.0)
             if there != self._paged:
-                self._paged = True  # what nobody has heard yet came with it
+                self._paged = True  # text that was not heard yet came with it
                 heard += self._turn(now)
                 self._paged = there
         heard += self._take(self._screen.tick(now), "screen", now)
@@ -280,7 +280,7 @@ class SourceSelector:
         return min((d for d in deadlines if d is not None), default=None)
 
     def finish(self, now: float) -> list[Heard]:
-        """Settle and end everything: the agent is gone."""
+        """The agent is gone: end all streams."""
         heard: list[Heard] = []
         if self._structured is not None:
             heard += self._take(self._structured.finish(now), "structured")
@@ -288,7 +288,7 @@ class SourceSelector:
         return [*heard, *self._detector.close()]
 
     def checkpoint(self, extra: dict[str, Any]) -> bytes:
-        """Everything that a next session needs to go on, with what the caller adds."""
+        """The state for the checkpoint, with the caller's parts."""
         record = {
             "screen": self._screen.checkpoint().decode("utf-8", "surrogateescape"),
             "hearing": self._detector.state(),
@@ -300,28 +300,28 @@ class SourceSelector:
         return json.dumps(record, separators=(",", ":")).encode()
 
     def give_up(self, reason: str) -> list[Heard]:
-        """Let the screen stand in from now on: the structured source cannot hear."""
+        """The structured source has failed: use the screen from now on."""
         if self._structured is None:
             return []
         return self._take(self._structured.failed(reason), "structured")
 
     def note(self, reason: str) -> None:
-        """Keep a remark for ``relay status``."""
+        """Add a note for ``relay status``."""
         if reason not in self.notes:
             self.notes = [*self.notes, reason][-NOTES_MAX:]
 
     def forget(self, reason: str) -> None:
-        """Take such a remark back."""
+        """Remove a note."""
         self.notes = [one for one in self.notes if one != reason]
 
     def _silence_ends(self) -> float | None:
-        """When an open block of the screen's is given up."""
+        """When an open block on the screen counts as unclosed."""
         if not self._detector.is_open(SCREEN):
             return None
         return min(self._screen.changed_at + UNCLOSED_PATIENCE, self._last_line + LINE_PATIENCE)
 
     def _heard_inside(self, now: float) -> bool:
-        """Whether a wrap inside this one hears what is on the screen now."""
+        """Whether a wrap inside this one hears the screen now."""
         if not self._inner:
             return False
         if self._in_front(self._inner):
@@ -333,7 +333,7 @@ class SourceSelector:
     def _take(self, events: list[SourceEvent], origin: str, now: float = 0.0) -> list[Heard]:
         self.told += origin == "structured" and bool(events)
         if self._believed != self.source:
-            # What the one began to hear the other does not end: half a message is none.
+            # A message that one wrap began to hear the other does not end: it is dropped.
             self._believed = self.source
             self._detector.abandon()
         silent = self._deaf or self._paged or (events and self._heard_inside(now))
@@ -361,12 +361,12 @@ class SourceSelector:
             self.note(event.reason)
             return (ForAgent(event.told),) if event.told and origin == self.source else ()
         if isinstance(event, Entered) and event.text.strip():
-            # What is left open ends with the person's next words, before anything answers them.
+            # An open message ends with the person's next words, before anything answers them.
             return self._detector.feed(End(SCREEN))
         return ()
 
     def _hear_lines(self, stream: str, texts: list[str]) -> list[Heard]:
-        """Lines are passed on together, but no find before the lines that led to it."""
+        """Lines are passed on together, but no detection before its own lines."""
         heard: list[Heard] = []
         passed = 0
         for number, detection in self._detector.lines(stream, texts, self.source == "structured"):

@@ -1,8 +1,8 @@
-"""Notices a busy agent that does nothing: no output, no word of its own records, no CPU.
+"""Notices a busy agent that does nothing: no output, no new records, no CPU.
 
-Three clocks have to stand still before an agent counts as *wedged*. One whose tool runs (a process
-that began in this turn) is only slow. ``Stall`` judges (pure), ``StallWatch`` looks, and looks at
-processes only where everything else has stood still. A file of its own: it is tested by itself.
+All three have to stand still before an agent counts as *wedged*. An agent whose tool runs (a
+process that began in this turn) is only slow. ``Stall`` judges (pure). ``StallWatch`` watches, and
+reads processes only if everything else stands still.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from relay.session.session_events import EventQueue, HooksObserved, SourcesRead
 from relay.session.sources import SourceSelector
 from relay.session.typing_policy import Guards
 
-#: Between two looks. Seconds.
+#: Seconds between two checks.
 LOOK = 15.0
 #: Seconds of standstill after which there is a verdict.
 AFTER = 300.0
-#: The part of a core that an agent uses which only waits: its timers and animations.
+#: The share of a core that a waiting agent uses for its timers and animations.
 RESTS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class StallVerdict:
-    """What is told of an agent that stands still: since when its ``tool`` runs, or, where none
-    does, that it is wedged. Seconds."""
+    """The verdict on an agent that stands still: for how long its ``tool`` has run or, without a
+    tool, that it is wedged. Seconds."""
 
     tool: str
     seconds: float
@@ -44,16 +44,16 @@ class StallVerdict:
 
 
 class Stall:
-    """Judges by what has changed between two looks. Times in seconds, of one clock."""
+    """Judges by the changes between two checks. Times in seconds, of one clock."""
 
     def __init__(self) -> None:
         self._signs: Hashable = None
-        self._since = 0.0  # nothing has changed
-        self._rested: float | None = None  # when the agent was last seen not to be busy
-        self._cpu: tuple[float, float] | None = None  # when first looked at, and seconds used then
+        self._since = 0.0  # since when nothing has changed
+        self._rested: float | None = None  # when the agent was last not busy
+        self._cpu: tuple[float, float] | None = None  # time and CPU seconds at the first check
 
     def still(self, now: float, busy: bool, signs: Hashable) -> bool:
-        """Whether everything else stands still: it is worth a look at processes."""
+        """Whether everything else stands still, so that processes should be checked."""
         if not busy:
             self._rested = now
         if not busy or signs != self._signs:
@@ -62,12 +62,12 @@ class Stall:
         return True
 
     def judge(self, now: float, processes: Sequence[ProcessUsage]) -> StallVerdict | None:
-        """What to tell of it, if it has stood still for long."""
+        """The verdict, if the agent has stood still for long enough."""
         used = sum(one.cpu for one in processes)
         if self._cpu is None:
             self._cpu = (now, used)
         if now - self._since < AFTER or self._rested is None:
-            return None  # in a turn that began before this session no tool can be told by its age
+            return None  # the turn began before this session: a tool's age says nothing
         tools = [one for one in processes if now - one.age >= self._rested]
         if tools:
             tool = max(tools, key=lambda one: one.age)
@@ -98,13 +98,13 @@ class StallWatch:
         self._told: StallVerdict | None = None  # of this standstill
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Check again and again."""
         while True:
             await asyncio.sleep(LOOK)
             await self.look()
 
     async def look(self) -> None:
-        """Look once, and tell what there is to tell."""
+        """Check once, and report a new verdict."""
         busy = self._guards.state is AgentState.BUSY
         signs = (self._guards.heard, self._sources.told)
         if not self._stall.still(self._clock(), busy, signs):
@@ -119,6 +119,6 @@ class StallWatch:
             return
         self._told = verdict
         self._guards.stalled(verdict.text)
-        self._events.post(SourcesRead())  # which reports how the agent is
+        self._events.post(SourcesRead())  # which makes the session report the agent's state
         if not verdict.tool:
             self._events.post(HooksObserved(HookEventName.WEDGED, {"why": verdict.text}))

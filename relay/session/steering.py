@@ -1,14 +1,14 @@
 """Steer mode: messages that reach a busy agent inside its running turn, without stopping it.
 
-There are two ways in. An agent whose own message interface takes what comes into the running
-turn gets them by that (``waits`` in typing_policy keeps everything else out until the turn is
-over). Any other agent whose hooks ask after a tool call gets them with the answer, as additional
-context for its model (``Steering``). Where there is neither, or no tool is called before the turn
-ends, they wait with the others, and nothing is ever interrupted.
+There are two ways. An agent whose message interface works inside a running turn gets them there
+(``waits`` in typing_policy keeps all other messages out until the turn is over). Any other agent
+whose hooks ask after a tool call gets them with the answer, as additional context for its model
+(``Steering``). If there is neither, or no tool is called before the turn ends, they wait like the
+others. Nothing is ever interrupted.
 
-Given with an answer, a message is ``submitted`` once the answer has gone out and ``seen`` when the
-agent's own records show it, or the model has been asked again. What was given in a turn that ended
-without that did not get in, and waits again.
+A message that goes with an answer is ``submitted`` once the answer has gone out, and ``seen`` when
+the agent's own records show it or its model has been asked again. If the turn ends without such a
+proof, the message did not arrive, and waits again.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from relay.session.background import Tasks
 from relay.session.broker_reports import BrokerReports
 from relay.session.delivery import DeliveryQueue
 
-#: Messages that go with one answer, and bytes of them.
+#: Messages that go with one answer, and their bytes.
 MESSAGES_MAX = 8
 BYTES_MAX = 64 * 1024
-#: Seconds for which the agent waits until the broker has written down that they are on their way.
+#: Seconds that the agent waits until the broker has stored ``delivering``.
 WRITTEN_DOWN = 1.0
-#: Seconds after the end of a turn in which what was given stands in the agent's records, or never.
+#: Seconds after the end of a turn in which the agent's records show a given message, or never will.
 PROOF_PATIENCE = 3.0
 
 
 def chosen(
     waiting: list[Message], size: Callable[[Message], int], room: int = BYTES_MAX
 ) -> list[Message]:
-    """Those of ``waiting`` (oldest first) that go with one answer; one that never fits is passed
-    over, it goes when the turn is over. ``size`` is in bytes, ``room`` what fits into an answer."""
+    """The ``waiting`` messages (oldest first) that go with one answer. One that never fits is
+    passed over, and goes after the turn. ``size`` and ``room`` (of an answer) are in bytes."""
     found: list[Message] = []
     left = room
     for message in waiting:
@@ -71,7 +71,7 @@ class HookAttachment:
 
 
 class Steering:
-    """Gives waiting messages along with the answers to one agent's hooks."""
+    """Gives waiting messages to an agent with the answers to its hooks."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class Steering:
         *,
         landing_takes: float = PROOF_PATIENCE,
     ) -> None:
-        """``landing_takes``: this many seconds after the start it is known what an earlier session
-        of this run has given."""
+        """``landing_takes``: so many seconds after the start the agent's records show what an
+        earlier session has given."""
         self._queue = queue
         self._records = records
         self._reports = reports
@@ -94,7 +94,7 @@ class Steering:
         self._given: dict[str, _Given] = {}  # by their markers
 
     async def attach(self, call: AgentHookCall, result: Aggregated) -> HookAttachment | None:
-        """What goes with the answer to ``call``, which the agent waits for; mostly nothing."""
+        """The messages that go with the answer to ``call``; usually None."""
         if call.event is not HookEventName.AFTER_TOOL or result.stop:
             return None
         if not self._queue.waiting(self._wanted) or not self._records.room:
@@ -110,7 +110,7 @@ class Steering:
             self._given[marker_of(message)] = _Given(message)
         try:
             async with asyncio.timeout(WRITTEN_DOWN):
-                # As always: before the first byte goes over the broker knows.
+                # As always, the broker knows it before the first byte goes.
                 there = await asyncio.gather(
                     *(self._reports.delivery(m, State.DELIVERING) for m in messages)
                 )
@@ -130,18 +130,18 @@ class Steering:
         return HookAttachment(text, lambda out: self._sent(messages, out))
 
     def proven(self, text: str, by: str) -> list[tuple[Message, str]]:
-        """Those whose markers stand in ``text``, which reached the agent: they are seen."""
+        """The messages whose markers are in ``text``, which reached the agent: they are seen."""
         markers = [marker for marker in self._given if marker in text]
         return [(self._given.pop(marker).message, by) for marker in markers]
 
     def landed(self) -> list[tuple[Message, str]]:
-        """Those that got in, as the records tell where they do not show the words."""
+        """The messages that have arrived by records that do not show their words."""
         out = [] if self._records.shows else [m for m, given in self._given.items() if given.out]
         markers = [marker for marker in out if self._records.landed(marker)]
         return [(self._given.pop(marker).message, "hook") for marker in markers]
 
     def state_changed(self, state: AgentState) -> None:
-        """The agent's state has changed: once a turn is over, what it has not taken waits again."""
+        """The agent's state has changed: after a turn, messages that did not arrive wait again."""
         if state in (AgentState.IDLE, AgentState.LIMITED) and self._given:
             out = {marker: given for marker, given in self._given.items() if given.out}
             if out:
@@ -175,7 +175,7 @@ class Steering:
     def _wanted(self, message: Message) -> bool:
         if message.mode is not QueueMode.STEER:
             return False
-        # Of an earlier try the records have to be read first.
+        # After an earlier attempt the records have to be read first.
         return not message.attempt or (
             self._clock() >= self._settled and not self._records.landed(marker_of(message))
         )

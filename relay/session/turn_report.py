@@ -1,12 +1,12 @@
-"""Which messages the agent answered in which of its turns, and with which words. Pure.
+"""Reports which messages the agent answered in a turn, and with which words. Pure.
 
 Only for messages that ask for it (``Message.wants_turn``). A turn ends when the agent's own source
-says so; of a program that tells nothing, after some seconds of silence at its prompt, and the
-report says that this was inferred.
+says so. For a program without such a source it ends after some seconds of silence at its prompt,
+and the report says that this was inferred.
 
-Killed at any moment, nothing is lost and nothing is told twice: a message is brought to the agent
-only once the checkpoint names it, what the agent said after the checkpoint the next session hears
-again, and the broker knows of each message whether its turn was told.
+No kill loses or repeats a report: a message goes to the agent only once the checkpoint names it,
+the next session hears again what the agent said after the checkpoint, and the broker knows for each
+message whether its turn was reported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from relay.session.session_commands import (
     ReportTurn,
 )
 
-#: Messages whose turns are awaited; the oldest is given up for a further one.
+#: Messages whose turns are awaited; the next one replaces the oldest.
 OWED_MAX = 1000
 #: Characters of one turn's words; of more the last. All that the broker does not have yet have
 #: room for so many, and at least so many each.
@@ -62,16 +62,16 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class TurnCheckpoint:
-    """The part of the checkpoint."""
+    """The turn's part of the checkpoint."""
 
-    #: Messages that ask for their turn and are on their way: the marker, by the id.
+    #: Messages on their way that ask for their turn: the marker, by the id.
     owed: BoundedDict[str, str] = field(default_factory=lambda: BoundedDict(OWED_MAX))
-    #: Those that are in the turn that runs, in the order in which they were seen: likewise.
+    #: Messages in the running turn, in the order in which they were seen; likewise.
     seen: dict[str, str] = field(default_factory=dict)
     #: The turn has certainly begun.
     began: bool = False
     lines: list[str] = field(default_factory=list)
-    #: Tools that were used.
+    #: The tools of the turn.
     calls: list[Json] = field(default_factory=list)
     size: int = 0
     left_out: int = 0
@@ -81,26 +81,26 @@ class TurnCheckpoint:
 
 
 class TurnSource(Protocol):
-    """What is known of how an agent is heard."""
+    """The part of the sources that turns need."""
 
     @property
     def screen_only(self) -> bool:
-        """Whether nothing but the screen tells what it says."""
+        """Whether the agent is heard by its screen alone."""
         ...
 
     @property
     def infers_turns(self) -> bool:
-        """Whether the end of a turn is inferred from what the screen shows."""
+        """Whether the end of a turn is inferred from the screen."""
         ...
 
     @property
     def model(self) -> str:
-        """The model that spoke last; empty where nobody says."""
+        """The model that answered last; empty if unknown."""
         ...
 
 
 class TurnReports:
-    """Collects what a turn consists of, and reports it once it is over."""
+    """Collects the words and tools of a turn, and reports it once it is over."""
 
     def __init__(
         self,
@@ -110,9 +110,9 @@ class TurnReports:
         quiet_for: Callable[[float], float],
         gate: PermissionGate | None = None,
     ) -> None:
-        """``at_prompt`` tells of a program whose screen alone is heard whether it can take another
-        message, ``quiet_for`` for how many seconds it has written nothing."""
-        #: What the turn may use, which ends with it.
+        """``at_prompt``: whether a program that is heard by its screen alone can take a message;
+        ``quiet_for``: for how many seconds it has written nothing."""
+        #: The permissions of the turn, which end with it.
         self.gate = gate or PermissionGate("nothing asks about them")
         self._sources = sources
         self._now_ms = now_ms
@@ -130,12 +130,12 @@ class TurnReports:
         self._look_at: float | None = None
         self._reads_again = False  # the turn began in a session before this one
         self._sent_at: float | None = None  # when a message went over that is not seen yet
-        self._untold: list[Json] = []  # reports of a session before this one
+        self._untold: list[Json] = []  # reports of an earlier session
 
     # -- messages ---------------------------------------------------------------------------------
 
     def arrived(self, message: Message) -> Iterator[DriverCommand]:
-        """A message has come: it goes to the agent, where it need not wait for a checkpoint."""
+        """A message has come: it goes to the agent, unless it has to wait for a checkpoint."""
         if why := self.gate.arrived(message):
             yield ReportDelivery(message, State.FAILED, why)
             return
@@ -144,26 +144,26 @@ class TurnReports:
         elif not self._held:
             yield DeliverMessage(message)
             return
-        self._held.append(message)  # one that wants nothing keeps its place behind the other
+        self._held.append(message)  # a message that asks for no turn keeps its place
 
     def written(self) -> Iterator[DriverCommand]:
-        """A checkpoint is written: what waited for it goes to the agent."""
+        """A checkpoint is written: the messages that waited for it go to the agent."""
         while self._held:
             yield DeliverMessage(self._held.popleft())
 
     def proven(self, text: str, now: float) -> Iterator[DriverCommand]:
-        """``text`` has reached the agent: messages in it are in the turn that runs."""
+        """``text`` has reached the agent: messages in it are in the running turn."""
         saved = self._saved
         silent = self._over_at is not None or (not saved.began and self._heard_at is not None)
         if silent and not any(marker in text for marker in saved.seen.values()):
             yield from self._report(now)  # it begins the next turn
         for id_ in [id_ for id_, marker in saved.owed.items() if marker in text]:
             if not saved.seen:
-                saved.started_ms = 0  # what was said before it answers something else
+                saved.started_ms = 0  # earlier words answer something else
             yield from self._seen(id_, now)
 
     def delivered(self, id_: str, state: State, now: float) -> Iterator[DriverCommand]:
-        """A delivery has got this far."""
+        """A delivery has reached ``state``."""
         self.gate.delivered(id_, state)
         if id_ not in self._saved.owed:
             return
@@ -173,7 +173,7 @@ class TurnReports:
         elif state is State.SEEN or (state is State.SUBMITTED and self._sources.screen_only):
             yield from self._seen(id_, now)
         elif state is State.DELIVERING and self._sources.screen_only and not self._saved.seen:
-            self._begin(now)  # its answer may be there before its delivery is accounted for
+            self._begin(now)  # the answer may come before the report of the delivery
 
     def _seen(self, id_: str, now: float) -> Iterator[DriverCommand]:
         marker, self._sent_at = self._saved.owed.pop(id_), None
@@ -220,7 +220,7 @@ class TurnReports:
         return max(TEXT_LEAST, min(TEXT_MAX, PENDING_MAX - used))
 
     def used(self, call: Mapping[str, Any]) -> None:
-        """The agent is about to use a tool, or has used it (``phase``), as its own hook tells."""
+        """The agent will use a tool, or has used it (``phase``), as its own hook reports."""
         calls, id_ = self._saved.calls, call.get("id")
         if not self._saved.started_ms:
             return
@@ -261,8 +261,8 @@ class TurnReports:
         self._stopped = what
 
     def settling(self, now: float) -> bool:
-        """Whether words of a turn may still come that is not seen to run: nothing may begin the
-        next one. Not for long, where that cannot be told."""
+        """Whether the last words of a turn may still come, so that nothing may begin the next one;
+        for a short time only, where that is unknown."""
         if self._state in (AgentState.BUSY, AgentState.BLOCKED):
             return False
         if self._sent_at is not None and now < self._sent_at + ARRIVES:
@@ -272,7 +272,7 @@ class TurnReports:
         return self._over_at is not None or now < self._begun_at + NEVER
 
     def gone(self, now: float) -> Iterator[DriverCommand]:
-        """The agent has ended: of the turn that ran there is no more."""
+        """The agent has ended, and the running turn with it."""
         self._state = AgentState.GONE
         if self._saved.seen:
             yield from self._report(now)
@@ -312,7 +312,7 @@ class TurnReports:
         yield from self._report(now)
 
     def _rests(self, now: float) -> bool:
-        """Whether a program that tells nothing has rested at its prompt for long enough."""
+        """Whether a program without turns of its own has rested at its prompt for long enough."""
         if self._state in (AgentState.BUSY, AgentState.BLOCKED):
             return False
         patience = MUTE if self._heard_at is None else SILENCE
@@ -356,8 +356,8 @@ class TurnReports:
             yield ReportTurn(fields)
 
     def _own_lines(self) -> list[str]:
-        """The words without the echo of what was typed: a session that reads a screen once more,
-        after a kill, cannot tell it from them."""
+        """The words without the echo of typed text: a session that reads a screen again after a
+        kill cannot tell them apart."""
         lines, markers = self._saved.lines, self._saved.seen.values()
         if not (self._reads_again and self._sources.screen_only):
             return lines
@@ -365,16 +365,16 @@ class TurnReports:
         return lines[echoed[-1] :] if echoed else lines
 
     def told(self, ids: list[str]) -> None:
-        """The broker has this report, or will never take it."""
+        """The broker has this report, or has refused it for good."""
         self._saved.pending = [one for one in self._saved.pending if one["ids"] != ids]
 
     @property
     def empty(self) -> bool:
-        """Whether the broker has everything."""
+        """Whether the broker has all reports."""
         return not self._saved.pending
 
     def state(self) -> Any:
-        """For the checkpoint."""
+        """The state for the checkpoint."""
         return to_json(self._saved)
 
     def restore(self, state: Any, now: float) -> None:
@@ -385,10 +385,10 @@ class TurnReports:
         self._heard_at = now if self._saved.lines else None
         self._untold = list(self._saved.pending)
         if self._saved.owed and not self._saved.started_ms:
-            self._saved.started_ms = self._now_ms()  # what is heard now may answer one of them
+            self._saved.started_ms = self._now_ms()  # words heard now may answer one of them
 
     def look_up(self, name: str) -> Iterator[DriverCommand]:
-        """Of messages on their way to the agent ``name`` an earlier session may have known more."""
+        """Ask the broker for the states of messages on their way to the agent ``name``."""
         if self._saved.owed:
             yield LookUpDeliveries(list(self._saved.owed), name)
 

@@ -1,8 +1,8 @@
 """Stopping the agent's running turn, for a message whose mode is interrupt.
 
-By the agent's own interface where it has one, else by the key that its profile names. That key is
-pressed only while a turn is seen to run, the input line is seen empty, nobody is asked anything,
-and nothing has been drawn or pressed since: anywhere else it would mean something else.
+By the agent's own interface if it has one, or else by the key that its profile names. That key is
+pressed only while the screen shows a running turn, an empty input line and no question, and nothing
+was drawn or pressed since: otherwise it would mean something else.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from relay.session.delivery_channel import WriteLink, write_id
 from relay.session.session_events import EventQueue, TurnStopped
 from relay.session.typing_policy import DIALOG_WAITS, Guards
 
-#: Seconds that an agent may take to stop before it is told again, and how often it is told.
+#: Seconds that an agent may take to stop before the next try, and the number of tries.
 TAKES, TRIES = 3.0, 3
 STOPPING = "the running turn is being stopped"
 UNSTOPPED = "the running turn could not be stopped"
-#: What a receipt says where the message goes in otherwise.
+#: The remark of a receipt when the message goes in another mode.
 CANNOT = "this agent cannot be interrupted: it was taken for a steer"
-#: For whom a turn is stopped, where that is for no message.
+#: The reason to stop a turn that is stopped for no message.
 BY_PERSON = "the person"
 UNSURE = "the agent does not show that its key would stop a turn"
 
 
 class TitledScreen(Protocol):
-    """What is seen of the agent."""
+    """The agent's screen and title."""
 
     @property
     def title(self) -> str: ...
@@ -59,8 +59,8 @@ class TurnStopper:
         self._events = events
         self._clock = clock
         self._for = ""  # the message for which the turn is stopped,
-        self._tries = 0  # … how often that was tried,
-        self._at: float | None = None  # … and when last
+        self._tries = 0  # … the number of tries,
+        self._at: float | None = None  # … and the time of the last one
 
     @property
     def can(self) -> bool:
@@ -86,7 +86,7 @@ class TurnStopper:
         return None
 
     async def stop(self, message: Message) -> Blocked | None:
-        """Have the turn stopped that runs, once; what is waited for then, None: it cannot be."""
+        """Try once to stop the running turn. Returns what to wait for; None: there is no way."""
         now = self._clock()
         if held := self.hold(message, now):
             return held
@@ -103,7 +103,7 @@ class TurnStopper:
         return Blocked(STOPPING, 0.1)
 
     async def _told(self, message: Message) -> bool:
-        """Whether the agent was told to stop: no key went in once something had changed."""
+        """Tell the agent to stop. False: something had changed, so no key was pressed."""
         if self._guards.state is not AgentState.BUSY:
             return False
         if self._adapter is not None and self._adapter.stops:

@@ -15,29 +15,29 @@ from relay.protocol import frames
 from relay.session.open_questions import OpenQuestions
 from relay.session.pager_watch import PagerWatch
 
-#: No typing within this many seconds after a key of the person's.
+#: No typing within so many seconds after a key of the person.
 KEY_REST = 1.0
 #: A full-screen program is left alone until it has written nothing for this long.
 OUTPUT_REST = 0.4
-#: ... or until no row has changed for this long: a cursor may blink for ever.
+#: … or until no row has changed for so many seconds: a cursor may blink for ever.
 UNCHANGED_REST = 1.5
-#: What is typed into a pager is a command.
+#: Text that is typed into a pager is a command.
 PAGER = "a pager or an editor is in front of the agent"
-#: A model that does not answer is tried again after this many seconds, unless it has said when.
+#: A model that does not answer is tried again after so many seconds, unless the end is known.
 RETRY = 60.0
-#: Seconds for which a try after that is waited for: what becomes of it decides on what else waits.
+#: Seconds to wait for the result of such a trial, which decides about the other messages.
 TRIAL = 300.0
-#: So often it is looked whether another agent with the same account goes on again.
+#: How often to check whether the account's limit has been lifted, in seconds.
 SHARED_LOOK = 5.0
 #: A program that works draws. One that has drawn nothing for this many seconds rests, whatever
 #: it was heard to do.
 STALE = 30.0
-#: A message that went over has begun its turn after this many seconds: the next one may follow.
+#: After so many seconds a delivered message has begun its turn: the next one may follow.
 ON_ITS_WAY = 5.0
 
 
 class Cause(StrEnum):
-    """Why nothing is typed for now, where a decision depends on it; the value says it in words."""
+    """The causes of not typing on which decisions depend; the value is the sentence."""
 
     DRAFT = "a draft stands in the input line"
     DIALOG_WAITS = "a dialog waits for the person"
@@ -48,7 +48,7 @@ DRAFT, DIALOG_WAITS, TYPING = Cause
 
 
 class Guards:
-    """What is known of the person and of the agent, and the verdict that follows from it."""
+    """The facts about the person and the agent, and the verdict whether to type."""
 
     def __init__(
         self,
@@ -58,22 +58,22 @@ class Guards:
     ) -> None:
         self._questions = questions
         self._pager = pager or PagerWatch()
-        self.heard = offset  # where the output ends of which the screen was judged
+        self.heard = offset  # the end of the output for which the screen was judged
         self.state = AgentState.STARTING
         self.sequence = 0
         self._draft = False
-        self.entered = False  # the person's last key was Enter
+        self.entered = False  # whether the person's last key was Enter
         self._last_key: float | None = None
         self._last_output: float | None = None
         self._stopped = False
-        self._stall = ""  # what is told of a busy agent that stands still
+        self._stall = ""  # the reason for the state of a busy agent that stands still
         self._limit: tuple[str, float] | None = None  # why, and when to try again
-        self._shared = "", float("-inf")  # the same, of another agent with the same account
-        self._runs_since: float | None = None  # when the turn began that runs
-        self._answer = False  # what seems to be a draft is one key, pressed at such a question
+        self._shared = "", float("-inf")  # the same for another agent with the same account
+        self._runs_since: float | None = None  # when the running turn began
+        self._answer = False  # the seeming draft is one key that answered a question
 
     def changed(self, change: StateChange, now: float) -> None:
-        """The agent's source says what it is doing."""
+        """The agent's source reports a state."""
         self.state, self._stall = change.state, ""
         if change.state not in (AgentState.BUSY, AgentState.BLOCKED):
             self._runs_since = None
@@ -83,7 +83,7 @@ class Guards:
             after = RETRY if change.retry is None else change.retry
             self._limit = change.reason or "its model does not answer", now + after
         elif change.state is AgentState.BUSY and self._limit is not None:
-            self._limit = self._limit[0], now + TRIAL  # that a turn begins is no answer yet
+            self._limit = self._limit[0], now + TRIAL  # the beginning of a turn is no answer yet
         else:
             self._limit = None
 
@@ -91,16 +91,16 @@ class Guards:
         """Whether a message would reach a model that does not answer."""
         if self._limit is not None and now < self._limit[1]:
             return Blocked(self._limit[0], self._limit[1] - now)
-        if now < self._shared[1]:  # which may end at any moment
+        if now < self._shared[1]:  # that limit may be lifted at any moment
             return Blocked(self._shared[0], min(self._shared[1] - now, SHARED_LOOK))
         return None
 
     def account_limited(self, why: str, until: float) -> None:
-        """Another agent with the same account meets a usage limit ``until`` then."""
+        """Another agent with the same account has a usage limit, which lasts ``until`` then."""
         self._shared = why, until
 
     def tried(self, now: float) -> None:
-        """A message has gone through. After a limit it is a trial: no other may follow it yet."""
+        """A message was delivered. After a limit it is a trial: no other may follow it yet."""
         if self._limit is not None:
             self._limit = self._limit[0], max(self._limit[1], now + RETRY)
 
@@ -128,7 +128,7 @@ class Guards:
         self._stopped = stopped
 
     def shown(self, change: StateChange) -> StateChange:
-        """What others are told that the agent does: nothing while it is stopped."""
+        """The agent's state for others: stopped while it is (Ctrl-Z)."""
         if self._stopped:
             return StateChange(AgentState.STOPPED, "Ctrl-Z; fg in its terminal")
         if self._stall and change.state is AgentState.BUSY:
@@ -136,16 +136,17 @@ class Guards:
         return change
 
     def stalled(self, why: str) -> None:
-        """The agent is busy and stands still; until it does something, others are told why."""
+        """The agent is busy and stands still: ``why`` is the reason for its state until it does
+        something."""
         self._stall = why
 
     @property
     def draft(self) -> bool:
-        """Whether the person has typed something and not sent it, as far as the keys tell."""
+        """Whether the person has typed something and not sent it, judging by the keys."""
         return self._draft
 
     def turn_since(self, now: float) -> float | None:
-        """When the turn began that runs; None where none does, as far as can be told."""
+        """When the running turn began; None if none is known to run."""
         stale = self.state is AgentState.BUSY and self.quiet_for(now) >= STALE
         return None if stale else self._runs_since
 
@@ -171,13 +172,13 @@ class Guards:
         if self._last_key is not None and now - self._last_key < KEY_REST:
             return Blocked(TYPING, KEY_REST - (now - self._last_key))
         if self._answer and not self._asks():
-            self._draft = self._answer = False  # the question went with that key
+            self._draft = self._answer = False  # the question has gone with that key
         if composer == "draft" or (self._draft and not self._answer and composer != "empty"):
             return Blocked(DRAFT, 1.0)
         return None
 
     def answered(self, rows: list[str], cursor: tuple[int, int]) -> None:
-        """relay has typed the person's answer to what stood there."""
+        """relay has typed the person's answer to the question on these rows."""
         if self._questions is not None:
             self._questions.enters(rows, cursor)
 

@@ -1,1 +1,1 @@
-"""Library: what a person looks at (console, web page), and the MCP server; the broker's clients."""
+"""Library: what features that show something share: the stream's reader, its rows, ``attach``."""

@@ -2,19 +2,26 @@
 
 ``relay watch`` prints the pieces in the colours of their tones; the console and the web page show
 their words. Only messages look different in the console, which shows how far each one is.
+
+How the rows of a feature look stands in ``ROWS`` of its module ``view``: {kind: function}, each
+takes a row and returns its pieces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+from relay.core.features import modules
 from relay.core.visible import visible
 
 Json = dict[str, Any]
 #: A text, and its tone: "" (plain), "bold", "faint", "name", "choice", or that of a state.
 Piece = tuple[str, str]
 
+#: What every row has, or every row of a feature.
+_HEAD = {"seq", "at_ms", "what", "names"}
 #: Characters of a text that are shown.
 _TEXT_MAX = 1000
 #: States that wait for somebody, in the order in which they are counted.
@@ -40,7 +47,27 @@ def words(row: Json) -> str:
 
 def pieces(row: Json) -> list[Piece]:
     """A row as one line: who, then what. The texts are as they came: controls are in them."""
-    return _PIECES[row["what"]](row)
+    view = _PIECES.get(row["what"])
+    return _of_feature(row) if view is None else view(row)
+
+
+def _of_feature(row: Json) -> list[Piece]:
+    """Where its feature is not installed here, or fails: what is in the row."""
+    try:
+        made = _views()[row["what"]](row)
+        return [(" ".join(str(text)[:_TEXT_MAX].splitlines()), str(tone)) for text, tone in made]
+    except Exception:
+        rest = ", ".join(f"{key} {row[key]}" for key in row if key not in _HEAD)
+        return [(f"{row['what']}: ", "name"), (_short(rest), "")]
+
+
+@cache
+def _views() -> dict[str, Callable[[Json], list[Piece]]]:
+    table: dict[str, Callable[[Json], list[Piece]]] = {}
+    for one in modules("view"):
+        for kind, view in getattr(one.module, "ROWS", {}).items():
+            table.setdefault(kind, view)
+    return table
 
 
 def _message(row: Json) -> list[Piece]:

@@ -10,7 +10,7 @@ import pytest
 from relay.core.errors import NotDelivered, NotFound, RelayError, UsageError
 from relay.core.paths import Home
 from tests.broker.support import Json, Session
-from tests.features.governance.broker.test_ops_approvals import Bench, asked, error_of, play
+from tests.features.governance.broker.test_approvals import Bench, asked, error_of, play
 
 QUESTION = {
     "id": "00AA11BB22CC33DD",

@@ -12,8 +12,6 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
-from relay.features.personas import dispatch_rows
-from relay.ledger.store import Ledger
 from tests.broker.fixtures import Configure
 from tests.broker.support import Json, broker_thread, register
 
@@ -84,15 +82,6 @@ def test_the_person_reads_it_whole_once(home: Home) -> None:
         assert [row["body"] for row in client.request("inbox")["rows"]] == [BODY]
         client.request("read", name=owner_name(), ids=[id_])
         assert SECRET not in json.dumps(client.request("inbox", all=True)) + stored(home)
-
-
-def test_a_persona_is_asked_in_full(home: Home) -> None:
-    with broker_thread(home), connect(home) as client:
-        id_ = client.request("dispatch", persona="atlas", body=BODY)["id"]
-        assert SECRET not in json.dumps(client.request("dispatches"))
-    ledger = Ledger(home.ledger)
-    assert [row.body for row in dispatch_rows.rows_of(ledger, [id_])] == [BODY]
-    ledger.close()
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -76,10 +76,19 @@ def test_the_person_says_no_and_why(broker_home: Home, relay: Run) -> None:
         assert (told["granted"], told["note"]) == (False, "I need it")
 
 
+@pytest.fixture
+def one_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second message of an agent to another one is held."""
+    monkeypatch.setenv("RELAY_RATE_MAX", "1")
+
+
+@pytest.mark.usefixtures("one_a_minute")
 def test_held_messages_are_answered_one_by_one_and_all(broker_home: Home, relay: Run) -> None:
     with register(broker_home, "Al") as al, register(broker_home, "Bob") as bob:
+        al.request("send", to="Bob", body="zero")
+        assert next_delivery(bob)["body"] == "zero"
         for body in ("one", "two", "three", "four", "five"):
-            al.request("send", to="Bob", body=body, shown=True)
+            al.request("send", to="Bob", body=body)
         items = json.loads(relay("items", "Al", "--json").stdout)
         assert [one["what"] for one in items[:2]] == ["to Bob: one", "to Bob: two"]
         assert "5 messages wait for you (relay items)" in relay("status").stdout
@@ -121,6 +130,26 @@ def test_an_agent_answers_nothing_in_its_own_shell(broker_home: Home, relay: Run
         assert not answer.done()
 
 
+@pytest.mark.usefixtures("one_a_minute")
+def test_an_agent_called_like_the_end_of_an_id_gets_no_yes_for_it(
+    broker_home: Home, relay: Run
+) -> None:
+    with register(broker_home, "Al") as al, register(broker_home, "Bob"):
+        for body in ("zero", "one"):
+            al.request("send", to="Bob", body=body)
+        [held] = json.loads(relay("items", "--json").stdout)
+        name = held["id"][-8:]
+        with register(broker_home, name, run="run-9") as other:
+            for body in ("two", "three"):
+                other.request("send", to="Bob", body=body)
+            refused = relay("answer", name, "yes")
+            assert refused.returncode == 2 and "the end of an item's id" in refused.stderr
+            assert relay("answer", held["id"], "no").stdout == "Al: No\n"
+            assert [one["agent"] for one in json.loads(relay("items", "--json").stdout)] == [name]
+            assert relay("answer", name, "no").returncode == 0
+
+
+@pytest.mark.usefixtures("one_a_minute")
 def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
     for verb in ("held", "allow", "refuse", "approve"):
         gone = relay(verb, "4QXK")
@@ -129,8 +158,8 @@ def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
     unknown = relay("answer", "4QXK7Z2M", "yes")
     assert unknown.returncode == 3 and "what waits: relay items" in unknown.stderr
     with register(broker_home, "Al") as al, register(broker_home, "Bob"):
-        for body in ("one", "two"):
-            al.request("send", to="Bob", body=body, shown=True)
+        for body in ("zero", "one", "two"):
+            al.request("send", to="Bob", body=body)
         assert "Al waits for 2 answers: " in relay("answer", "Al", "yes").stderr
         code = json.loads(relay("items", "--json").stdout)[0]["id"][-8:]
         assert "--note" in relay("answer", code, "no", "not on a Friday").stderr

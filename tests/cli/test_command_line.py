@@ -48,10 +48,6 @@ def test_help_begins_with_examples(relay: Run) -> None:
     assert relay().returncode == 2
 
 
-_SOURCE = "a recording is always heard by the screen; leave the option out"
-_CHECK = "relay agent check says what fails; docs/profiles.md shows how to write a profile"
-
-
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
@@ -60,11 +56,6 @@ _CHECK = "relay agent check says what fails; docs/profiles.md shows how to write
         (["xyzzy"], "relay help lists the verbs"),
         (["ls"], "did you mean relay agents?"),
         (["PS"], "did you mean relay agents?"),
-        (["agent", "learn", "--", "mine"], _CHECK),
-        (
-            ["replay", "x.cast", "--source=lines"],
-            "a recording is always heard by the screen; leave the option out",
-        ),
         (["list"], "did you mean relay agents?"),
         (["logs"], "did you mean relay history?"),
         (["recv"], "did you mean relay inbox?"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from relay.core import features
+from relay.ui import row_view
 from relay.ui.row_view import pieces, words
 
 ITEM = {
@@ -66,3 +69,26 @@ def test_what_needs_somebody_has_its_own_tone() -> None:
     row = {"what": "agent", "name": "Bob", "state": "blocked", "was": "busy", "reason": None}
     assert ("blocked", "need") in pieces(row)
     assert ("failed", "need") in pieces({**DELIVERY, "state": "failed", "reason": "", "proof": ""})
+
+
+def test_a_row_of_a_feature_looks_as_its_view_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it fails, or is not installed here, what is in the row is shown."""
+    view = tmp_path / "loud" / "view.py"
+    view.parent.mkdir()
+    (view.parent / "__init__.py").touch()
+    view.write_text(
+        "ROWS = {'loud': lambda row: [(row['who'], 'bold'), ('\\nhey', '')],"
+        " 'message': lambda row: [('not the kernel row', '')]}"
+    )
+    loud = features.Feature("loud", "loud", is_own=False)
+    monkeypatch.setattr(features, "installed", lambda: iter([loud]))
+    monkeypatch.syspath_prepend(tmp_path)
+    row_view._views.cache_clear()
+    head = {"seq": 1, "at_ms": 1, "names": ["Al"]}
+    assert pieces({**head, "what": "loud", "who": "Al"}) == [("Al", "bold"), (" hey", "")]
+    assert words({**head, "what": "loud", "n": 1, "word": "a\nb"}) == "loud: n 1, word a b"
+    assert words({**head, "what": "quiet", "n": 1}) == "quiet: n 1"
+    assert words({**DELIVERY, "reason": "", "proof": ""}) == "Bob: seen  CDEFGHIJ"
+    row_view._views.cache_clear()

@@ -1,4 +1,4 @@
-"""agent_check."""
+"""Tries out what relay can do with a program, by a standard conversation."""
 
 #: name -> (module of this package, what the verb does).
 VERBS = {

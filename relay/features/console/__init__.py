@@ -1,4 +1,4 @@
-"""console."""
+"""The console: all agents and what they say, live in one terminal, and a prompt to take part."""
 
 #: name -> (module of this package, what the verb does).
 VERBS = {

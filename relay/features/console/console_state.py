@@ -115,11 +115,9 @@ class ConsoleState:
     # -- rows in
 
     def apply(self, rows: Iterable[Json]) -> None:
-        """Take in rows of the stream; what a newer broker tells beyond these is passed over."""
+        """Take in rows of the stream."""
         for row in rows:
-            take = _TAKEN.get(row.get("what", ""))
-            if take is not None:
-                take(self, row)
+            _TAKEN.get(row["what"], ConsoleState._of_feature)(self, row)
 
     def start_with(self, agents: list[Json], items: list[Json], history: list[Json]) -> None:
         """What there was before the stream; nothing that is known already comes twice."""
@@ -242,6 +240,9 @@ class ConsoleState:
     def _gap(self, row: Json) -> None:
         self._add_row("gap", row)
 
+    def _of_feature(self, row: Json) -> None:
+        self._add_row("note", row, "", tuple(map(str, row.get("names") or ())))
+
     def _add_row(self, kind: str, row: Json, sender: str = "", to: tuple[str, ...] = ()) -> None:
         """A line that looks as the row does everywhere."""
         self._add(TrafficLine(row.get("at_ms") or 0, kind, words(row), sender=sender, to=to))
@@ -307,13 +308,16 @@ class ConsoleState:
         return next(mine, None)
 
     def item_of(self, word: str) -> Json | None:
-        """The open item with this id, the end of one, or the oldest of the agent of that name."""
+        """The open item with this id, the end of one, or the oldest of the agent of that name.
+
+        None also where it is both: an agent that has such a name must not get the yes that
+        another's item was to get."""
         if word in self.items:
             return self.items[word]
+        ends = [item for id_, item in self.items.items() if len(word) >= 4 and id_.endswith(word)]
         for item in self.items.values():
             if visible(item["agent"]).lower() == word.lower():
-                return item
-        ends = [item for id_, item in self.items.items() if len(word) >= 4 and id_.endswith(word)]
+                return item if all(one["agent"] == item["agent"] for one in ends) else None
         return ends[0] if len(ends) == 1 else None
 
     # -- what the person does to the view

@@ -1,4 +1,4 @@
-"""mcp."""
+"""relay's tools as an MCP server, for programs that speak the Model Context Protocol."""
 
 #: name -> (module of this package, what the verb does).
 VERBS = {

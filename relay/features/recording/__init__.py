@@ -1,4 +1,4 @@
-"""recording."""
+"""Records an agent's terminal as an asciicast, and replays what would fire in one."""
 
 #: name -> (module of this package, what the verb does).
 VERBS = {

@@ -1,4 +1,4 @@
-"""teams."""
+"""A project's agents, as ``relay.yaml`` names them, each in a git worktree of its own."""
 
 #: name -> (module of this package, what the verb does).
 VERBS = {

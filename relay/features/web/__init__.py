@@ -1,4 +1,4 @@
-"""web."""
+"""The agents and their messages as a page in the browser."""
 
 #: name -> (module of this package, what the verb does).
 VERBS = {

@@ -29,6 +29,8 @@ from relay.ledger import traffic
 from relay.ui.row_view import words
 from relay.ui.watching import AsyncWatching
 
+#: The rows of the stream that the page draws itself.
+_DRAWN = ("message", "delivery", "agent", "turn", "item", "connection")
 #: Deliveries that a page is given at first, and each time that it asks for older ones.
 PAGE = 400
 #: Characters of a body in the stream; the page asks for the whole when it shows a message.
@@ -189,7 +191,7 @@ def governed_traces(home: Home, folders: Iterable[str]) -> list[Json]:
 
 def _short(row: Json) -> Json:
     """A row as the page gets it: with the beginning of a long body, or as words."""
-    if row.get("what") in ("obligation", "gap"):
+    if row.get("what", "message") not in _DRAWN:
         return {**row, "text": words(row)}
     body = row.get("body")
     if isinstance(body, str) and len(body) > BODY_SHOWN:

@@ -122,7 +122,7 @@ class WebServer:
         self._on_link = on_link
         self._on_warning = on_warning
         self._keys = AccessKeys()
-        page = resources.files("relay.ui").joinpath("web_page.html").read_text("utf-8")
+        page = resources.files("relay.features.web").joinpath("web_page.html").read_text("utf-8")
         self._page = page.encode()
         policy = ("Content-Security-Policy", content_policy(page))
         self._page_headers = (*_ALWAYS, ("Content-Type", "text/html; charset=utf-8"), policy)

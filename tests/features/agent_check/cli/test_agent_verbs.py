@@ -48,6 +48,12 @@ def test_an_option_that_means_nothing_is_refused(option: str) -> None:
         agent("agent", "check", "aider", "--yes", option)
 
 
+def test_who_wants_to_learn_a_program_is_told_what_does_it_now() -> None:
+    with pytest.raises(UsageError) as gone:
+        agent("agent", "learn", "--", "mine")
+    assert gone.value.hint.startswith("relay agent check says what fails")
+
+
 def test_a_program_that_is_not_there_is_said(spawned: Run) -> None:
     done = spawned("agent", "check", "gone", "--yes", "--", "./no-such-program")
     assert done.returncode == 1

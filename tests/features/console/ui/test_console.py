@@ -157,7 +157,8 @@ def test_a_fault_of_its_own_ends_it_without_a_traceback(
     home: Home, bob: BrokerClient, tmp_path: Path
 ) -> None:
     faulty = (
-        "import sys; from relay.__main__ import main; from relay.ui import console_view as view;"
+        "import sys; from relay.__main__ import main;"
+        "from relay.features.console import console_view as view;"
         "view._View._help = lambda self, room: 1 / 0;"
         "sys.exit(main(['console']))"
     )

@@ -144,6 +144,16 @@ def test_what_is_painted_to_the_person_is_what_they_have_seen(state: ConsoleStat
     assert not state.unread
 
 
+def test_an_agent_called_like_the_end_of_an_id_gets_no_answer_for_it(state: ConsoleState) -> None:
+    mine = {**QUESTION, "id": "Q000ABCD", "agent": "Bob"}
+    state.apply([{"what": "item", "item": mine, "open": True}])
+    assert state.item_of("ABCD") == mine
+    named = {**QUESTION, "id": "Q0000002", "agent": "ABCD"}
+    state.apply([{"what": "item", "item": named, "open": True}])
+    assert state.item_of("ABCD") is None
+    assert state.item_of("Q000ABCD") == mine
+
+
 def test_an_item_is_shown_whole_and_what_is_typed_answers_just_that_one(
     state: ConsoleState,
 ) -> None:

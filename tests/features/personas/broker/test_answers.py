@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -248,3 +248,12 @@ def test_an_answer_under_way_at_a_kill_is_tried_again_and_marked(ledger: Ledger)
         assert [one["attempt"] for one in channel.sent] == [1]
 
     asyncio.run(run())
+
+
+def test_a_persona_is_asked_in_full_and_the_secret_is_shown_to_nobody_else(home: Home) -> None:
+    body = f"deploy with {SECRET}, please"
+    with broker_thread(home), connect(home) as client:
+        id_ = client.request("dispatch", persona="atlas", body=body)["id"]
+        assert SECRET not in json.dumps(client.request("dispatches"))
+    with closing(Ledger(home.ledger)) as ledger:
+        assert [row.body for row in dispatch_rows.rows_of(ledger, [id_])] == [body]

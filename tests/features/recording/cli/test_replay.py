@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relay.config.trust import is_trusted, read_config, trust
-from relay.core.errors import NotFound, RelayError
+from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.paths import Home
 from relay.features.recording import replay
 from tests.cli.fixtures import Run
@@ -114,6 +114,12 @@ def test_in_a_flood_the_namespaces_of_the_configuration_are_heard(
     path = cast(tmp_path / "a", flood + "@deploy:staging\n" + flood)
     assert verbs_of(replay)("replay", path, "--json") == 0
     assert [row["directive"] for row in printed_json(capsys)] == ["@deploy:staging"]
+
+
+def test_the_option_that_is_gone_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as gone:
+        verbs_of(replay)("replay", cast(tmp_path / "a"), "--source=lines")
+    assert gone.value.hint.endswith("leave the option out")
 
 
 @pytest.mark.parametrize(

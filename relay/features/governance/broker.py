@@ -1,4 +1,4 @@
-"""The ops of approvals: tool calls of agents that wait for the person's yes or no.
+"""Approvals: tool calls of agents that wait for the person's yes or no.
 
 A session asks (``approval_ask``), and is answered when the person has decided or the time is up:
 exactly once. The person sees and answers them as items (relay.broker.open_items). Nothing of it is
@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
 from relay.broker.directory import Member
+from relay.broker.door import BrokerFeature
+from relay.broker.items import YES_NO, ItemAnswer, ItemKind
 from relay.broker.kernel import Kernel
-from relay.broker.open_items import YES_NO, ItemAnswer
+from relay.broker.parts import BrokerParts
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import derived_ulid
@@ -56,7 +58,12 @@ class _Waiting:
     timer: asyncio.TimerHandle | None = None
 
 
-class ApprovalOps:
+def feature(parts: BrokerParts) -> ApprovalsFeature:
+    """The feature in the broker."""
+    return ApprovalsFeature(parts.kernel)
+
+
+class ApprovalsFeature(BrokerFeature):
     """Keeps the calls that wait, and tells the person of them."""
 
     def __init__(self, kernel: Kernel) -> None:
@@ -67,9 +74,13 @@ class ApprovalOps:
         #: By id what was asked, and what was decided: an answer may not have reached its session.
         self._known: BoundedDict[str, tuple[Json, Json | None]] = BoundedDict(REMEMBERED_MAX)
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
+    def ops(self) -> Mapping[str, Handler]:
+        """What sessions ask for."""
         return {"approval_ask": self.ask, "approval_withdraw": self.withdraw}
+
+    def item_kinds(self) -> Mapping[str, ItemKind]:
+        """What the person answers."""
+        return {"approval": self}
 
     # -- for sessions
 
@@ -114,13 +125,13 @@ class ApprovalOps:
         self._end(waiting, _answer(False, note="it was given up"))
         return {"withdrawn": True}
 
-    def gone(self, client: Client) -> None:
+    def lost(self, client: Client) -> None:
         """A connection closed: its session asks again if it comes back."""
         for waiting in list(self._waiting.values()):
             if waiting.asker is client:
                 self._forget(waiting)
 
-    def forget_all(self) -> None:
+    async def close(self) -> None:
         """The broker stops: sessions ask the next one."""
         for waiting in list(self._waiting.values()):
             self._forget(waiting)

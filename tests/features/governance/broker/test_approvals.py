@@ -18,7 +18,7 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
-from relay.features.governance import ops_approvals
+from relay.features.governance import broker as governance_broker
 from relay.features.governance.approvals import ApprovalAnswer, ApprovalRequest, BrokerApprover
 from tests.broker.support import Json, Session, kill_broker, stop_broker
 
@@ -215,12 +215,12 @@ def test_all_that_are_named_are_approved_or_none(home: Home) -> None:
 def test_what_nobody_would_read_is_refused_at_once(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ops_approvals, "PER_AGENT_MAX", 2)
+    monkeypatch.setattr(governance_broker, "PER_AGENT_MAX", 2)
 
     async def scenario(bench: Bench) -> None:
         for wrong in ("", "4qxk", "x" * 26, "É" * 26):
             assert not (await bench.ask(asked(id=wrong))).granted
-        long = await bench.ask(asked("x" * (ops_approvals.WHAT_MAX + 1)))
+        long = await bench.ask(asked("x" * (governance_broker.WHAT_MAX + 1)))
         assert not long.granted and "nobody would read" in long.note
         for _ in range(2):
             bench.ask()

@@ -1,0 +1,47 @@
+"""What waits for the person, as the parts of the broker that keep it list it.
+
+An item is {id, agent, kind, what (the words of whoever asks), about [lines of relay's own], details
+(fields of that kind), choices [{key, label}], chosen (the index in focus, or null), since_ms,
+until_ms (or null)}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from relay.broker.batch import Batch, ClientRequest
+from relay.protocol.broker import Json
+
+#: The choices of what is allowed or refused.
+YES_NO = [{"key": "yes", "label": "Yes"}, {"key": "no", "label": "No"}]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAnswer:
+    """What the person has chosen."""
+
+    index: int
+    key: str
+    label: str
+    note: str
+    by: str  # who said so, and at which terminal
+
+    @property
+    def yes(self) -> bool:
+        """Whether something is allowed: of items with the choices ``YES_NO``."""
+        return self.key == "yes"
+
+
+class ItemKind(Protocol):
+    """One kind of items."""
+
+    def waiting(self) -> Iterable[Json]:
+        """The items that wait now."""
+
+    def answered(
+        self, items: Sequence[Json], answer: ItemAnswer, request: ClientRequest, batch: Batch
+    ) -> bool:
+        """Do what follows from this answer to these of its items; False where the request is
+        answered later. Raises RelayError."""

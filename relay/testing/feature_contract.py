@@ -1,0 +1,119 @@
+"""What a feature promises the kernel, checked: for the tests of whoever writes one.
+
+Each check raises AssertionError with what is wrong. They take the feature's package, dotted; it has
+to be installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+import tempfile
+import traceback
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from relay.broker.door import NOT_OF_FEATURES, BrokerFeature
+from relay.broker.server import BrokerServer
+from relay.cli import verbs
+from relay.core.errors import RelayError
+from relay.core.paths import Home
+from relay.ledger.store import Ledger
+from relay.ui.row_view import tone
+
+#: Seconds that a feature may take to end, when nothing was asked of it.
+ENDS = 10.0
+_TONES = {"", "bold", "faint", "name", "choice", "need", "good", "work"}
+
+
+def check_feature(package: str, rows: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    """All checks that fit the modules of the package. ``rows``: one example of each kind of row."""
+    check_verbs(package)
+    if _module(f"{package}.broker") is not None:
+        check_broker_feature(package)
+    if _module(f"{package}.view") is not None:
+        check_view(package, rows or {})
+
+
+def check_broker_feature(package: str) -> None:
+    """It opens in a broker of its own, takes nothing of the kernel's, and ends in time."""
+    asyncio.run(_check_broker_feature(package))
+
+
+async def _check_broker_feature(package: str) -> None:
+    problems: list[str] = []
+
+    def fault() -> RelayError:
+        problems.append(traceback.format_exc())
+        return RelayError("a fault")
+
+    with tempfile.TemporaryDirectory(prefix="relay-") as folder:
+        home = Home(folder)
+        home.create()
+        ledger = Ledger(home.ledger)
+        try:
+            server = BrokerServer(home, ledger, log=problems.append, fault=fault)
+            theirs = f"{package}."
+            opened = [one for one in server.features if type(one).__module__.startswith(theirs)]
+            why = "\n".join(problems) or "is it installed, in the entry points relay.features?"
+            assert opened, f"{package} was not opened in a broker: {why}"
+            for feature in opened:
+                _check_methods(feature)
+                taken = feature.ops().keys() & server.kernel_ops().keys()
+                assert not taken, f"ops of the kernel: {', '.join(sorted(taken))}"
+                kinds = set(feature.row_kinds()) & NOT_OF_FEATURES
+                assert not kinds, f"kinds of rows of the kernel: {', '.join(sorted(kinds))}"
+                for name, kind in feature.item_kinds().items():
+                    assert name not in ("held", "question"), f"{name} is the kernel's kind of items"
+                    assert list(kind.waiting()) == [], "nothing was asked, and an item waits"
+                assert isinstance(feature.status(0), dict), "status() returns a dictionary"
+                feature.start()
+                assert isinstance(feature.busy, bool), "busy is a bool"
+                async with asyncio.timeout(ENDS):
+                    await feature.stop()
+                    await feature.close()
+        finally:
+            ledger.close()
+
+
+def _check_methods(feature: BrokerFeature) -> None:
+    """Each can be called with what the broker gives it today."""
+    for name, wanted in vars(BrokerFeature).items():
+        if name.startswith("_") or not inspect.isfunction(wanted):
+            continue
+        own = getattr(feature, name)
+        where = f"{type(feature).__name__}.{name}"
+        if inspect.iscoroutinefunction(wanted):
+            assert inspect.iscoroutinefunction(own), f"{where} is async"
+        else:
+            assert not inspect.iscoroutinefunction(own), f"{where} is not async: it may not wait"
+        given = list(inspect.signature(wanted).parameters)[1:]
+        try:
+            inspect.signature(own).bind(*given)
+        except TypeError as error:
+            raise AssertionError(f"{where} takes {', '.join(given)}: {error}") from None
+
+
+def check_verbs(package: str) -> None:
+    """Each verb is declared by the module that ``VERBS`` names, and none is the kernel's."""
+    for name, (module, text) in getattr(importlib.import_module(package), "VERBS", {}).items():
+        assert name not in verbs.VERBS, f"relay {name} is the kernel's"
+        assert text and "\n" not in text, f"what relay {name} does is one line"
+        importlib.import_module(f"{package}.{module}")
+        assert name in verbs.group_of(name).verbs, f"{module}.add does not declare {name}"
+
+
+def check_view(package: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """Each of its functions makes pieces of the example of its kind."""
+    table = importlib.import_module(f"{package}.view").ROWS
+    assert table.keys() == rows.keys(), f"examples are needed of {', '.join(sorted(table))}"
+    for kind, view in table.items():
+        for text, of in view({"seq": 1, "at_ms": 1, "names": [], **rows[kind], "what": kind}):
+            assert isinstance(text, str), f"{kind}: a piece is (text, tone)"
+            assert of in _TONES or tone(of), f"{kind}: there is no tone {of!r}"
+
+
+def _module(name: str) -> ModuleType | None:
+    return importlib.import_module(name) if importlib.util.find_spec(name) else None

@@ -1,0 +1,75 @@
+"""Features of the broker, asked as one: what the fault of one of them does to the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from relay.broker.batch import Accepted, Batch
+from relay.broker.directory import Member
+from relay.broker.door import BrokerFeature, Features
+from relay.broker.ops_agents import person_record
+from relay.core.errors import RelayError
+from relay.ledger.store import Ledger
+
+BOB = cast(Member, SimpleNamespace(name="Bob"))
+
+
+class Writing(BrokerFeature):
+    """Writes a row under its name, and may fail then."""
+
+    def __init__(self, ledger: Ledger, key: str, *, fails: bool = False) -> None:
+        self._ledger = ledger
+        self._key = key
+        self._fails = fails
+
+    def _write(self, batch: Batch) -> None:
+        self._ledger.begin()
+        self._ledger.save_agent(person_record(self._key, "person", 1))
+        batch.after.append(str)
+        if self._fails:
+            raise ValueError("a fault of the feature")
+
+    def gone(self, member: Member, batch: Batch) -> None:
+        self._write(batch)
+
+    def decided(self, seq: int, batch: Batch) -> None:
+        self._write(batch)
+
+    def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
+        self._write(batch)
+
+    def accepted(self, message: Accepted, by: Member | None, batch: Batch) -> None:
+        self._write(batch)
+
+
+@pytest.mark.parametrize(
+    ("method", "args"),
+    [
+        ("gone", (BOB,)),
+        ("decided", (1,)),
+        ("undelivered", ("0123", None)),
+        ("accepted", (None, None)),
+    ],
+)
+def test_what_a_feature_wrote_before_its_fault_is_taken_back(
+    tmp_path: Path, method: str, args: tuple[Any, ...]
+) -> None:
+    ledger, faults = Ledger(str(tmp_path / "ledger.db")), []
+
+    def fault() -> RelayError:
+        faults.append(method)
+        return RelayError("a fault")
+
+    features = Features(ledger, fault)
+    names = ["Before", "Broken", "Behind"]
+    features.use([Writing(ledger, name, fails=name == "Broken") for name in names])
+    batch = Batch(1)
+    getattr(features, method)(*args, batch)
+    ledger.commit()
+    assert faults == [method] and len(batch.after) == 2
+    assert {one.name for one in ledger.agents()} == {"Before", "Behind"}
+    ledger.close()
