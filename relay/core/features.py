@@ -20,7 +20,7 @@ from typing import Any
 
 GROUP = "relay.features"
 #: The modules by which parts of relay meet a feature; "": its package.
-PARTS = ("", "settings", "cli", "broker", "session", "tables", "view")
+PARTS = ("", "settings", "cli", "broker", "session", "start", "tables", "view")
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "features")
 
 
