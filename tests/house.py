@@ -23,7 +23,7 @@ PARTS_MAX = 6
 #: The most that each may be. What the figures mean stands in ``figures``.
 RATCHETS = {
     "arrows": 49,
-    "crossings": 21,
+    "crossings": 20,
     "constructors": 15,
     "callbacks": 192,
     "cycles": 0,
