@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 # Python coerces the C locale by setting LC_CTYPE to one of these in its own environment (PEP 538).
 _COERCED = (b"C.UTF-8", b"C.utf8", b"UTF-8")
+#: What tells a program for whom it speaks: a worker speaks for the person.
+_OF_A_RUN = (b"RELAY_RUN", b"RELAY_TOKEN", b"RELAY_SOCKET", b"RELAY_PORT", b"RELAY_AGENT")
 
 
 def original() -> dict[bytes, bytes]:
@@ -34,6 +36,13 @@ def for_own_process(folder: str) -> dict[bytes, bytes]:
         if kept:
             env[b"PYTHONPATH"] = b":".join(kept)
     return env
+
+
+def own_environment(folder: str) -> dict[bytes, bytes]:
+    """The environment of a worker, which speaks for the person; nothing is imported from
+    ``folder``."""
+    env = for_own_process(folder)
+    return {name: value for name, value in env.items() if name not in _OF_A_RUN}
 
 
 def forget_imports_from(folder: str) -> None:

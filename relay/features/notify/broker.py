@@ -23,12 +23,12 @@ from relay.broker.kernel import Kernel
 from relay.broker.parts import BrokerParts
 from relay.core import http
 from relay.core.child_process import python
+from relay.core.environment import own_environment
 from relay.core.files import lock_open_file, open_private
 from relay.core.paths import Home
 from relay.core.visible import visible
 from relay.features.notify.notices import ROWS, Notice, PendingNotices, desktop_argv, webhook_body
 from relay.features.notify.settings import NOTIFY
-from relay.features.personas.workers import own_environment
 from relay.protocol.broker import Json
 
 #: Seconds in which notices that come together are gathered, and between two looks at the clock in

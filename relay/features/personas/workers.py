@@ -20,7 +20,7 @@ from typing import NamedTuple
 from relay.broker.service_process import ServiceProcess, Starts
 from relay.broker.trusted_configs import TrustedConfig
 from relay.core.child_process import python
-from relay.core.environment import for_own_process
+from relay.core.environment import own_environment
 from relay.core.errors import RelayError, error_fields
 from relay.core.paths import Home
 from relay.protocol.broker import Json, error_from
@@ -35,18 +35,9 @@ START_LIMIT, SILENCE_MAX = 30.0, 20.0
 IDLE = 600.0
 #: Seconds that workers have to end when the broker stops.
 CLOSE_DEADLINE = 3.0
-#: What tells a program for whom it speaks: a worker speaks for the person.
-_OF_A_RUN = (b"RELAY_RUN", b"RELAY_TOKEN", b"RELAY_SOCKET", b"RELAY_PORT", b"RELAY_AGENT")
 
 #: Answers what a worker asks: (its configuration's key, the question) -> the answer.
 Asked = Callable[[str, Json], Awaitable[Json]]
-
-
-def own_environment(folder: str) -> dict[bytes, bytes]:
-    """The environment of a worker, which speaks for the person; nothing is imported from
-    ``folder``."""
-    env = for_own_process(folder)
-    return {name: value for name, value in env.items() if name not in _OF_A_RUN}
 
 
 class RouteAnswer(NamedTuple):
