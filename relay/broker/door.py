@@ -221,7 +221,11 @@ class Features(BrokerFeature):
 
     @property
     def busy(self) -> bool:
-        return any(feature.busy for feature in self.opened)
+        for feature in self.opened:
+            with self.contained():
+                if feature.busy:
+                    return True
+        return False
 
     def status(self, now_ms: int) -> Json:
         shown: Json = {}
@@ -258,7 +262,11 @@ class Features(BrokerFeature):
         return sorted(kinds)
 
     def news(self, member: Member) -> str:
-        return ", ".join(filter(None, (feature.news(member) for feature in self.opened)))
+        news: list[str] = []
+        for feature in self.opened:
+            with self.contained():
+                news.append(feature.news(member))
+        return ", ".join(filter(None, news))
 
     def lost(self, client: Client) -> None:
         for feature in self.opened:

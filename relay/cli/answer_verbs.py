@@ -135,7 +135,7 @@ def show_items(rows: list[Json]) -> None:
         left = item["until_ms"] and max(0, item["until_ms"] - now_ms) // 1000
         until = "" if left is None else f"  ({left} s left)"
         output.data(f"{item['agent']}  {item['kind']}  {item['id'][-8:]}{until}")
-        for line in item["about"]:
+        for line in item.get("about") or ():  # a broker of an older relay has none
             _print_whole("  ", line, width)
         for line in str(item["what"]).split("\n"):
             _print_whole(_QUOTED, line, width)
@@ -205,7 +205,8 @@ def _held_ids(names: list[str], rows: list[Json]) -> list[str]:
     found = []
     for item in rows:
         if item["kind"] == "held":
-            between = {item["agent"].lower(), *(one.lower() for one in item["details"]["to"])}
+            to = (item.get("details") or {}).get("to") or ()
+            between = {item["agent"].lower(), *(one.lower() for one in to)}
             if not lower or lower & between:
                 found.append(item["id"])
     return found

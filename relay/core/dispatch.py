@@ -163,6 +163,19 @@ class DeliveryContext:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerContext(DeliveryContext):
+    """Where an answer goes, and what it answers. ``to`` is the peer, else who sent the event;
+    ``reply_to`` the channel's own id of that where it has one. ``attempt`` counts earlier tries,
+    which may have arrived; ``id`` is the same each time."""
+
+    to: str = ""
+    persona: str = ""
+    event: str = ""
+    id: str = ""
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class HookRouting:
     """Which persona takes it, in which of its sessions, and what it does when that is busy."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from relay.core.dispatch import TICK_KIND
 from relay.hooks.binding import Binding
@@ -156,6 +156,16 @@ class ChannelAdapter:
     events: Callable[..., object] | None
     send: Callable[..., object] | None
     source: str
+
+
+class ChannelInlet(Protocol):
+    """What an adapter is given that takes an argument: it puts events in."""
+
+    async def put(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Store an event; once it is on the disk {"id", "duplicate"}. Raises RelayError."""
+
+    async def failed(self, error: BaseException) -> None:
+        """Tell the broker that the adapter has failed, for those who ask."""
 
 
 #: The kinds of events that exist only where a route function or an automation names them.

@@ -39,7 +39,8 @@ from relay.core.http_server import Refused, Request, ServerConnection
 
 if TYPE_CHECKING:
     from relay.app.relay import Relay
-    from relay.features.personas.channel_adapters import AnswerContext, ChannelInlet
+    from relay.core.dispatch import AnswerContext
+    from relay.hooks.hook_types import ChannelInlet
 
 #: The channel of its events.
 CHANNEL = "webhook"

@@ -73,3 +73,43 @@ def test_what_a_feature_wrote_before_its_fault_is_taken_back(
     assert faults == [method] and len(batch.after) == 2
     assert {one.name for one in ledger.agents()} == {"Before", "Behind"}
     ledger.close()
+
+
+class Broken(BrokerFeature):
+    """Knows nothing."""
+
+    @property
+    def busy(self) -> bool:
+        raise ValueError("a fault of the feature")
+
+    def news(self, member: Member) -> str:
+        raise ValueError("a fault of the feature")
+
+
+class Working(BrokerFeature):
+    """Has something to do, and to tell."""
+
+    @property
+    def busy(self) -> bool:
+        return True
+
+    def news(self, member: Member) -> str:
+        return "Ann has joined"
+
+
+def test_a_broken_feature_neither_keeps_the_broker_nor_hides_another_ones_news(
+    tmp_path: Path,
+) -> None:
+    faults: list[str] = []
+
+    def fault() -> RelayError:
+        faults.append("a fault")
+        return RelayError("a fault")
+
+    ledger = Ledger(str(tmp_path / "ledger.db"))
+    features = Features(ledger, fault)
+    features.use([Broken()])
+    assert (features.busy, features.news(BOB)) == (False, "") and len(faults) == 2
+    features.use([Broken(), Working()])
+    assert (features.busy, features.news(BOB)) == (True, "Ann has joined")
+    ledger.close()

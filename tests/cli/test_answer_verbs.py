@@ -12,8 +12,10 @@ from contextlib import contextmanager
 import pytest
 
 from relay.broker.client import connect
+from relay.broker.items import YES_NO
 from relay.broker.server import wall_ms
 from relay.cli import table
+from relay.cli.answer_verbs import show_items
 from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
@@ -119,6 +121,22 @@ def test_what_an_agent_asks_for_is_shown_whole_and_looks_like_nothing_of_relays(
         whole = "".join(line.removeprefix("  | ") for line in shown)
         expected = hostile.replace("\x1b", "^[").replace("@relay:", "@relay\\:").replace("\n", "")
         assert whole == f"Bash: {expected}"
+
+
+def test_items_of_a_broker_of_an_older_relay_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    item = {
+        "id": "01J8ZD4QXK7Z2M000000000001",
+        "agent": "Al",
+        "kind": "held",
+        "what": "to Bob: one",
+        "choices": YES_NO,
+        "chosen": None,
+        "since_ms": 1,
+        "until_ms": None,
+    }
+    show_items([item])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["Al  held  00000001", "  | to Bob: one", "    yes: Yes", "    no: No"]
 
 
 def test_an_agent_answers_nothing_in_its_own_shell(broker_home: Home, relay: Run) -> None:

@@ -8,18 +8,15 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from relay.broker.client import BrokerClient
-from relay.config.trust import CONFIG_NAME
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from tests.broker.support import register, stop_broker
 from tests.cli.fixtures import Run
-from tests.support import wait_until
 
 OWNER = owner_name()
 FIELDS = ["id", "from", "to", "body", "state", "reason", "mode", "thread", "created_at"]
@@ -97,30 +94,6 @@ def test_answer_prints_what_was_answered(relay: Run, broker_home: Home) -> None:
             assert process.returncode == status, err
             assert out.startswith(text) and "\x1b" not in out and id_ in err
             assert ("a limit" in err) == (status == 4) and ("not answered" in err) == (status == 5)
-
-
-_PERSONAS = {
-    "tail": {"command": ["tail", "-n1"], "mode": "headless", "tools": False},
-    "gone": {"command": ["no-such-program"], "mode": "headless"},
-}
-
-
-def test_a_configured_persona_that_does_not_run_takes_a_turn(
-    relay: Run, broker_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    file = tmp_path / "relay" / CONFIG_NAME
-    file.parent.mkdir()
-    file.write_text(f"config = {{'personas': {_PERSONAS}}}\n")
-    relay("trust", str(file))
-    done = relay("send", "--answer=20", "Tail", "what is up?")
-    assert (done.returncode, done.stdout) == (0, "what is up?\n"), done.stderr
-    assert relay("inbox").stdout == ""  # it was printed
-    assert relay("send", "tail", "and now?").stderr == "tail: queued\n"
-    wait_until(lambda: "and now?" in relay("inbox", "--peek").stdout, what="the answer")
-    failed = relay("send", "--answer=20", "gone", "what is up?")
-    why = "no-such-program cannot be started: No such file or directory"
-    assert failed.returncode == 4 and failed.stderr.endswith(f"gone: failed ({why})\n")
 
 
 def test_text_from_stdin(relay: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +18,7 @@ from relay.broker.client import connect
 from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.hooks.registry import Registry
 from relay.ui import row_view
 from tests.broker.support import register
 
@@ -72,6 +75,16 @@ def test_it_shouts_counts_and_is_seen(home: Home) -> None:
         assert raised.value.code == "forbidden"
         assert relay("shout") == f"Bob  1\n{owner}  2\n"
     assert "write to an agent in capitals" in relay("help")
+
+
+@pytest.mark.usefixtures("packages")
+def test_its_pattern_sends_in_capitals() -> None:
+    session = importlib.import_module("relay_shout.session")
+    registry, sent = Registry(), []
+    session.register(registry, None)
+    assert [one.target for one in registry.select("shout", "Bob")] == ["*"]
+    session.shout("Bob", "hello", SimpleNamespace(send=lambda *one: sent.append(one)))
+    assert sent == [("Bob", "HELLO")]
 
 
 @pytest.mark.usefixtures("packages")

@@ -18,13 +18,12 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
-from relay.core.dispatch import DeliveryContext
+from relay.core.dispatch import AnswerContext
 from relay.core.errors import NotDelivered, RelayError, UsageError
 from relay.core.paths import Home
-from relay.hooks.hook_types import ChannelAdapter
+from relay.hooks.hook_types import ChannelAdapter, ChannelInlet
 from relay.ledger import content_files
 
 Json = dict[str, Any]
@@ -40,21 +39,8 @@ EVENTS_MAX, SENDS_MAX = 64, 32
 MARGIN = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerContext(DeliveryContext):
-    """Where an answer goes, and what it answers. ``to`` is the peer, else who sent the event;
-    ``reply_to`` the channel's own id of that where it has one. ``attempt`` counts earlier tries,
-    which may have arrived; ``id`` is the same each time."""
-
-    to: str = ""
-    persona: str = ""
-    event: str = ""
-    id: str = ""
-    attempt: int = 0
-
-
-class ChannelInlet:
-    """What an adapter is given that takes an argument: it puts events in."""
+class _Inlet:
+    """What an adapter is given: a ``ChannelInlet`` of its channel."""
 
     def __init__(self, name: str, home: Home, ask: Ask, loop: asyncio.AbstractEventLoop) -> None:
         self.channel = name
@@ -64,7 +50,6 @@ class ChannelInlet:
         self._room = asyncio.Semaphore(EVENTS_MAX)
 
     async def put(self, event: Mapping[str, Any]) -> Json:
-        """Store an event; once it is on the disk {"id", "duplicate"}. Raises RelayError."""
         outside = await asyncio.to_thread(self._outside, event)
         async with self._room:
             asked = self._ask({"op": "event", "outside": outside})
@@ -73,7 +58,6 @@ class ChannelInlet:
         return {"id": answer["id"], "duplicate": answer["duplicate"]}
 
     async def failed(self, error: BaseException) -> None:
-        """Tell the broker that the adapter has failed, for those who ask."""
         problem = f"{type(error).__name__}: {error}"[:500]
         asked = self._ask({"op": "adapter_failed", "channel": self.channel, "problem": problem})
         with suppress(RelayError):  # it is in the log
@@ -205,8 +189,7 @@ class ChannelAdapters:
         loop = asyncio.get_running_loop()
         self._adapters = {one.name: one for one in adapters}
         self._running = {
-            one.name: _RunningAdapter(one, ChannelInlet(one.name, home, ask, loop))
-            for one in adapters
+            one.name: _RunningAdapter(one, _Inlet(one.name, home, ask, loop)) for one in adapters
         }
 
     async def send(self, asked: Json) -> Json:

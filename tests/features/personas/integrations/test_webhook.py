@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from relay import Relay
-from relay.core.dispatch import DeliveryContext
+from relay.core.dispatch import AnswerContext, DeliveryContext
 from relay.core.errors import NotDelivered, RelayError, UsageError
 from relay.core.http import request
-from relay.features.personas.channel_adapters import AnswerContext
 from relay.integrations import webhook
 
 Json = dict[str, Any]
