@@ -51,7 +51,10 @@ IMPURE = {
 PURE_FOLDERS = {"directive", "screen"}
 NOT_PURE = {"relay.screen.emulator", "relay.screen.emulator_library"}
 #: The modules of a feature by which the parts of relay meet it: each may have one of each name.
-DOORS = {"broker", "session", "start", "verbs", "settings", "worker", "tables", "view"}
+DOORS = {
+    *("broker", "cli", "session", "settings", "start"),
+    *("tables", "verbs", "view", "worker"),
+}
 KINDS = re.compile(r"(Process \d: |Library: |Library, pure(?: but for [\w ]+)?: |Program: )")
 
 
@@ -147,7 +150,7 @@ def test_processes_meet_in_protocol_only() -> None:
 @pytest.mark.parametrize("name", house.RATCHETS)
 def test_no_figure_of_the_house_rises(name: str) -> None:
     """``python -m tests.house NAME`` lists the places."""
-    places = house.figures(house.sources())[name]
+    places = house.FIGURES[name](house.sources())
     assert len(places) <= house.RATCHETS[name], places
 
 
