@@ -22,7 +22,7 @@ BUILT_ON = {("automations", "personas")}
 PARTS_MAX = 6
 #: The most that each may be. FIGURES says what they count.
 RATCHETS = {
-    "arrows": 27,
+    "arrows": 0,
     "crossings": 20,
     "constructors": 15,
     "callbacks": 192,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from relay.config.load import LoadedConfig, executing_config
 from relay.config.mistakes import note_or_raise
-from relay.config.settings import Settings, with_setting
+from relay.config.settings import Settings, keys, with_setting
 from relay.core.errors import ConfigError, NotDelivered, Timeout, UsageError
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
@@ -63,7 +62,7 @@ class Relay:
         self._home = home
         settings = Settings()
         for key, value in given.items():
-            if key not in RelaySettings.__annotations__:
+            if key not in RelaySettings.__annotations__ and key not in keys():
                 raise TypeError(f"Relay() got an unexpected keyword argument {key!r}")
             if value is None:
                 continue
@@ -72,7 +71,7 @@ class Relay:
             except ConfigError as error:
                 note_or_raise(error)
                 continue
-            if replace(changed, given=settings.given) != settings:
+            if changed.differs(settings):
                 settings = changed  # what is as it is anyway does not take another's place
         self.settings = settings
 

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from relay.config.manifest import Manifest, read_manifest
 from relay.config.trust import (
@@ -32,8 +33,6 @@ from relay.protocol.broker import Json
 USER = "user"
 #: Seconds for which cached results are not checked.
 FRESH = 0.05
-#: Workers of automations at a time, where nothing else is configured.
-WORKERS = 4
 #: Cached results, by the folders of agents.
 _KEPT_MAX = 10_000
 
@@ -57,14 +56,6 @@ class TrustedConfig:
             and f"{self.key}/{one.get('name')}" not in disabled
             for one in self.manifest.settings["routes"]
         )
-
-
-@dataclass(frozen=True, slots=True)
-class AutomationSettings:
-    """The person's setting ``automations``."""
-
-    agents: bool = True
-    workers: int = WORKERS
 
 
 class TrustedConfigs:
@@ -135,6 +126,11 @@ class TrustedConfigs:
         self._applying[cwd] = configs
         return configs
 
+    def own_setting(self, key: str) -> Any:
+        """What the person's own configuration keeps of a feature's setting; None: nothing."""
+        own = self.by_key(USER)
+        return own.manifest.features.get(key) if own is not None and own.manifest else None
+
     def by_key(self, key: str) -> TrustedConfig | None:
         """The configuration with this key; None if it may not run any more."""
         self._check()
@@ -175,23 +171,3 @@ def _stat(path: str) -> tuple[int, ...] | None:
     except OSError:
         return None
     return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
-def automation_settings(configs: TrustedConfigs) -> AutomationSettings:
-    """The setting as it is now."""
-    own = configs.by_key(USER)
-    given = (
-        own.manifest.settings["automations"]
-        if own is not None and own.manifest is not None
-        else None
-    )
-    return AutomationSettings(**given) if given else AutomationSettings()
-
-
-def llm_settings(configs: TrustedConfigs, folder: str | None) -> Json | None:
-    """The setting ``llm`` for automations of the project ``folder`` (None: of no project): the
-    nearest configuration's, else the person's own."""
-    for one in reversed(configs.applying(folder)):
-        if one.manifest is not None and one.manifest.settings["llm"] is not None:
-            return one.manifest.settings["llm"]
-    return None

@@ -8,7 +8,7 @@ starts nothing.
 from __future__ import annotations
 
 from relay.broker.client import connect
-from relay.cli import output
+from relay.cli import door, output
 from relay.cli.parser import Parser
 from relay.cli.table import prose
 from relay.cli.verbs import every, group_of, help_text, is_verb, verb
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 SHELLS = ("bash", "zsh", "fish")
-#: What a script asks ``relay completions`` for: the words that are such names (``offers``). Of the
-#: other words that have ``offers``, "verbs" are relay's own and "commands" the shell's.
-_ASKED = ("names", "automations", "intents", "channels")
+#: Of the words that arguments have as ``offers``, "verbs" are relay's own and "commands" the
+#: shell's; for these and those of features a script asks ``relay completions``.
+_AGENTS = "names"
 
 
 def add(verbs: Parser) -> None:
@@ -43,7 +43,10 @@ def add(verbs: Parser) -> None:
         "  relay completions fish | source       (in config.fish)",
     )
     script.add_argument(
-        "shell", choices=(*SHELLS, *_ASKED), metavar="SHELL", help=", ".join(SHELLS)
+        "shell",
+        choices=(*SHELLS, _AGENTS, *door.tables("NAMES")),
+        metavar="SHELL",
+        help=", ".join(SHELLS),
     )
     script.set_defaults(run=completions_verb)
 
@@ -75,7 +78,7 @@ def help_verb(options: Any) -> int:
 
 def completions_verb(options: Any) -> int:
     """``relay completions SHELL``: the script on stdout."""
-    if options.shell in _ASKED:
+    if options.shell not in SHELLS:
         for name in _names(options.shell):
             output.data(name)
         return 0
@@ -86,16 +89,11 @@ def completions_verb(options: Any) -> int:
 
 
 def _names(asked: str) -> list[str]:
-    if asked == "intents":
-        from relay.features.governance.intent_verbs import intents_here
-
-        return list(intents_here())
-    op, rows = ("agents", "agents") if asked == "names" else ("automations", "rows")
     try:
+        if asked != _AGENTS:
+            return list(door.tables("NAMES")[asked]())
         with connect(Home.from_env(), start=False) as client:
-            if asked == "channels":
-                return [one["channel"][1:] for one in client.request(asked)["rows"]]
-            return [one["name"] for one in client.request(op)[rows]]
+            return [one["name"] for one in client.request("agents")["agents"]]
     except (RelayError, OSError):
         return []  # at a tab nobody wants to read why
 

@@ -11,9 +11,10 @@ import shlex
 from typing import Any
 
 from relay.broker.client import check_person, connect
-from relay.cli import output
+from relay.cli import door, output
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
+from relay.config import door as settings_door
 from relay.config import programs
 from relay.config.examine import Examined, examine_hook_file, examined
 from relay.config.load import (
@@ -48,7 +49,6 @@ from relay.core.files import changed_files
 from relay.core.paths import Home
 from relay.core.processes import own_place
 from relay.directive.escape import clean
-from relay.features.teams.team import examine_team, is_team_file, team_of
 from relay.hooks.hook_files import is_hook_file
 
 #: Stands for the names that a file registers when it runs.
@@ -99,7 +99,7 @@ def run_trust(args: Options) -> int:
     changed = _changes(home, file)
     runs: list[str] = []
     seen: Examined | None = None
-    if is_team_file(file.path) or is_hook_file(file.path, file.data):
+    if door.file_of_feature(file) or is_hook_file(file.path, file.data):
         runs, seen = _runs(file)
     else:
         compile_config(file)
@@ -130,7 +130,11 @@ def run_trust(args: Options) -> int:
         "changed": changed,
         "problems": [*filter(None, [found.problem]), *warnings],
     }
-    record |= {"runs": runs} if runs else {"memory": found.settings["memory"], **found.more}
+    features = {
+        one.key: one.summary(found.features.get(one.key)) for one in settings_door.settings()
+    }
+    more = {} if runs else {**found.more, **features}
+    record |= {"runs": runs} if runs else more
     if args.json:
         output.as_json(record)
         return 0
@@ -138,10 +142,11 @@ def run_trust(args: Options) -> int:
     output.data(f"sha256        {file.sha256}")
     if not runs:
         output.data(f"patterns      {_names(patterns)}")
-    for title, given in (("hooks", found.hooks), *({} if runs else found.more).items()):
-        output.data(f"{title:<14}{_names(given)}")
-    if found.settings["memory"] is not None:
-        output.data(f"memory        {clean(_table(found.settings['memory']))}")
+    for title, given in (("hooks", found.hooks), *more.items()):
+        if isinstance(given, dict):
+            output.data(f"{title:<14}{clean(_table(given))}")
+        elif given is not None:
+            output.data(f"{title:<14}{_names(given)}")
     for line in runs:
         output.data(f"runs          {line}")
     for path, sha256 in hashes.items():
@@ -160,16 +165,17 @@ def run_trust(args: Options) -> int:
 
 
 def trust_file(home: Home, file: ConfigFile) -> None:
-    """Trust a file of hooks or of a team as it is. Raises ConfigError, RelayError."""
+    """Trust a file of hooks, or of a feature, as it is. Raises ConfigError, RelayError."""
     _trust(home, file, _runs(file)[1])
 
 
 def _runs(file: ConfigFile) -> tuple[list[str], Examined]:
     """What a file that is no Python would run, a line each, and what else is known of it."""
-    if not is_team_file(file.path):
+    seen = door.file_of_feature(file)
+    if seen is None:
         return examine_hook_file(file)
-    runs, hashes = examine_team(file)
-    return runs, Examined(Manifest(patterns=[], hooks=[], events=[]), hashes, [], [])
+    nothing = Manifest(patterns=[], hooks=[], events=[])
+    return seen.runs, Examined(nothing, seen.programs, [], [])
 
 
 def _changes(home: Home, file: ConfigFile) -> list[str]:
@@ -232,8 +238,9 @@ def run_check(args: Options) -> int:
     """Exit 0 when the file can be used, 2 (ConfigError) when not."""
     home = Home.from_env()
     file = _file(args.path)
-    if is_team_file(file.path):
-        return _check_team(home, file, args)
+    of_feature = door.file_of_feature(file)
+    if of_feature is not None:
+        return _check_other(home, file, of_feature.counts, args)
     executed = is_trusted(home, file.path, file.sha256)
     patterns, hooks = list[str](), list[str]()
     if executed:
@@ -269,24 +276,26 @@ def run_check(args: Options) -> int:
     return 0
 
 
-def _check_team(home: Home, file: ConfigFile, args: Options) -> int:
-    agents = len(team_of(file).agents)
+def _check_other(home: Home, file: ConfigFile, counts: dict[str, int], args: Options) -> int:
     trusted = is_trusted(home, file.path, file.sha256)
     if args.json:
-        record = {"path": file.path, "sha256": file.sha256, "ok": True, "agents": agents}
+        record = {"path": file.path, "sha256": file.sha256, "ok": True, **counts}
         output.as_json({**record, "trusted": trusted})
     else:
-        output.data(f"{clean(file.path)}: no mistake found (agents: {agents})")
+        held = ", ".join(f"{name}: {number}" for name, number in counts.items())
+        output.data(f"{clean(file.path)}: no mistake found ({held})")
         if not trusted:
             _say(f"To let it run: relay trust {shlex.quote(file.path)}")
     return 0
 
 
 def _warnings(loaded: LoadedConfig) -> list[str]:
-    from relay.features.memory.memory_checks import config_warnings
-
-    memory = config_warnings(loaded.settings.memory, os.environ)
-    return [*loaded.warnings, *loaded.hook_problems, *memory]
+    of_features = [
+        line
+        for setting, value in loaded.settings.features.items()
+        for line in setting.warnings(value, os.environ)
+    ]
+    return [*loaded.warnings, *loaded.hook_problems, *of_features]
 
 
 def _revoke(home: Home, args: Options) -> int:
@@ -342,15 +351,17 @@ def _record(
     hooks: list[str],
 ) -> dict[str, Any]:
     settings = loaded.settings
-    values = {
+    values: dict[str, Any] = {
         "idle_seconds": settings.idle_seconds,
         "timeout": settings.handler_timeout,
         "end_seconds": settings.end_seconds,
-        "memory": settings.memory.shown(),
         "merge": settings.merge,
         "mcp": settings.mcp,
         "task": settings.task,
     }
+    for setting in settings_door.settings():
+        if (shown := setting.shown(settings.of(setting))) is not None:
+            values[setting.key] = shown
     return {
         "path": file.path if file is not None else None,
         "sha256": file.sha256 if file is not None else None,

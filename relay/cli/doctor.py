@@ -5,6 +5,7 @@ Files and sockets are read; nothing is run, and nothing changed but what ``--fix
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.metadata
@@ -31,19 +32,19 @@ from relay.agents.launch import (
 from relay.agents.profile import find_profile, profile_names
 from relay.broker.client import connect
 from relay.broker.start import NONE_RUNS, NotTheBroker
-from relay.cli import output
+from relay.cli import door, output
 from relay.cli.parser import Options, Parser
 from relay.cli.table import prose
 from relay.cli.verbs import verb
 from relay.config.manifest import known, notices
 from relay.config.trust import candidates
-from relay.core import features
 from relay.core.errors import RelayError
+from relay.core.features import installed, unloadable
+from relay.core.log import Log
 from relay.core.paths import SOCKET_PATH_MAX, Home
 from relay.core.processes import ancestry
 from relay.core.visible import visible
-from relay.features.governance.govern_verbs import what_holds
-from relay.features.memory.memory_checks import memory_lines
+from relay.directive.redact import redact
 from relay.hooks.events import HookEventName
 
 _MARKS = {"ok": "✓", "warn": "!", "bad": "✗", "absent": "·"}
@@ -159,35 +160,33 @@ def examine(home: Home, cwd: str) -> list[Check]:
     at_work = _at_work(home)
     checks += [_guarded(name, functools.partial(_agent, name, home, at_work)) for name in PLANNERS]
     checks += [Check(*line) for line in profiled(home)]
-    checks += _lines("features", _packages)
-    checks += _governance(home, cwd)
-    checks += _lines("memory", lambda: memory_lines(home, cwd, os.environ))
+    for name, theirs in door.given("checks"):
+        checks += _lines(name, functools.partial(theirs, home, cwd))
+    checks += _features(home)
     more = {"ok": "", "warn": "docs/hooks.md says what each agent can do"}
     return checks + _lines(
         "hooks", lambda: [(level, text, more[level]) for level, text in native_hooks(home, cwd)]
     )
 
 
-def _packages() -> Iterable[tuple[str, str, str]]:
-    """The features of packages that the person has installed."""
-    for feature in features.installed():
-        if not feature.is_own:
-            parts = (features.module_of(feature, part) for part in features.PARTS)
-            problem = next((part.problem for part in parts if part and part.problem), "")
-            hint = "mend or remove its package; relay goes on without that part of it"
-            yield (
-                "warn" if problem else "ok",
-                problem or f"{feature.name}, of the package {feature.package.partition('.')[0]}",
-                hint if problem else "",
-            )
-
-
-def _governance(home: Home, cwd: str) -> list[Check]:
-    """What `relay govern` says; relay itself works here whatever that is."""
-    return [
-        Check("governance", "warn" if level == "bad" else level, text, hint)
-        for level, text, hint in what_holds(home, cwd)
-    ]
+def _features(home: Home) -> list[Check]:
+    """relay's own features in a line, each from outside, and what could not be loaded."""
+    own = [feature.name for feature in installed() if feature.is_own]
+    checks = [Check("features", "ok", ", ".join(own) or "none")]
+    for feature in installed():
+        broken = list(unloadable(feature))
+        for module in broken:
+            with contextlib.suppress(RelayError, OSError):
+                home.create()
+            log = Log(os.path.join(home.logs, "features.log"), redact)
+            log.write(module.trace)
+            hint = f"the details are in {log.path}"
+            checks.append(Check("features", "warn", module.problem, hint))
+        if not feature.is_own and not broken:
+            package = feature.package.partition(".")[0]
+            text = f"{feature.name}, of the package {package} {feature.version}"
+            checks.append(Check("features", "ok", text))
+    return checks
 
 
 def _lines(name: str, lines: Callable[[], Iterable[tuple[str, ...]]]) -> list[Check]:

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from relay.broker.client import BrokerClient, check_person, connect
-from relay.cli import output, progress, table
+from relay.cli import door, output, progress, table
 from relay.cli.parser import Parser, count, moment, wait_seconds
 from relay.cli.verbs import verb
 from relay.core.errors import UsageError
@@ -41,12 +41,6 @@ def add(verbs: Parser) -> None:
     export.add_argument("file", nargs="?", metavar="FILE", help="the file (default, and -: stdout)")
     export.add_argument("--force", action="store_true", help="replace an existing file")
     _sub(own, "reindex", "make the index of --grep anew", reindex_verb)
-    ingest = _sub(own, "ingest", "read in what Claude Code and Codex have kept", _ingest_verb)
-    ingest.add_argument(
-        "paths", nargs="*", metavar="PATH", help="files or folders (default: your own programs')"
-    )
-    ingest.add_argument("--source", choices=("claude", "codex"), help="only that program's")
-    ingest.add_argument("--json", action="store_true", help="print JSON")
     compact = _sub(
         own, "compact", "shorten what was said in old turns; the turns stay", compact_verb
     )
@@ -54,18 +48,14 @@ def add(verbs: Parser) -> None:
         "--before", type=moment, metavar="WHEN", help="turns that ended before (90d, 2026-01-31)"
     )
     compact.add_argument("--yes", action="store_true", help="do not ask")
+    for _, add_parts in door.given("add_parts"):
+        add_parts("ledger", own)
 
 
 def _sub(verbs: Parser, name: str, text: str, run: Any) -> Parser:
     parser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     parser.set_defaults(run=run)
     return parser
-
-
-def _ingest_verb(options: Any) -> int:
-    from relay.features.ingest.ledger_ingest import ingest_verb
-
-    return ingest_verb(options)
 
 
 # -- query, export: they read the file themselves, so that no query keeps the broker from its work
@@ -118,7 +108,7 @@ def export_verb(options: Any) -> int:
     """``relay ledger export``."""
     from contextlib import closing
 
-    from relay.features.memory.memory_moves import export_target
+    from relay.cli.exports import export_target
     from relay.ledger.sql_query import export
 
     home = _readable()

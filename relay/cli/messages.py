@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from relay.broker.client import BrokerClient, connect, request
-from relay.cli import output, table
+from relay.cli import door, output, table
 from relay.cli.parser import Parser, count, moment
 from relay.cli.verbs import verb
 from relay.core import signals
@@ -269,19 +269,8 @@ def show_verb(options: Any) -> int:
         lines += [(name, shown[name]) for name in of_channel]
         for one in shown["files"]:
             lines.append(("file", f"{one['path']}  {one['name']}, {one['size']} bytes"))
-    if shown["noted"]:
-        from relay.features.personas.event_verbs import noted
-
-        lines.append(("noted", noted(shown["noted"]) or None))
-    for one in shown["evaluations"]:
-        error = f": {one['error']}" if one["error"] else ""
-        lines.append(("evaluation", f"{one['hook']}  {one['state']}{error}"))
-    for one in shown["dispatches"]:
-        why = f" ({one['reason']})" if one["reason"] else ""
-        answer = f", answer {one['answer']}" if one["answer"] else ""
-        answer += f" ({one['answer_reason']})" if one["answer_reason"] else ""
-        to = f"{one['persona']} {one['session']}  {one['state']}{why}{answer}"
-        lines.append(("dispatch", f"{to}, by {one['hook']}"))
+    for _, event_lines in door.given("event_lines"):
+        lines += event_lines(shown)
     table.fields(lines)
     output.data("")
     output.lines(shown["body"] or "")

@@ -82,7 +82,7 @@ def _untrusted(home: Home, cwds: set[str]) -> list[str]:
 
 def status_verb(options: Any) -> int:
     """``relay status``. Starts nothing: it says when there is no broker."""
-    from relay.features.governance.govern_verbs import what_holds
+    from relay.cli import door
 
     home = Home.from_env()
     found = broker_status(home)
@@ -110,11 +110,12 @@ def status_verb(options: Any) -> int:
             output.data(f"  ! {channels['problem']}")
         for name, one in channels.get("failed", {}).items():
             output.data(f"  ! {name} failed at {table.when(one['at_ms'])}: {one['reason']}")
-    for level, text, hint in what_holds(home, working_folder()):
-        if level != "absent":
-            output.data(f"{'' if level == 'ok' else '! '}governance: {text}")
-            if hint:
-                output.note(f"  {hint}")
+    for name, status_lines in door.given("status_lines"):
+        for level, text, hint in status_lines(home, working_folder()):
+            if level != "absent":
+                output.data(f"{'' if level == 'ok' else '! '}{name}: {text}")
+                if hint:
+                    output.note(f"  {hint}")
     for path, problem in found["problems"].items():
         output.data(f"! {path} evaluates no event: {problem}")
     for notice in found["untrusted"]:

@@ -9,6 +9,7 @@ Three kinds of servers: OpenAI's ``/v1/chat/completions``, which most others hav
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,10 +19,19 @@ from urllib.parse import urlsplit
 
 from relay.core.errors import ConfigError
 from relay.core.suggest import did_you_mean
-from relay.features.memory import memory_providers
-from relay.features.memory.memory_spec import resolve
-from relay.features.personas.personas import HEADLESS, parse_persona
 
+Section = dict[str, Any]
+
+#: Other words for a key in a section.
+_WORDS = {
+    "base_url": "url",
+    "ollama_base_url": "url",
+    "openai_base_url": "url",
+    "lmstudio_base_url": "url",
+}
+#: What stands in these has names of its own.
+_FREE = ("headers", "default_headers", "http_client_proxies", "model_kwargs", "metadata", "extra")
+_DEPTH_MAX = 8
 #: A key in an address would be kept and shown with it.
 _KEY_IN_QUERY = re.compile(r"(?:key|token|secret|password|sig(?:nature)?)=", re.IGNORECASE)
 
@@ -34,8 +44,6 @@ class LLMApi(StrEnum):
     ANTHROPIC = "anthropic"
 
 
-#: Of a server that the setting ``llm`` names.
-_KEYS = ("provider", "model", "url", "api_key_env")
 _PATHS = {
     LLMApi.OPENAI: "/v1/chat/completions",
     LLMApi.OLLAMA: "/api/chat",
@@ -88,21 +96,6 @@ class LLM:
     def public(self) -> dict[str, str]:
         """All but the key, as ``from_config`` takes it."""
         return {"provider": self.api.value, "url": self.url, "model": self.model}
-
-
-def parse_llm(value: object) -> dict[str, Any]:
-    """The setting ``llm``, flat and checked, as ``resolved`` or a persona takes it: it has a
-    ``command`` or a ``provider``, and no secret. Raises ConfigError."""
-    if isinstance(value, Mapping) and "command" in value:
-        if value.get("mode", HEADLESS) != HEADLESS:
-            raise ConfigError("llm: a program that is asked is headless", hint="leave out mode")
-        return parse_persona("llm", {**value, "mode": HEADLESS}, where="llm").to_json()
-    found = memory_providers.llm(memory_providers.plain(value, "llm"), "llm")
-    for key in found:
-        if key not in _KEYS:
-            raise ConfigError(f"unknown key {key!r} in llm", hint=f"known: {', '.join(_KEYS)}")
-    from_config(found)
-    return found
 
 
 def resolved(config: Mapping[str, object], environ: Mapping[str, str]) -> LLM:
@@ -167,3 +160,131 @@ def _address(api: LLMApi, url: str) -> str:
             path = path.removesuffix(cut)
         path += wanted
     return parts._replace(path=path, fragment="").geturl()
+
+
+# -- sections as people write them
+
+
+def plain(value: object, where: str, depth: int = 0) -> Any:
+    """``value`` as plain JSON whose keys are in snake case. Raises ConfigError, naming the key."""
+    if depth > _DEPTH_MAX:
+        raise ConfigError(f"{where} is nested too deeply")
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, list | tuple):
+        return [plain(item, where, depth + 1) for item in value]
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"{where} is of the type {type(value).__name__}",
+            hint="give a text, a number, True, or a dict",
+        )
+    free = where.rpartition(".")[2] in _FREE
+    found: Section = {}
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise ConfigError(f"{where}: the key {key!r} is no text")
+        name = key if free else snake(key)
+        if name in found:
+            raise ConfigError(f"{where} has {name!r} twice", hint=f"leave out {key!r}")
+        found[name] = plain(item, f"{where}.{name}", depth + 1)
+    return found
+
+
+def snake(key: str) -> str:
+    """``vectorStore`` as ``vector_store``; what is no name stays as it is."""
+    if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]*", key):
+        return key
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()
+
+
+def llm_section(value: object, where: str) -> Section:
+    """The section of an LLM, flat; who uses it says which of them it can ask."""
+    found = section(value, where, _WORDS)
+    if "provider" not in found:
+        raise ConfigError(
+            f"{where} has no provider", hint='write {"provider": "ollama", "model": "…"}'
+        )
+    if not found.get("url") or not isinstance(found["provider"], str):
+        what = f"{where}: without a url relay knows no LLM of"
+        check_known(found["provider"], tuple(PROVIDERS), what)
+    check_url(found, where)
+    if not isinstance(found.get("model"), str) or not found["model"]:
+        raise ConfigError(f"{where} needs the name of a model")
+    return found
+
+
+def section(value: object, where: str, words: Mapping[str, str]) -> Section:
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"{where} must be a dictionary, not {value!r}", hint='write {"provider": "…"}'
+        )
+    given = dict(value)
+    nested = given.pop("config", None)
+    found: Section = {}
+    for part in (given, nested or {}):
+        if not isinstance(part, Mapping):
+            raise ConfigError(f"{where}.config must be a dictionary, not {part!r}")
+        for key, item in part.items():
+            name = words.get(key, key)
+            if name in found:
+                raise ConfigError(f"{where} has {name!r} twice", hint=f"leave out {key!r}")
+            found[name] = item
+    _no_doubles(found, where)
+    return found
+
+
+def _no_doubles(found: Section, where: str) -> None:
+    for key, name in found.items():
+        if not key.endswith("_env"):
+            continue
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            # What stands here may be the secret itself: it is not repeated.
+            raise ConfigError(
+                f"{where}: {key} is not the name of an environment variable",
+                hint=f"write the variable's name, or the value itself as {key[:-4]!r}",
+            )
+        if key[:-4] in found:
+            raise ConfigError(f"{where} has {key[:-4]!r} and {key!r}", hint="leave one out")
+
+
+def check_known(word: object, known: tuple[str, ...], what: str) -> None:
+    if word not in known:
+        raise ConfigError(f"{what} {word!r}", hint=did_you_mean(str(word)[:80], known))
+
+
+def check_url(found: Section, where: str) -> None:
+    url = found.get("url")
+    if url is None:
+        return
+    if not isinstance(url, str) or not re.match(r"https?://[^/\s]", url):
+        raise ConfigError(f"{where}: the url must begin with http:// or https://")
+    found["url"] = url.rstrip("/")
+
+
+def resolve(section: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Plain JSON in which every ``…_env`` key has become what the variable holds.
+
+    Raises ConfigError that names the variable when it is not set.
+    """
+    found: dict[str, Any] = {}
+    for key, value in section.items():
+        if key.endswith("_env") and isinstance(value, str):
+            held = environ.get(value, "").strip()
+            if not held:
+                raise ConfigError(
+                    f"memory: the environment variable {value} is not set",
+                    hint=f"set it where relay is started: it holds the {key[:-4]} of the store",
+                    details={"variable": value},
+                )
+            found[key[:-4]] = held
+        else:
+            found[key] = _resolved(value, environ)
+    return found
+
+
+def _resolved(value: Any, environ: Mapping[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_resolved(item, environ) for item in value]
+    return resolve(value, environ) if isinstance(value, Mapping) else value

@@ -205,7 +205,6 @@ def mistakes_of(error: RelayError) -> list[str]:
 def manifest_of(loaded: LoadedConfig) -> Manifest:
     """What ``loaded`` registers."""
     registry, settings = loaded.registry, loaded.settings
-    given = "memory" in settings.given
     return Manifest(
         patterns=[f"{one.namespace}:{one.target}" for one in registry.patterns()],
         hooks=[hook.event.registration for hook in registry.all_hooks()],
@@ -215,8 +214,6 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
         else [event.value for event in HookEventName if registry.hooks(event)],
         hook_files=list(settings.hook_files),
         settings={
-            "store": settings.memory.store.to_json() if given else None,
-            "memory": settings.memory.shown() if given else None,
             "routes": [
                 {
                     "name": one.name,
@@ -228,14 +225,10 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
             ],
             "merge": settings.merge,
             "channel_adapters": [one.name for one in registry.channel_adapters()],
-            "personas": {name: one.to_json() for name, one in settings.personas.items()},
-            "llm": settings.llm,
-            "automations": settings.automations,
             "may": dict(settings.may),
             "mcp": settings.mcp if "mcp" in settings.given else None,
-            "caps": dict(settings.caps),
-            "notify": settings.notify,
             "redact": settings.redact,
+            "features": {one.key: one.kept(value) for one, value in settings.features.items()},
         },
     )
 
@@ -382,8 +375,8 @@ def _collect(file: ConfigFile, module: types.ModuleType, mistakes: Mistakes) -> 
         mistakes.note(ConfigError("more than one Relay() is made", hint="register with one"))
     settings = apply_dictionaries(names, registry, settings, mistakes, source=file.path)
     mistakes.check()
-    settings = replace(settings, memory=settings.memory.of_file(file.path, file.sha256))
-    does = registry.holds_something or settings.given & DO_ALONE
+    settings = settings.of_file(file.path, file.sha256)
+    does = registry.holds_something or settings.features or settings.given & DO_ALONE
     warnings = [] if does else _empty(names)
     for command in registry.commands():
         missing = programs.missing(command, file.path)

@@ -32,31 +32,20 @@ if TYPE_CHECKING:
     class FileSettings(TypedDict):
         """What one file sets, and what else than patterns and hooks it brings."""
 
-        #: ``StoreSpec.to_json`` of where memories go, and the settings of memory for people; None
-        #: where the file says nothing of memory.
-        store: dict[str, Any] | None
-        memory: dict[str, Any] | None
         #: Its route functions: name, kinds and channels (lists or null), priority.
         routes: list[dict[str, Any]]
         #: What becomes of several dispatches of one event: see docs/broker.md.
         merge: str
         #: The channels that it connects, by name.
         channel_adapters: list[str]
-        #: ``PersonaSpec.to_json`` of each persona, by name.
-        personas: dict[str, Any]
-        #: The settings ``llm`` and ``automations``, checked; None: nothing is said of them.
-        llm: dict[str, Any] | None
-        automations: dict[str, Any] | None
         #: What agents may do, by globs of their names.
         may: dict[str, list[str]]
         #: Whether agents get relay's tools as an MCP server; None: nothing is said of it.
         mcp: bool | None
-        #: What agents may cost, in US dollars a day, by globs of their names.
-        caps: dict[str, float]
-        #: The setting ``notify``, checked; it counts in the person's own file alone.
-        notify: dict[str, Any] | None
         #: Whether secrets are masked in what is stored; it counts in the person's own file alone.
         redact: bool
+        #: What it sets of features: see ``Manifest.features``.
+        features: dict[str, Any]
 
 
 #: The namespaces that relay acts on itself.
@@ -95,18 +84,19 @@ class Manifest:
         self.settings = settings or no_settings()
 
     @property
+    def features(self) -> dict[str, Any]:
+        """What it sets of features, by key: ``Setting.kept``, a table or None."""
+        return self.settings["features"]
+
+    @property
     def more(self) -> dict[str, list[str]]:
-        """The names of its route functions and of the channels that it connects, what its personas
-        run, whom its automations ask, and what it lets agents do."""
+        """The names of its route functions and of the channels that it connects, and what it lets
+        agents do."""
         given = self.settings
-        llm, personas = given["llm"], given["personas"].items()
         return {
             "routes": [one["name"] for one in given["routes"]],
             "channels": given["channel_adapters"],
-            "personas": [f"{name} ({' '.join(one['command'])})" for name, one in personas],
-            "llm": [] if llm is None else [" ".join(llm.get("command") or _server(llm))],
             "may": [f"{name} ({' '.join(rights)})" for name, rights in given["may"].items()],
-            "caps": [f"{name} (${most:g} a day)" for name, most in given["caps"].items()],
         }
 
     def fields(self) -> dict[str, Any]:
@@ -120,30 +110,23 @@ def of_fields(fields: dict[str, Any]) -> Manifest:
     """What ``fields`` has kept. Raises TypeError."""
     settings: Any = no_settings()
     settings |= {name: fields.pop(name) for name in settings if name in fields}
-    return Manifest(**fields, settings=settings)
+    registered = {name: fields.pop(name) for name in Manifest.__slots__ if name in fields}
+    # Features have a table of their own; in a file of an earlier relay they stand beside the rest.
+    settings["features"] = settings["features"] or fields
+    return Manifest(**registered, settings=settings)
 
 
 def no_settings() -> FileSettings:
     """Those of a file that sets nothing."""
     return {
-        "store": None,
-        "memory": None,
         "routes": [],
         "merge": "",
         "channel_adapters": [],
-        "personas": {},
-        "llm": None,
-        "automations": None,
         "may": {},
         "mcp": None,
-        "caps": {},
-        "notify": None,
         "redact": True,
+        "features": {},
     }
-
-
-def _server(llm: dict[str, Any]) -> tuple[str, ...]:
-    return (llm["model"], "of", llm.get("url", llm["provider"]))
 
 
 class Known:
@@ -188,7 +171,7 @@ def known(home: Home, cwd: str, explicit: str | None = None) -> Known:
         if one.state == TRUSTED:
             patterns += found.patterns if found is not None else []
             events += found.events if found is not None else every_event()
-            if found is not None and (found.settings["routes"] or found.settings["personas"]):
+            if found is not None and (found.settings["routes"] or found.features.get("personas")):
                 events.append(_GUARD)  # a turn of the agent's may have limits
             if found is not None and mcp is None:
                 mcp = found.settings["mcp"]
@@ -269,10 +252,7 @@ def read_manifest(home: Home, sha256: str) -> Manifest | None:
     good = all(isinstance(one, list) and all(isinstance(t, str) for t in one) for one in lists)
     given = manifest.settings
     good = good and all(type(one) is dict for one in given["routes"])
-    tables = (
-        *(given["store"], given["memory"], given["personas"], given["llm"], given["automations"]),
-        *(given["may"], given["caps"], given["notify"]),
-    )
+    tables = (given["may"], *manifest.features.values())
     good = good and all(one is None or type(one) is dict for one in tables)
     good = good and given["mcp"] in (None, True, False) and type(given["redact"]) is bool
     return manifest if good and isinstance(manifest.problem, str) else None

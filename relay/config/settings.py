@@ -6,15 +6,13 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from relay.config.llm_settings import parse_llm
+from relay.config import door
+from relay.config.door import Setting
 from relay.config.mistakes import Mistakes
-from relay.core.errors import ConfigError
+from relay.core.errors import ConfigError, RelayError
 from relay.core.suggest import did_you_mean
-from relay.features.memory.memory_settings import MEMORY_KEYS, MemorySettings, parsed
-from relay.features.notify.notices import parse_notify
-from relay.features.personas.personas import PersonaSpec, parse_personas
 from relay.hooks.hook_types import Command, Url
 from relay.hooks.registration import (
     TIMEOUT_DEFAULT,
@@ -24,6 +22,7 @@ from relay.hooks.registration import (
 )
 from relay.hooks.registry import Registry
 
+T = TypeVar("T")
 IDLE_SECONDS = 30.0
 END_SECONDS = 10.0
 _END_MAX = 60.0
@@ -41,38 +40,15 @@ KEYS = {
     "timeout": "seconds that a handler may take",
     "end_seconds": "seconds that an agent has, after its terminal was closed, for its last hooks",
     "hook_files": "hook files of Claude Code or Gemini CLI that apply too",
-    "memory": "how memories are kept, and what the agent is told of them; see docs/memory.md",
-    "personas": "who takes what routes dispatch, by name; see docs/broker.md",
-    "llm": "the language model that automations ask; see docs/automations.md",
-    "automations": "whether agents may register some, and how many run at once: your own file's",
-    "caps": "what agents may cost, in US dollars a day: your own file's; see docs/cost.md",
     "may": "what agents may do beyond messages, by their names; see docs/security.md",
     "mcp": "whether agents get relay's tools as an MCP server; see docs/mcp.md",
-    "notify": "what you are told of while you look elsewhere; see docs/notifications.md",
     "redact": "whether secrets are masked in what is stored and shown: your own file's",
     "task": "what the agent is to do, as ctx.task; relay wrap --task wins",
 }
 #: The fields of Settings that have another name than their key.
 _FIELDS = {"timeout": "handler_timeout"}
-#: Those that do something also where nothing is registered.
-DO_ALONE = frozenset(
-    {
-        "hook_files",
-        "memory",
-        "personas",
-        "llm",
-        "automations",
-        "may",
-        "mcp",
-        "caps",
-        "notify",
-        "redact",
-    }
-)
-#: The keys of ``automations``, with what counts where nothing is said.
-AUTOMATION_KEYS = {"agents": True, "workers": 4}
-#: In ``caps`` it stands for all agents together.
-CAP_OF_ALL = "all"
+#: Those that do something also where nothing is registered, as every feature's does.
+DO_ALONE = frozenset({"hook_files", "may", "mcp", "redact"})
 #: What ``may`` can give an agent: to see another's screen or its turns, to start agents, and to
 #: follow everything that happens. Of itself an agent sees all that without.
 RIGHTS = ("peek", "transcript", "spawn", "watch")
@@ -96,24 +72,64 @@ class Settings:
     merge: str = "apart"
     task: str | None = None
     hook_files: tuple[str, ...] = ()
-    memory: MemorySettings = MemorySettings()
-    personas: Mapping[str, PersonaSpec] = field(default_factory=dict)
-    llm: dict[str, Any] | None = None
-    automations: dict[str, Any] = field(default_factory=lambda: dict(AUTOMATION_KEYS))
     #: Rights by the globs of names that have them.
     may: Mapping[str, list[str]] = field(default_factory=dict)
-    caps: Mapping[str, float] = field(default_factory=dict)
     mcp: bool = False
     redact: bool = True
-    #: All keys of relay.features.notify.notices; None: the person is not told.
-    notify: dict[str, Any] | None = None
     #: The names of the settings that the file or the program set.
     given: frozenset[str] = frozenset()
+    #: The values of features' settings that it sets.
+    features: Mapping[Setting[Any], Any] = field(default_factory=dict)
+
+    def of(self, setting: Setting[T]) -> T:
+        """The value of a feature's setting."""
+        value: T = self.features.get(setting, setting.default)
+        return value
+
+    def of_file(self, path: str, sha256: str) -> Settings:
+        """These, as the file at ``path`` says them."""
+        features = {one: one.of_file(value, path, sha256) for one, value in self.features.items()}
+        return replace(self, features=features)
+
+    def differs(self, other: Settings) -> bool:
+        """Whether something has another value here, given or not."""
+        mine = replace(self, given=other.given, features=other.features)
+        features = {*self.features, *other.features}
+        return mine != other or any(self.of(one) != other.of(one) for one in features)
+
+
+def keys() -> dict[str, str]:
+    """The keys of ``config = {…}``, those of features too, and what each holds."""
+    return {**{one.key: one.doc for one in door.settings()}, **KEYS}
+
+
+def _known_key(key: object) -> str:
+    """``key`` of ``config`` in its documented spelling. Raises ConfigError."""
+    if isinstance(key, str) and _snake(key) in KEYS:
+        return _snake(key)  # no feature is asked
+    try:
+        return known_key(key, keys(), "config")
+    except ConfigError as error:
+        if problems := door.problems():
+            raise ConfigError(error.message, hint="; ".join(problems)) from None
+        raise
 
 
 def with_setting(settings: Settings, key: str, value: object) -> Settings:
-    """``settings`` with one of KEYS that is no table set. Raises ConfigError."""
+    """``settings`` with one of ``keys()`` that is no table set. Raises ConfigError."""
     given = settings.given | {key}
+    if key not in KEYS:
+        [setting, *_] = [one for one in door.settings() if one.key == key]
+        try:
+            features = {**settings.features, setting: setting.parse(value)}
+        except RelayError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"{key} could not be read: {type(error).__name__}: {error}",
+                hint="that is a fault of the feature: relay doctor lists what is installed",
+            ) from error
+        return replace(settings, features=features, given=given)
     if key == "idle_seconds":
         return replace(settings, idle_seconds=_seconds(key, value), given=given)
     if key == "timeout":
@@ -129,21 +145,8 @@ def with_setting(settings: Settings, key: str, value: object) -> Settings:
         if value not in _CHOICES[key]:
             raise ConfigError(f"{key} must be {' or '.join(_CHOICES[key])}, not {value!r}")
         return replace(settings, **{key: str(value)}, given=given)  # type: ignore[arg-type]
-    if key == "memory":
-        return replace(settings, memory=memory_settings(value), given=given)
-    if key == "personas":
-        return replace(settings, personas=parse_personas(value), given=given)
-    if key == "llm":
-        return replace(settings, llm=None if value is None else parse_llm(value), given=given)
-    if key == "automations":
-        return replace(settings, automations=_automations(value), given=given)
     if key == "may":
         return replace(settings, may=_may(value), given=given)
-    if key == "caps":
-        return replace(settings, caps=_caps(value), given=given)
-    if key == "notify":
-        notify = None if value in (None, False) else parse_notify(value)
-        return replace(settings, notify=notify, given=given)
     if key in ("mcp", "redact"):
         if not isinstance(value, bool):
             raise ConfigError(f"{key} must be True or False, not {value!r}")
@@ -151,28 +154,6 @@ def with_setting(settings: Settings, key: str, value: object) -> Settings:
     if value is not None and not isinstance(value, str):
         raise ConfigError(f"{key} must be a string, not {value!r}")
     return replace(settings, task=value, given=given)
-
-
-def memory_settings(value: object) -> MemorySettings:
-    """``memory: {…}`` in either spelling, checked. Raises ConfigError."""
-    if not isinstance(value, Mapping):
-        raise ConfigError(
-            f"memory must be a dictionary, not {value!r}", hint='write {"backend": "local"}'
-        )
-    return parsed(known_keys(value, MEMORY_KEYS, "memory"))
-
-
-def _automations(value: object) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ConfigError(
-            f"automations must be a dictionary, not {value!r}", hint='write {"agents": False}'
-        )
-    found = {**AUTOMATION_KEYS, **known_keys(value, AUTOMATION_KEYS, "automations")}
-    if not isinstance(found["agents"], bool):
-        raise ConfigError(f"automations: agents must be True or False, not {found['agents']!r}")
-    if type(found["workers"]) is not int or found["workers"] < 1:
-        raise ConfigError(f"automations: workers must be 1 or more, not {found['workers']!r}")
-    return found
 
 
 def _may(value: object) -> dict[str, list[str]]:
@@ -193,17 +174,6 @@ def _may(value: object) -> dict[str, list[str]]:
     return found
 
 
-def _caps(value: object) -> dict[str, float]:
-    example = f'write {{"Bob": 5, "{CAP_OF_ALL}": 20}}: US dollars a day'
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"caps must be a dictionary, not {value!r}", hint=example)
-    for name, most in value.items():
-        number = isinstance(most, int | float) and not isinstance(most, bool)
-        if not isinstance(name, str) or not number or not (math.isfinite(most) and most >= 0):
-            raise ConfigError(f"caps[{name!r}] must be dollars a day, not {most!r}", hint=example)
-    return {name: float(most) for name, most in value.items()}
-
-
 def apply_dictionaries(
     names: Mapping[str, Any],
     registry: Registry,
@@ -212,11 +182,11 @@ def apply_dictionaries(
     *,
     source: str,
 ) -> Settings:
-    """Register what the module's ``config``, ``patterns``, ``hooks``, ``routes``, ``memory`` and
-    ``may`` say.
+    """Register what the module's ``config``, ``patterns``, ``hooks``, ``routes`` and ``may``
+    say, and the settings of features that may stand at the top.
 
-    Returns the settings with those of ``config``, ``memory``, ``may`` and ``caps``. What is wrong
-    is left out, and noted in ``mistakes``.
+    Returns the settings with those of all of these. What is wrong is left out, and noted in
+    ``mistakes``.
     """
     config = names.get("config", {})
     if not isinstance(config, Mapping):
@@ -226,7 +196,7 @@ def apply_dictionaries(
     seen: set[str] = set()
     for key, value in config.items():
         with mistakes.at(str(key)):
-            [(name, value)] = known_keys({key: value}, KEYS, "config").items()
+            name = _known_key(key)
             if name in seen:
                 raise ConfigError(f"config has {name!r} twice", hint=f"leave out {key!r}")
             seen.add(name)
@@ -235,7 +205,7 @@ def apply_dictionaries(
             else:
                 settings = with_setting(settings, name, value)
     # A handler or a module has that name, too. A text is taken for the backend's, and then refused.
-    for name in ("memory", "may", "caps"):
+    for name in ("may", *(one.key for one in door.settings() if one.at_top)):
         if isinstance(value := names.get(name), Mapping | str):
             with mistakes.at(name):
                 if name in settings.given:
@@ -268,9 +238,11 @@ def apply_dictionaries(
 def merged(farther: Settings, nearer: Settings) -> Settings:
     """``farther`` with what ``nearer`` gives itself."""
     fields = {
-        _FIELDS.get(name, name): getattr(nearer, _FIELDS.get(name, name)) for name in nearer.given
+        _FIELDS.get(name, name): getattr(nearer, _FIELDS.get(name, name))
+        for name in nearer.given & KEYS.keys()
     }
-    return replace(farther, **fields, given=farther.given | nearer.given)
+    features = {**farther.features, **nearer.features}
+    return replace(farther, **fields, given=farther.given | nearer.given, features=features)
 
 
 def known_keys(
@@ -287,12 +259,14 @@ def known_keys(
     return found
 
 
+def _snake(key: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()
+
+
 def known_key(key: object, known: Mapping[str, object] | tuple[str, ...], where: str) -> str:
     """``key`` in its documented spelling (``idleSeconds`` is ``idle_seconds``)."""
-    if isinstance(key, str):
-        snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()
-        if snake in known:
-            return snake
+    if isinstance(key, str) and _snake(key) in known:
+        return _snake(key)
     hint = did_you_mean(str(key)[:80], known)
     if key == "shell_output":
         hint = "leave it out: a shell is not heard, unless it is started with relay wrap --hear"

@@ -20,7 +20,7 @@ from typing import Any
 
 GROUP = "relay.features"
 #: The modules by which parts of relay meet a feature; "": its package.
-PARTS = ("", "broker", "session", "settings", "tables", "view")
+PARTS = ("", "settings", "cli", "broker", "session", "start", "tables", "view")
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "features")
 
 
@@ -31,6 +31,7 @@ class Feature:
     name: str
     package: str  # dotted
     is_own: bool = True  # relay's; False: from a package that the person installed
+    version: str = ""  # of that package
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +52,18 @@ def installed() -> Iterator[Feature]:
         if os.path.isfile(os.path.join(_FOLDER, name, "__init__.py")):
             taken.add(name)
             yield Feature(name, f"{GROUP}.{name}")
-    for name, package in _entry_points():  # looked for last: it takes some milliseconds
-        if name not in taken:
-            taken.add(name)
-            yield Feature(name, package, is_own=False)
+    for feature in _from_outside():  # looked for last: it takes some milliseconds
+        if feature.name not in taken:
+            taken.add(feature.name)
+            yield feature
 
 
-def _entry_points() -> Iterator[tuple[str, str]]:
+def _from_outside() -> Iterator[Feature]:
     from importlib.metadata import entry_points
 
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
-        yield point.name, point.value
+        version = point.dist.version if point.dist is not None else ""
+        yield Feature(point.name, point.value, is_own=False, version=version)
 
 
 def modules(part: str) -> Iterator[FeatureModule]:
@@ -83,6 +85,17 @@ def named(table: str, name: str) -> Any:
             loaded = importlib.import_module(f"{package.feature.package}.{module}")
             return getattr(loaded, attribute)
     return None
+
+
+def unloadable(feature: Feature) -> Iterator[FeatureModule]:
+    """Its modules that cannot be loaded. One of relay's own is only looked at where that is
+    cheap."""
+    for part in PARTS[:3] if feature.is_own else PARTS:
+        module = module_of(feature, part)
+        if module is not None and module.problem:
+            yield module
+            if not part:
+                return  # of none of its parts there is more to say
 
 
 def module_of(feature: Feature, part: str) -> FeatureModule | None:

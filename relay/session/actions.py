@@ -49,7 +49,7 @@ class SessionActions:
         self._given: deque[int] = deque()  # when handlers gave the agent texts, in ms
         self._lock = threading.Lock()
         self._told = False
-        #: Who waits for the broker's answer to a message, by its id.
+        #: The futures of the broker's answers, by the message's id.
         self._waiting: dict[str, list[Future[Any]]] = {}
 
     def inject(self, text: str, identifier: str = "") -> tuple[str, Future[Any]]:
@@ -136,7 +136,7 @@ class SessionActions:
         return self._ask(op, fields, lambda reply: reply)
 
     def command(self, namespace: str, action: str, text: str) -> None:
-        """Do what ``@namespace:action text`` does, and tell the agent what came of it."""
+        """Do what ``@namespace:action text`` does, and tell the agent the result."""
         self._command(namespace, FeatureCommand(new_ulid(self._now_ms()), action, text))
 
     def answer(self, identifier: str, text: str) -> None:

@@ -319,7 +319,7 @@ class SessionDriver:
         """Settle the agent's last words, run the last hooks, report the outcome."""
         session, services = self._session, self._services
         unread = self._end.unread if isinstance(self._end, events.AgentExited) else None
-        # First of all: what anybody is told from now on would reach the next agent of that name.
+        # First of all: from now on a notice would reach the next agent of that name.
         services.features.agent_gone()
         self.take(events.AgentGone())
         loop = asyncio.get_running_loop()

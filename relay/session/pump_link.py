@@ -66,7 +66,7 @@ def event_of(kind: int, payload: bytes) -> SessionEvent | None:
 class PumpLink(asyncio.Protocol):
     """Posts the pump's frames as events, except outcomes of writes; sends frames to it.
 
-    ``watchers`` are shown all of them.
+    ``watchers`` get all frames.
     """
 
     def __init__(self, events: EventQueue, watchers: Sequence[FrameWatcher] = ()) -> None:

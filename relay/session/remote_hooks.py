@@ -1,7 +1,7 @@
 """Answers requests of other processes to this session, which come through the broker, each once.
 
-They ask for its hooks, or what another part or a feature of the session answers. The broker watches
-over their time: when it is up, the asker has been told, and nothing is sent.
+They run its hooks, or another part or a feature of the session answers them. The broker keeps their
+deadlines: when one is over, the asker has been told, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RemoteRequests:
         queue: EventQueue,
         answers: Mapping[str, FeatureAnswer] | None = None,
     ) -> None:
-        """``answers``: what answers the requests of other kinds than "hooks"."""
+        """``answers``: by kind, what answers such requests."""
         self._hooks = hooks
         self._answers = answers or {}
         self._broker = broker

@@ -77,7 +77,7 @@ class ScreenRequests:
         self._one = asyncio.Lock()  # one answer at a time
 
     def answers(self) -> dict[str, FeatureAnswer]:
-        """What answers requests, by their kinds."""
+        """The functions that answer requests, by kind."""
         return {
             "screen": self.screen,
             "transcript": self.transcript,

@@ -240,7 +240,7 @@ class ReportEvent(DriverCommand, SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class FeatureRequested(DriverCommand, SessionEvent):
-    """The agent or a handler wants something of a feature: have it done."""
+    """Have a feature carry out a command of the agent or a handler."""
 
     namespace: str
     command: FeatureCommand

@@ -20,6 +20,7 @@ from relay.core.paths import Home
 from tests.broker.support import broker_thread, registration
 from tests.cli.verbs import Verb, program, verbs_of
 from tests.config.trusted import trusted
+from tests.core.packages import install
 
 
 @pytest.fixture
@@ -282,3 +283,27 @@ def test_a_check_that_fails_is_a_line_and_not_a_traceback(
 
     monkeypatch.setattr(doctor, "_sqlite", broken)
     assert _checks(home, tmp_path)["sqlite"].text == "could not be examined: ValueError: odd"
+
+
+def test_features_from_outside_are_named_and_one_that_fails_says_why(
+    home: Home,
+    path: Path,
+    tmp_path: Path,
+    relay: Verb,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    install(tmp_path, "shout_feature", "broker", "")
+    install(tmp_path, "torn_feature", "broker", "raise OSError('no disk')\n")
+    assert relay("doctor", "--json") == 0
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    own, *others = [check for check in checks if check["name"] == "features"]
+    assert own["level"] == "ok" and "governance, ingest, mcp, memory" in own["text"]
+    assert [(check["level"], check["text"]) for check in others] == [
+        ("ok", "shout_feature, of the package shout_feature 1"),
+        ("warn", "the feature torn_feature could not be loaded: OSError: no disk"),
+    ]
+    log = Path(home.logs) / "features.log"
+    assert others[1]["hint"] == f"the details are in {log}"
+    assert "Traceback" in log.read_text() and "torn_feature/broker.py" in log.read_text()

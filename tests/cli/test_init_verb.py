@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from relay.cli import init_verb
-from relay.cli.init_verb import INTENTS_TEMPLATE, TEMPLATE
+from relay.cli.init_verb import TEMPLATE
 from relay.config.load import load
 from relay.config.trust import CONFIG_NAME, read_config
 from relay.core.errors import RelayError
+from relay.features.governance.cli import INTENTS_TEMPLATE
 from relay.features.governance.governed_paths import FOLDER
 from relay.features.governance.intents import (
     INTENTS_FILE,

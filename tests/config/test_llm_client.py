@@ -12,7 +12,6 @@ import pytest
 from relay.config.llm_client import ANSWER_MAX, LLMUnavailable, ask
 from relay.config.llm_settings import PROVIDERS, LLMApi, from_config, resolved
 from relay.core.errors import ConfigError
-from relay.features.memory import memory_providers as providers
 from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
 
 KEY = "sk-sesame-0123456789"
@@ -95,10 +94,6 @@ def test_an_address_may_be_the_server_the_base_or_the_whole(
     assert model.url == whole
     # What is kept for later is the same model.
     assert from_config(model.public()) == model
-
-
-def test_the_configuration_knows_the_providers_that_can_be_asked() -> None:
-    assert set(providers.LLMS) == set(PROVIDERS)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ import pytest
 
 from relay.config import load as module
 from relay.config.load import LoadedConfig, executing_config, load, load_for_session
-from relay.config.settings import KEYS
+from relay.config.settings import keys
 from relay.config.trust import CONFIG_NAME, read_config, trust
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
+from relay.features.memory.settings import MEMORY
 from relay.hooks.events import EVENTS, HookEventName
 from relay.hooks.hook_types import Aggregated, CallOutcome
 from relay.hooks.outputs import Result
@@ -289,9 +290,9 @@ def test_modules_beside_the_file_cannot_be_imported(loads: Load, tmp_path: Path)
 
 def test_memory_alone_is_something(loads: Load) -> None:
     loaded = loads("memory = {'backend': 'mem0'}\n")
-    assert loaded.warnings == () and loaded.settings.memory.backend == "mem0"
+    assert loaded.warnings == () and loaded.settings.of(MEMORY).backend == "mem0"
     searched = loads("memory = {'searcher': dict}\n")
-    assert searched.settings.memory.store.sha256 == searched.sha256
+    assert searched.settings.of(MEMORY).store.sha256 == searched.sha256
 
 
 def test_a_file_that_registers_nothing_says_so(loads: Load) -> None:
@@ -510,7 +511,7 @@ def test_the_route_functions_of_the_documentation_load(loads: Load) -> None:
 def test_every_key_and_every_event_is_documented() -> None:
     config_page = (ROOT / "docs" / "config.md").read_text()
     hooks_page = (ROOT / "docs" / "hooks.md").read_text()
-    for key in KEYS:
+    for key in keys():
         assert f"| `{key}` |" in config_page
     for event, spec in EVENTS.items():
         assert f"| `{event.registration}` | `{', '.join(spec.offered)}` |" in hooks_page

@@ -85,10 +85,7 @@ def test_where_turns_are_dispatched_agents_get_the_gate(
     trusted(home, config)
     assert "BeforeTool" in known(home, str(config.parent)).hooks
     found = read_manifest(home, read_config(str(config)).sha256)
-    assert found is not None and (found.more["personas"] or found.more["routes"]) in (
-        ["atlas (claude)"],
-        ["all"],
-    )
+    assert found is not None and bool(found.more["routes"]) != bool(found.features)
 
 
 def test_hook_files_may_hold_any_event(home: Home, config: Path) -> None:

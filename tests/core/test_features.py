@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from relay.core import features
+from tests.core.packages import install
 
 
 @pytest.fixture
@@ -15,16 +16,6 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(features, "_FOLDER", str(tmp_path / "own"))
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
-
-
-def install(folder: Path, name: str, part: str, text: str) -> None:
-    (folder / name).mkdir()
-    (folder / name / "__init__.py").write_text("")
-    (folder / name / f"{part}.py").write_text(text)
-    info = folder / f"{name}-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(f"[relay.features]\n{name} = {name}\n")
 
 
 def test_a_package_from_outside_is_found_and_a_broken_one_harms_it_not(packages: Path) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from relay.broker.client import BrokerClient
-from relay.config.llm_settings import parse_llm
 from relay.core.dispatch import FULL, MINIMAL, PermissionSet
 from relay.core.paths import Home
 from relay.features.automations.automation_llm import LanguageModel
+from relay.features.automations.settings import parse_llm
 from tests.agents.gemini.documented import documented_hooks
 from tests.e2e.wrapped import relay_json
 from tests.features.personas.app.test_headless_turn import end, request

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relay.broker.service_process import ServiceProcess
-from relay.broker.trusted_configs import WORKERS
 from relay.core import json_text
 from relay.core.child_process import python
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
 from relay.directive.escape import clean
 from relay.features.automations.definition import AutomationResult, Definition
+from relay.features.automations.settings import WORKERS
 from relay.features.personas.worker import ERROR_MAX, LOG_MAX, STATE_MAX
 from relay.features.personas.workers import START_LIMIT, own_environment
 from relay.protocol.broker import Json, error_from

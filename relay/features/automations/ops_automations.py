@@ -15,7 +15,6 @@ from functools import partial
 from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
 from relay.broker.kernel import Kernel
 from relay.broker.later_answers import LaterAnswers
-from relay.broker.trusted_configs import automation_settings
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
@@ -31,6 +30,7 @@ from relay.features.automations.automation_trials import AutomationTrials
 from relay.features.automations.automations import Automations
 from relay.features.automations.clock import Clock
 from relay.features.automations.definition import SOURCE_MAX, Definition
+from relay.features.automations.settings import automation_settings
 from relay.protocol.broker import Json
 
 #: How many automations of agents may wait for the person to look at them.

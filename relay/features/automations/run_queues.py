@@ -16,7 +16,7 @@ from functools import partial
 
 from relay.broker.batch import Batch
 from relay.broker.kernel import Kernel
-from relay.broker.trusted_configs import USER, automation_settings
+from relay.broker.trusted_configs import USER
 from relay.core import json_text
 from relay.core.dispatch import BrokerDispatch, dispatch_of
 from relay.core.errors import RelayError, StorageError
@@ -31,6 +31,7 @@ from relay.features.automations.automation_runs import run_key
 from relay.features.automations.circuit import CircuitState
 from relay.features.automations.definition import RESULT_MAX, AutomationResult
 from relay.features.automations.seen_events import SeenEvent, SeenEvents
+from relay.features.automations.settings import automation_settings
 from relay.features.personas import evaluation_rows
 from relay.features.personas.dispatch_rows import add_dispatches
 from relay.features.personas.worker import ERROR_MAX

@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relay.broker.directory import Directory
-from relay.broker.trusted_configs import TrustedConfigs, llm_settings
+from relay.broker.trusted_configs import TrustedConfigs
 from relay.core.bounded import BoundedDict
 from relay.core.dispatch import RELAY_CHANNEL, Event, PersonType
 from relay.core.paths import Home
 from relay.features.automations import automation_rows, automation_runs
 from relay.features.automations.automation_registry import ActiveAutomation
 from relay.features.automations.definition import Principal
+from relay.features.automations.settings import llm_settings
 from relay.features.personas.evaluation_rows import event_of
 from relay.ledger.persons import with_address
 from relay.ledger.store import Ledger

@@ -16,11 +16,10 @@ from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
 from relay.broker.kernel import Kernel
 from relay.broker.parts import BrokerParts
-from relay.broker.trusted_configs import USER
-from relay.config.settings import CAP_OF_ALL
 from relay.core.errors import UsageError
 from relay.features.cost import usage_rows
 from relay.features.cost.prices import user_prices
+from relay.features.cost.settings import CAP_OF_ALL, CAPS
 from relay.features.cost.usage_limits import UsageLimits
 from relay.ledger.schema import AgentRecord
 from relay.protocol.broker import Json
@@ -101,8 +100,7 @@ class CostFeature(BrokerFeature):
         return ""
 
     def _caps(self) -> dict[str, float]:
-        own = self._configs.by_key(USER)
-        return own.manifest.settings["caps"] if own is not None and own.manifest is not None else {}
+        return self._configs.own_setting(CAPS.key) or {}
 
     def _spent_on(self, day: str) -> dict[str, float]:
         prices = user_prices(self._prices)

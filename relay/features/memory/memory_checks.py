@@ -20,8 +20,8 @@ from relay.features.memory.embedding.numeric import have_numpy
 from relay.features.memory.embedding.setup import installed
 from relay.features.memory.extraction_files import left_in
 from relay.features.memory.memory_providers import own_embedder
-from relay.features.memory.memory_settings import MemorySettings
 from relay.features.memory.memory_spec import StoreSpec, masked
+from relay.features.memory.settings import MEMORY
 
 #: How long one server may take to answer, name and all, in seconds.
 SERVER_TIMEOUT = 2.0
@@ -56,18 +56,6 @@ def memory_lines(home: Home, cwd: str, environ: Mapping[str, str]) -> Iterator[L
     yield from _last_words(home)
 
 
-def config_warnings(settings: MemorySettings, environ: Mapping[str, str]) -> list[str]:
-    """What is allowed in the settings, but cannot work here or looks like a mistake."""
-    found = []
-    sections = [settings.store.config, {"llm": settings.llm} if settings.llm else {}]
-    for name in sorted({name for one in sections for name in _variables(one)}):
-        if not environ.get(name, "").strip():
-            found.append(f"memory: the environment variable {name} is not set here")
-    if settings.llm and not settings.auto_save:
-        found.append("memory: the llm is not used, because auto_save is not on")
-    return found
-
-
 def _applying(home: Home, cwd: str) -> tuple[StoreSpec, str]:
     """The store that applies in ``cwd``; else the file that makes it when it runs.
 
@@ -84,8 +72,11 @@ def _applying(home: Home, cwd: str) -> tuple[StoreSpec, str]:
                 f"relay memory does nothing while {one.path} has a mistake",
                 hint="relay config check",
             )
-        if manifest.settings["store"] is not None:
-            store = StoreSpec.from_json(manifest.settings["store"])
+        kept = manifest.features.get(MEMORY.key)
+        if kept is not None:
+            if "store" not in kept:
+                return StoreSpec(), one.path
+            store = StoreSpec.from_json(kept["store"])
             return (StoreSpec(), one.path) if store.backend == "searcher" else (store, "")
     return StoreSpec(), ""
 
@@ -186,15 +177,3 @@ def _connect(host: str, port: int) -> None:
         raise OSError(f"no answer within {SERVER_TIMEOUT:g} s")
     if errors[0] is not None:
         raise OSError(getattr(errors[0], "strerror", None) or str(errors[0]))
-
-
-def _variables(section: Any) -> Iterator[str]:
-    if isinstance(section, Mapping):
-        for key, value in section.items():
-            if key.endswith("_env") and isinstance(value, str):
-                yield value
-            else:
-                yield from _variables(value)
-    elif isinstance(section, list):
-        for item in section:
-            yield from _variables(item)

@@ -12,8 +12,8 @@ from relay.config.load import load_for_session
 from relay.config.trust import place_of, read_config
 from relay.core.errors import ConfigError
 from relay.core.paths import Home, working_folder
-from relay.features.memory.memory_settings import MemorySettings
 from relay.features.memory.memory_spec import StoreSpec
+from relay.features.memory.settings import MEMORY, MemorySettings
 from relay.protocol.broker import Json
 
 #: Seconds for one request.
@@ -47,8 +47,8 @@ def applying(home: Home, explicit: str | None = None) -> Applying:
     path, untrusted = loaded.origins.get("memory"), loaded.untrusted
     with contextlib.suppress(ConfigError):
         if path is None and untrusted is not None and b"memory" in read_config(untrusted).data:
-            return Applying(loaded.settings.memory, None, untrusted)
-    return Applying(loaded.settings.memory, path)
+            return Applying(loaded.settings.of(MEMORY), None, untrusted)
+    return Applying(loaded.settings.of(MEMORY), path)
 
 
 def connected(explicit: str | None = None) -> BrokerClient:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from relay.config.llm_settings import llm_section, plain, resolve, snake
 from relay.core.errors import ConfigError, UsageError
 from relay.core.suggest import did_you_mean
 from relay.features.memory import memory_providers as providers
@@ -132,7 +133,7 @@ def parse_store(backend: object, config: object = None) -> StoreSpec:
             hint=did_you_mean(str(backend)[:80], BACKENDS),
         )
     given = _config(config)
-    found = providers.plain(given, "memory.config")
+    found = plain(given, "memory.config")
     found.pop("llm", None)
     if found.get("version") in ("v1.0", "v1.1"):
         found.pop("version")
@@ -154,35 +155,8 @@ def parse_llm(config: object) -> dict[str, Any] | None:
     for key, value in _config(config).items():
         if key == "llm" and value is not None:
             where = "memory.config.llm"
-            return providers.llm(providers.plain(value, where), where)
+            return llm_section(plain(value, where), where)
     return None
-
-
-def resolve(section: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Plain JSON in which every ``…_env`` key has become what the variable holds.
-
-    Raises ConfigError that names the variable when it is not set.
-    """
-    found: dict[str, Any] = {}
-    for key, value in section.items():
-        if key.endswith("_env") and isinstance(value, str):
-            held = environ.get(value, "").strip()
-            if not held:
-                raise ConfigError(
-                    f"memory: the environment variable {value} is not set",
-                    hint=f"set it where relay is started: it holds the {key[:-4]} of the store",
-                    details={"variable": value},
-                )
-            found[key[:-4]] = held
-        else:
-            found[key] = _resolved(value, environ)
-    return found
-
-
-def _resolved(value: Any, environ: Mapping[str, str]) -> Any:
-    if isinstance(value, list):
-        return [_resolved(item, environ) for item in value]
-    return resolve(value, environ) if isinstance(value, Mapping) else value
 
 
 def masked(value: Any) -> Any:
@@ -210,7 +184,7 @@ def _config(config: object) -> dict[str, object]:
         )
     found: dict[str, object] = {}
     for key, value in config.items():
-        name = providers.snake(str(key))
+        name = snake(str(key))
         if name in found:
             raise ConfigError(f"memory.config has {name!r} twice", hint=f"leave out {key!r}")
         found[name] = value

@@ -26,6 +26,7 @@ from relay.core.json_text import named
 from relay.core.suggest import did_you_mean
 from relay.features.memory import session_texts as memory_texts
 from relay.features.memory.memory_spec import StoreSpec
+from relay.features.memory.settings import MEMORY
 from relay.hooks.context import Context
 from relay.hooks.registry import BUILTIN, Registry
 from relay.session.door import SessionFacts, SessionFeature
@@ -65,13 +66,13 @@ def register(registry: Registry, facts: SessionFacts) -> None:
     for action in ACTIONS:
         registry.add_pattern("memory", action, memory, source=BUILTIN)
     # A program that is not in a conversation does not know what a reminder is.
-    if facts.settings.memory.prompt_on_end and in_conversation(facts.kind, facts.launch):
+    if facts.settings.of(MEMORY).prompt_on_end and in_conversation(facts.kind, facts.launch):
         registry.add_hook("session_end", remind, name="memory", source=BUILTIN)
 
 
 def feature(parts: FeatureParts) -> MemorySession:
     """The feature in a session."""
-    run, facts, settings = parts.run, parts.facts, parts.facts.settings.memory
+    run, facts, settings = parts.run, parts.facts, parts.facts.settings.of(MEMORY)
     store = chosen(settings.store, run.env, facts.unusable)
     if store.problem is not None:
         parts.note(store.note)

@@ -21,13 +21,13 @@ from collections.abc import Mapping, Sequence
 from relay.broker.door import BrokerFeature
 from relay.broker.kernel import Kernel
 from relay.broker.parts import BrokerParts
-from relay.broker.trusted_configs import USER
 from relay.core import http
 from relay.core.child_process import python
 from relay.core.files import lock_open_file, open_private
 from relay.core.paths import Home
 from relay.core.visible import visible
 from relay.features.notify.notices import ROWS, Notice, PendingNotices, desktop_argv, webhook_body
+from relay.features.notify.settings import NOTIFY
 from relay.features.personas.workers import own_environment
 from relay.protocol.broker import Json
 
@@ -114,10 +114,7 @@ class NotifyFeature(BrokerFeature):
 
     def _settings(self) -> Json | None:
         """The setting as it is now: only the person's own file says where words may go."""
-        own = self._configs.by_key(USER)
-        if own is None or own.manifest is None:
-            return None
-        settings: Json | None = own.manifest.settings["notify"]
+        settings: Json | None = self._configs.own_setting(NOTIFY.key)
         return settings
 
     # -- ways

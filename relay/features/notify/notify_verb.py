@@ -16,6 +16,7 @@ from relay.core import signals
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from relay.features.notify.notices import DEFAULTS
+from relay.features.notify.settings import NOTIFY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,5 +83,5 @@ def _settings(home: Home) -> Json:
     """The setting ``notify`` of the person's own configuration, where it is trusted."""
     own = found_at(home, user_config())
     manifest = read_manifest(home, own.entry.sha256) if own is not None and own.entry else None
-    given = manifest.settings["notify"] if manifest is not None else None
+    given = manifest.features.get(NOTIFY.key) if manifest is not None else None
     return dict(DEFAULTS) if given is None else given

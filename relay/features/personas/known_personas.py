@@ -27,6 +27,7 @@ from relay.core.json_text import dumps
 from relay.core.log import Log
 from relay.core.paths import Home
 from relay.features.personas.personas import PersonaSpec, parse_persona
+from relay.features.personas.settings import PERSONAS
 
 #: Starts of one persona within so many seconds; what waits for it then waits for somebody to look.
 STARTS_MAX, STARTS_WITHIN = 3, 600.0
@@ -109,7 +110,7 @@ class Personas:
             found = self._configs.by_key(key)
             if found is None or found.manifest is None:
                 continue
-            for name, entry in found.manifest.settings["personas"].items():
+            for name, entry in (found.manifest.features.get(PERSONAS.key) or {}).items():
                 if name.lower() == persona.lower():
                     try:
                         spec = parse_persona(name, entry)

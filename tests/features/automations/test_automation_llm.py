@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from relay.config.llm_settings import parse_llm
 from relay.core.errors import ConfigError, RelayError, UsageError
 from relay.core.paths import Home
 from relay.features.automations.automation_llm import CALLS_MAX, LanguageModel, NoAnswer
+from relay.features.automations.settings import parse_llm
 from tests.features.memory.embedding.server import Answer, EmbeddingServer
 
 Json = dict[str, Any]

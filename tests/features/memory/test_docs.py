@@ -11,12 +11,11 @@ import pytest
 from relay.config import trust
 from relay.config.llm_settings import PROVIDERS, resolved
 from relay.config.load import load
-from relay.config.settings import memory_settings
 from relay.config.trust import read_config
 from relay.core.paths import Home
-from relay.features.memory.memory_checks import config_warnings
 from relay.features.memory.memory_spec import StoreSpec
 from relay.features.memory.records import Place, Scope
+from relay.features.memory.settings import MEMORY, config_warnings, memory_settings
 from relay.features.memory.store_access import StoreAccess
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -43,7 +42,7 @@ def configured(folder: Path, text: str) -> StoreSpec:
     path = folder / "relay.config.py"
     path.write_text(text)
     trust.trust(Home(str(folder / "home")), str(path))
-    return load(read_config(str(path))).settings.memory.store
+    return load(read_config(str(path))).settings.of(MEMORY).store
 
 
 def test_the_example_runs(
@@ -82,7 +81,7 @@ def test_every_embedder_of_the_table_is_accepted(tmp_path: Path) -> None:
 
 def test_variables_that_are_missing_are_told(tmp_path: Path) -> None:
     configured(tmp_path, block("QDRANT_API_KEY"))
-    settings = load(read_config(str(tmp_path / "relay.config.py"))).settings.memory
+    settings = load(read_config(str(tmp_path / "relay.config.py"))).settings.of(MEMORY)
     told = ["memory: the environment variable QDRANT_API_KEY is not set here"]
     assert config_warnings(settings, {}) == told
 

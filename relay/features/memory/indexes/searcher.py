@@ -23,6 +23,7 @@ def load(spec: StoreSpec, home: Home) -> Search:
     not trusted, or has no searcher.
     """
     from relay.config import load, trust
+    from relay.features.memory.settings import MEMORY
 
     file = trust.read_config(spec.file)
     if file.sha256 != spec.sha256:
@@ -35,7 +36,7 @@ def load(spec: StoreSpec, home: Home) -> Search:
             f"memory: {spec.file} is not trusted, so its searcher is not called",
             hint="read it, then: relay trust",
         )
-    searcher: Any = load.load(file, home=home).settings.memory.searcher
+    searcher: Any = load.load(file, home=home).settings.of(MEMORY).searcher
     if searcher is None:
         raise ConfigError(f"memory: {spec.file} registers no searcher any more")
     if isinstance(searcher, type):

@@ -13,12 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from relay.broker.trusted_configs import (
-    AutomationSettings,
-    TrustedConfigs,
-    automation_settings,
-    llm_settings,
-)
+from relay.broker.trusted_configs import TrustedConfigs
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
 from relay.features.automations import automation_pool
@@ -27,6 +22,11 @@ from relay.features.automations.automation_pool import (
     RunAnswer,
 )
 from relay.features.automations.definition import AutomationResult
+from relay.features.automations.settings import (
+    AutomationSettings,
+    automation_settings,
+    llm_settings,
+)
 from relay.ledger.store import Ledger
 from tests.broker.fixtures import Configure
 from tests.ledger.test_queries import put

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from relay.config import trust
-from relay.config.settings import memory_settings
 from relay.core.paths import Home
 from relay.features.memory import memory_checks
 from relay.features.memory.extraction_files import Extraction, ExtractionFolder, folder_of
-from relay.features.memory.memory_checks import config_warnings, memory_lines
-from relay.features.memory.memory_settings import MemorySettings
+from relay.features.memory.memory_checks import memory_lines
+from relay.features.memory.settings import MemorySettings, config_warnings, memory_settings
 from tests.config.trusted import trusted
 
 

@@ -13,6 +13,7 @@ from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.features.memory.memory_spec import StoreSpec
 from relay.features.memory.records import Tier
+from relay.features.memory.settings import MEMORY
 from relay.features.memory.store_access import StoreAccess
 from tests.features.memory.store_contract import FACTS, NOW, PROJECT, USER, save, texts
 
@@ -43,7 +44,7 @@ def spec(home: Home, tmp_path: Path) -> Callable[[str], StoreSpec]:
         path = tmp_path / "relay.config.py"
         path.write_text(CONFIG % name)
         trust.trust(home, str(path))
-        return load.load(trust.read_config(str(path)), home=home).settings.memory.store
+        return load.load(trust.read_config(str(path)), home=home).settings.of(MEMORY).store
 
     return made
 
@@ -98,8 +99,8 @@ def test_a_file_that_has_changed_is_not_run(spec: Callable[[str], StoreSpec], ho
     ],
 )
 def test_what_cannot_be_is_refused(memory: dict[str, Any], why: str) -> None:
-    from relay.features.memory.memory_settings import parsed
+    from relay.features.memory.settings import memory_settings
 
     with pytest.raises(ConfigError) as caught:
-        parsed(memory)
+        memory_settings(memory)
     assert why in f"{caught.value.message} {caught.value.hint}"

@@ -12,8 +12,8 @@ import pytest
 from relay.agents.context_door import ContextDoor
 from relay.config.settings import Settings
 from relay.features.memory import session, session_texts
-from relay.features.memory.memory_settings import MemorySettings
 from relay.features.memory.session import MemoryGate, MemorySession, NoStore, Recall, about
+from relay.features.memory.settings import MEMORY, MemorySettings
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
 from relay.session.door import SessionFacts
@@ -30,7 +30,7 @@ ROW = {
 
 def registered(memories: MemorySettings | None = None, kind: str = "claude") -> Registry:
     registry = Registry()
-    settings = Settings(memory=memories or MemorySettings())
+    settings = Settings(features={MEMORY: memories or MemorySettings()})
     session.register(registry, SessionFacts(kind, {}, {}, settings))
     return registry
 

@@ -51,8 +51,8 @@ async def _three_notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(notifications, "_DEADLINE", 1.0)
     home = Home(str(tmp_path / "home"))
     home.create()
-    own = SimpleNamespace(manifest=SimpleNamespace(settings={"notify": parse_notify(True)}))
-    configs: Any = SimpleNamespace(by_key=lambda key: own)
+    own: dict[str, object] = {"notify": parse_notify(True)}
+    configs: Any = SimpleNamespace(own_setting=own.get)
     stream: Any = Stream()
     log: asyncio.Queue[str] = asyncio.Queue()
     owner: Any = SimpleNamespace(owner="me")
@@ -77,7 +77,7 @@ async def _three_notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         while not (tmp_path / "notify-send.shown").exists():
             await asyncio.sleep(0.02)
         # From now on they want none, at once.
-        own.manifest.settings["notify"] = None
+        own["notify"] = None
         stream.bodies.put_nowait("unwanted")
         while sent.busy:
             await asyncio.sleep(0.02)

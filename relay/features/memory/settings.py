@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from relay.config.door import Setting
+from relay.config.settings import known_keys
 from relay.core.errors import ConfigError
 from relay.features.memory.memory_spec import StoreSpec, parse_llm, parse_store
 
+Json = dict[str, Any]
 #: The keys of ``memory = {…}``.
 MEMORY_KEYS = (
     *("backend", "prompt_on_end", "inject_on_start", "secrets", "auto_save", "config"),
@@ -45,11 +48,11 @@ class MemorySettings:
             return self
         return replace(self, store=replace(self.store, file=path, sha256=sha256))
 
-    def shown(self) -> dict[str, object]:
+    def shown(self) -> Json:
         """For people: what is set, without what is secret."""
         from relay.features.memory.memory_spec import masked
 
-        found: dict[str, object] = {
+        found: Json = {
             "backend": self.backend,
             "config": masked(self.store.config),
             "prompt_on_end": self.prompt_on_end,
@@ -60,8 +63,13 @@ class MemorySettings:
         return found | ({} if self.llm is None else {"llm": masked(self.llm)})
 
 
-def parsed(found: Mapping[str, Any]) -> MemorySettings:
-    """The settings from MEMORY_KEYS and their values. Raises ConfigError."""
+def memory_settings(value: object) -> MemorySettings:
+    """``memory: {…}`` in either spelling, checked. Raises ConfigError."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"memory must be a dictionary, not {value!r}", hint='write {"backend": "local"}'
+        )
+    found = known_keys(value, MEMORY_KEYS, "memory")
     for key in _SWITCHES:
         if not isinstance(found.get(key, False), bool):
             raise ConfigError(f"memory: {key} must be True or False, not {found[key]!r}")
@@ -106,3 +114,54 @@ def _searched(searcher: Any, store: StoreSpec) -> StoreSpec:
             hint="leave out the searcher, or backend, vector_store and embedder",
         )
     return StoreSpec("searcher")
+
+
+def config_warnings(settings: MemorySettings, environ: Mapping[str, str]) -> list[str]:
+    """What is allowed in the settings, but cannot work here or looks like a mistake."""
+    found = []
+    sections = [settings.store.config, {"llm": settings.llm} if settings.llm else {}]
+    for name in sorted({name for one in sections for name in _variables(one)}):
+        if not environ.get(name, "").strip():
+            found.append(f"memory: the environment variable {name} is not set here")
+    if settings.llm and not settings.auto_save:
+        found.append("memory: the llm is not used, because auto_save is not on")
+    return found
+
+
+def _variables(section: Any) -> Iterator[str]:
+    if isinstance(section, Mapping):
+        for key, value in section.items():
+            if key.endswith("_env") and isinstance(value, str):
+                yield value
+            else:
+                yield from _variables(value)
+    elif isinstance(section, list):
+        for item in section:
+            yield from _variables(item)
+
+
+class _Memory(Setting[MemorySettings]):
+    def of_file(self, value: MemorySettings, path: str, sha256: str) -> MemorySettings:
+        return value.of_file(path, sha256)
+
+    def kept(self, value: MemorySettings) -> Json:
+        return {**value.shown(), "store": value.store.to_json()}
+
+    def summary(self, kept: Json | None) -> Json | None:
+        return kept and {name: item for name, item in kept.items() if name != "store"}
+
+    def shown(self, value: MemorySettings) -> Json:
+        return value.shown()
+
+    def warnings(self, value: MemorySettings, environ: Mapping[str, str]) -> list[str]:
+        return config_warnings(value, environ)
+
+
+MEMORY = _Memory(
+    "memory",
+    "how memories are kept, and what the agent is told of them; see docs/memory.md",
+    memory_settings,
+    MemorySettings(),
+    at_top=True,
+)
+SETTINGS = (MEMORY,)

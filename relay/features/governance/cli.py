@@ -1,0 +1,136 @@
+"""What governance adds to the kernel's verbs: see relay.cli.door."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+from relay.cli import output
+from relay.cli.init_verb import write_new
+from relay.cli.parser import Options
+from relay.config.trust import project_root
+from relay.core.errors import RelayError, UsageError
+from relay.core.paths import Home, working_folder
+from relay.features.governance.governed_paths import FOLDER, governed_root
+from relay.features.governance.intents import INTENTS_FILE, MAP_FILE, TRACE_FILE
+
+#: ``.orchestration/active_intents.yaml``, for ``relay init --governed``.
+INTENTS_TEMPLATE = """\
+# What is to be done in this project, and in which files. As long as this folder is here, an agent
+# that relay wraps cannot write in the project before it has selected one of these intents.
+#
+# Change it when you like: changes count from the next tool call on. Mistakes block all writes;
+# `relay intent check` shows them. relay changes nothing in here except a status.
+
+active_intents:
+  - id: INT-001
+    name: Say here in a line what is to be done
+    # PENDING, IN_PROGRESS, COMPLETE or BLOCKED. An agent writes for one in progress only, and
+    # begins a pending one by selecting it. What is complete or blocked you alone open again.
+    status: PENDING
+    # Files as seen from the project's folder. ** is any number of folders, * anything in one name.
+    # With ! (and in quotes) come exceptions; they always win.
+    owned_scope:
+      - src/**
+      - tests/**
+      - "!src/**/secrets*"
+    # What the agent is told with the intent.
+    constraints:
+      - Add no dependencies
+    acceptance_criteria:
+      - All tests pass
+
+# How strict relay is. The values shown here are the defaults.
+#
+# governance:
+#   unknown: approve           # commands whose effect is not clear: approve (a
+#                              # person is asked), refuse, or allow (an intent is enough)
+#   read_commands: []          # commands that only read, as globs: "terraform plan*"
+#   run_commands: []           # ... that build or test: an intent is enough
+#   approve_commands: []       # ... that always need your yes: "make deploy*"
+#   read_tools: []             # the same for tools that relay does not know, such as MCP servers'
+#   run_tools: []
+#   approve_tools: []
+#   approve_seconds: 300       # how long an agent waits for your yes
+#   lease_seconds: 600         # how long a file stays one agent's after its last write there
+#   select_every_turn: false   # true: an agent selects anew in every turn
+"""
+
+
+def _init(options: Options) -> int:
+    """``relay init --governed``: the folder and a commented file of intents, in the project."""
+    if options.force:
+        raise UsageError("--governed replaces nothing", hint="leave --force out")
+    cwd = working_folder()
+    root = governed_root(cwd) or project_root(cwd)
+    path, folder = os.path.join(root, FOLDER, INTENTS_FILE), os.path.join(root, FOLDER)
+    try:
+        made = not os.path.lexists(folder)
+        if made:
+            os.mkdir(folder, 0o755)
+        if governed_root(root) != root:
+            if made:
+                os.rmdir(folder)
+            why = "it is your home folder, or one that others share"
+            if not made:
+                why = f"its {FOLDER} is there, and is no folder of yours"
+            raise RelayError(
+                f"{root} cannot be governed: {why}",
+                hint="change to the folder of a project" if made else f"look at {folder}",
+            )
+        write_new(path, INTENTS_TEMPLATE)
+        # A trace that git carries is another one on each branch, and verifies nowhere.
+        with suppress(FileExistsError):
+            write_new(os.path.join(folder, ".gitignore"), f"{TRACE_FILE}\n{MAP_FILE}\n")
+    except FileExistsError as error:
+        raise RelayError(
+            f"{error.filename} is already there", hint="edit it; relay intent check finds mistakes"
+        ) from None
+    except OSError as error:
+        raise RelayError(
+            f"cannot write {path}: {error.strerror}", hint="check the folder's permissions"
+        ) from None
+    next_steps = ["relay intent check", "relay wrap --name Alice -- claude"]
+    if options.json:
+        output.as_json({"path": path, "root": root, "next": next_steps})
+        return 0
+    output.data(path)
+    output.note("From now on, an agent that you wrap here can only write with an intent.")
+    output.note(f"Edit the file, then see whether it can be used: {next_steps[0]}")
+    output.note(f"Then start an agent: {next_steps[1]}")
+    output.note(
+        "It selects its intent, or you select one for it: relay intent select INT-001 --agent Alice"
+    )
+    output.note("If agents run here already, relay agents shows which ones you have to restart.")
+    return 0
+
+
+INIT = {
+    "governed": (
+        "let agents write in this project only what intents allow, in files of yours",
+        _init,
+    )
+}
+
+
+def _intents() -> list[str]:
+    from relay.features.governance.intent_verbs import intents_here
+
+    return list(intents_here())
+
+
+NAMES = {"intents": _intents}
+
+
+def status_lines(home: Home, cwd: str) -> list[tuple[str, str, str]]:
+    """What `relay govern` says."""
+    from relay.features.governance.govern_verbs import what_holds
+
+    return what_holds(home, cwd)
+
+
+def checks(home: Home, cwd: str) -> Iterator[tuple[str, str, str]]:
+    """The same; relay itself works here whatever that is."""
+    for level, text, hint in status_lines(home, cwd):
+        yield "warn" if level == "bad" else level, text, hint

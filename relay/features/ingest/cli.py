@@ -1,0 +1,27 @@
+"""What reading in adds to the kernel's verbs: see relay.cli.door."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relay.cli.parser import Parser
+
+
+def add_parts(name: str, group: Parser) -> None:
+    """``relay ledger ingest``."""
+    if name != "ledger":
+        return
+    text = "read in what Claude Code and Codex have kept"
+    ingest = group.add_parser("ingest", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    ingest.add_argument(
+        "paths", nargs="*", metavar="PATH", help="files or folders (default: your own programs')"
+    )
+    ingest.add_argument("--source", choices=("claude", "codex"), help="only that program's")
+    ingest.add_argument("--json", action="store_true", help="print JSON")
+    ingest.set_defaults(run=_ingest)
+
+
+def _ingest(options: Any) -> int:
+    from relay.features.ingest.ledger_ingest import ingest_verb
+
+    return ingest_verb(options)
