@@ -9,7 +9,6 @@ import pytest
 
 from relay.core.dispatch import HookResult, PermissionSet
 from relay.core.errors import UsageError
-from relay.features.automations.definition import AutomationResult
 
 FORM: dict[str, Any] = {
     "level": "restricted",
@@ -19,9 +18,8 @@ FORM: dict[str, Any] = {
 
 def test_a_permission_set_is_the_same_as_an_object_and_as_a_dictionary() -> None:
     same = PermissionSet("restricted", tools={"allow": ["read"], "deny": ["read_secret"]})
-    for kind in (HookResult, AutomationResult):
-        for given in (FORM, same, PermissionSet(**FORM)):
-            assert kind.of({"fire": True, "permissions": given}).permissions == same
+    for given in (FORM, same, PermissionSet(**FORM)):
+        assert HookResult.of({"fire": True, "permissions": given}).permissions == same
     assert PermissionSet.from_json(same.to_json()) == same  # as it is stored
 
 
@@ -33,7 +31,6 @@ def test_a_permission_set_is_the_same_as_an_object_and_as_a_dictionary() -> None
         lambda: PermissionSet("restricted", {"allowed": ["read"]}),
         lambda: HookResult.of({"fire": True, "permissions": {"level": "full", "deny": ["shell"]}}),
         lambda: HookResult.of({"fire": True, "permissions": "full"}),
-        lambda: AutomationResult.of({"fire": True, "permissions": "full"}),
     ],
 )
 def test_another_form_is_refused_with_the_right_one(written: Callable[[], object]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from relay.core.dispatch import DeliveryContext, PersonType
+from relay.core.dispatch import DeliveryContext, PermissionSet, PersonType
 from relay.core.errors import UsageError
 from relay.features.automations.definition import (
     Automation,
@@ -133,3 +133,11 @@ def test_a_result_says_where_the_answer_goes() -> None:
 def test_a_result_that_is_none_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError):
         AutomationResult.of(wrong)
+
+
+def test_an_automations_permissions_are_read_as_a_route_functions() -> None:
+    form = {"level": "restricted", "tools": {"allow": ["read"], "deny": []}}
+    read = AutomationResult.of({"fire": True, "permissions": form}).permissions
+    assert read == PermissionSet.from_json(form)
+    with pytest.raises(UsageError):
+        AutomationResult.of({"fire": True, "permissions": "full"})
