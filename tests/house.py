@@ -23,7 +23,7 @@ PARTS_MAX = 6
 #: The most that each may be. FIGURES says what they count.
 RATCHETS = {
     "arrows": 0,
-    "crossings": 20,
+    "crossings": 19,
     "constructors": 15,
     "callbacks": 192,
     "cycles": 0,
