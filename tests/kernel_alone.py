@@ -15,6 +15,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 #: What is quick and says the most: a test of one part each. Random examples have had their turn.
 KIND = "unit and not hypothesis"
+#: Where those are to which a feature can make a difference.
+FOLDERS = [
+    *("tests/core", "tests/protocol", "tests/directive", "tests/ledger", "tests/hooks"),
+    *("tests/session", "tests/app", "tests/broker", "tests/ui"),
+]
 
 
 def copy_kernel(to: Path, *names: str) -> None:
@@ -48,7 +53,7 @@ def main(args: list[str]) -> int:
         folder = Path(name).resolve()
         copy_kernel(folder)
         print(f"the kernel's tests, without any feature, in {folder}", flush=True)
-        words = args or ["-n", "auto", "-q", "-m", KIND]
+        words = args or ["-n", "auto", "-q", "-m", KIND, *FOLDERS]
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
         return subprocess.run(command, cwd=folder, env=environment(folder)).returncode
 

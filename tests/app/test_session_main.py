@@ -101,10 +101,10 @@ def test_a_session_knows_that_its_configuration_is_not_known(
 ) -> None:
     home = Home(str(isolated_home))
     start = Start(-1, {}, {"cwd": str(tmp_path)})
-    trusted(tmp_path, home, "memory = {'backend': 'mem9'}\n")
+    trusted(tmp_path, home, "config = {'merge': 'never'}\n")
     found = asyncio.run(_configuration(start, home))
-    assert found.unusable is not None and "no backend 'mem9'" in found.not_applied[0]
-    trusted(tmp_path, home, "memory = {'backend': 'mem0'}\n")
+    assert found.unusable is not None and "merge must be" in found.not_applied[0]
+    trusted(tmp_path, home, "config = {'merge': 'apart'}\n")
     found = asyncio.run(_configuration(start, home))
     assert found.unusable is None and not found.not_applied
 
