@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from relay.broker.start import open_socket, silent, starting_file
 from relay.core.errors import EXIT_USAGE, DamagedFile, RelayError, error_fields
 from relay.core.files import (
-    is_locked,
     lock_open_file,
     open_private,
     sign_lock,
@@ -79,8 +78,6 @@ def run(home: Home, log: Log) -> int:
     lock = None
     try:
         try:
-            if not is_locked(home.broker_lock):
-                _import_all()
             lock = _elect(home)
             if lock is None:
                 log.write("another broker is running")
@@ -120,16 +117,6 @@ def _say_why(home: Home, error: RelayError) -> None:
     record = {"at": time.time(), "error": error_fields(error)}
     with suppress(OSError):  # the disk may be full; it is in the log too
         write_atomically(failure_file(home), json.dumps(record), durable=False)
-
-
-def _import_all() -> None:
-    """Import what a broker is made of, before it holds the lock: clients wait only a moment for a
-    holder that does not answer yet."""
-    import relay.broker.server  # noqa: F401
-    from relay.core.features import modules
-
-    for _ in modules("broker"):
-        pass
 
 
 def _elect(home: Home) -> int | None:

@@ -20,7 +20,7 @@ from relay.protocol.broker import Json, error_from
 DEADLINE = 10.0
 _AGAIN_AFTER = 1.0
 #: A broker whose socket was removed has made it again within so many seconds.
-_SOCKET_WAIT = 3.0
+_SOCKET_WAIT = 6.0
 #: The code of the error where no broker runs, and none is to be started.
 NONE_RUNS = "no_broker"
 UNREACHED, SILENT = "the broker cannot be reached", "the broker does not answer"
