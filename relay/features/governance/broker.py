@@ -27,7 +27,6 @@ from relay.broker.parts import BrokerParts
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import derived_ulid
-from relay.directive.redact import redact
 from relay.protocol.broker import Json, encode
 
 #: Calls that wait: of one agent, and in all. A further one is refused at once.
@@ -182,6 +181,8 @@ class ApprovalsFeature(BrokerFeature):
 
     def _tell(self, waiting: _Waiting, batch: Batch) -> None:
         """Tell the person, without what would let them decide unseen."""
+        from relay.directive.redact import redact  # on use: a broker starts sooner without it
+
         shown = waiting.shown
         what = " ".join(redact(shown["what"]).split())
         if len(what) > NOTICE_MAX:

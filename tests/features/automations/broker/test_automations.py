@@ -17,6 +17,7 @@ from relay.broker.loop_guard import LoopGuard
 from relay.core.dispatch import Event
 from relay.core.errors import RelayError, StorageError
 from relay.core.ids import new_ulid
+from relay.core.message import HeldFor
 from relay.core.paths import Home
 from relay.features.automations import automation_rows, automation_runs, automations, run_queues
 from relay.features.automations.automation_pool import AutomationPool, RunAnswer
@@ -502,7 +503,7 @@ def test_what_the_loop_guard_holds_is_evaluated_once_it_is_let_go(
             stack.enter_context(register(home, name, run=name)) for name in ("Ann", "Bob", "Cid")
         ]
         with monkeypatch.context() as guarded:
-            guarded.setattr(LoopGuard, "check", lambda *_: "held, for once")
+            guarded.setattr(LoopGuard, "check", lambda *_: (HeldFor.RATE, "held, for once"))
             no, go_on, _ = [
                 ann.request("send", to=["Bob", "Cid"], body=body)["id"]
                 for body in ("no", "go on", "to Bob alone")
