@@ -44,8 +44,6 @@ PARKED_MAX = 1000
 #: The thread of the notices to the person.
 THREAD = "held"
 _DAY_MS = 86_400_000
-#: Why an older relay held a message that a shell had shown.
-SHOWN = "a shell showed it, and nobody typed it at its prompt"
 _DECIDE = (
     "See it with: relay items. Let it go on with: relay answer ID yes (or --held yes for all)."
     " Refuse it with: relay answer ID no."
