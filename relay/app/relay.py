@@ -15,6 +15,7 @@ from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 from relay.hooks.registration import split_pattern
 from relay.hooks.registry import Registry
+from relay.protocol.agents import AGENTS, AgentRow
 
 if TYPE_CHECKING:
     from relay.broker.client import BrokerClient
@@ -260,11 +261,10 @@ class Relay:
                 _check_seen(result, bool(asked["done"]), wait)
         return result
 
-    def agents(self) -> list[dict[str, Any]]:
-        """The agents that the broker knows, as the op ``agents`` describes them."""
+    def agents(self) -> list[AgentRow]:
+        """The agents that the broker knows."""
         with self._client() as client:
-            agents: list[dict[str, Any]] = client.request("agents")["agents"]
-            return agents
+            return client.request(AGENTS)["agents"]
 
     def inbox(self, name: str | None = None) -> list[dict[str, Any]]:
         """The messages to ``name`` (default: to you, or to the wrapped agent this runs in)."""

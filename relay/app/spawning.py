@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from relay.agents.profile import find_profile
@@ -26,6 +27,7 @@ from relay.core.errors import BrokerUnavailable, NotFound, RelayError, Timeout, 
 from relay.core.json_text import dumps
 from relay.core.message import AgentState
 from relay.core.paths import Home
+from relay.protocol.agents import AGENTS, AgentRow
 from relay.protocol.broker import Json
 from relay.pump.agent_process import find_program
 from relay.screen import emulator_library
@@ -87,10 +89,10 @@ def spawn(
         if wait is None:
             return Spawned(wanted.name, host, AgentState.STARTING.value, "")
         row = _wait_until_there(home, wanted, words, wait)
-        keep(home, wanted, host, row["run"])
+        keep(home, wanted, host, row["run"] or "")
     finally:
         os.close(words)
-    return Spawned(wanted.name, host, row["state"], row["reason"])
+    return Spawned(wanted.name, host, row["state"], row["reason"] or "")
 
 
 def _start_host(home: Home, wanted: Spawn) -> tuple[int, int]:
@@ -128,7 +130,7 @@ def _start_host(home: Home, wanted: Spawn) -> tuple[int, int]:
         os.close(writing)
 
 
-def _wait_until_there(home: Home, wanted: Spawn, words: int, wait: float) -> Json:
+def _wait_until_there(home: Home, wanted: Spawn, words: int, wait: float) -> AgentRow:
     """The agent's row, once it is no longer starting."""
     end = time.monotonic() + wait
     row = None
@@ -138,7 +140,7 @@ def _wait_until_there(home: Home, wanted: Spawn, words: int, wait: float) -> Jso
         try:
             with connect(home) as client:
                 client.request("watch", kinds=["agent"], agents=[wanted.name])
-                row = _row_of(client.request("agents")["agents"], wanted.name)
+                row = _row_of(client.request(AGENTS)["agents"], wanted.name)
                 while not _is_there(home, row) and time.monotonic() < end:
                     said.check()
                     push = client.next_push(_LOOK)
@@ -173,22 +175,22 @@ class _Words:
                 raise RelayError(shown or f"{self._name} ended at once", code="ended")
 
 
-def _is_there(home: Home, row: Json | None) -> bool:
+def _is_there(home: Home, row: AgentRow | None) -> bool:
     """Whether the run that has the name now is no longer starting."""
     if row is None or row["state"] in (AgentState.GONE.value, AgentState.STARTING.value):
         return False
     return bool(row["run"] == names.run_of(home, row["name"]))
 
 
-def _row_of(rows: list[Json], name: str) -> Json | None:
+def _row_of(rows: Sequence[AgentRow], name: str) -> AgentRow | None:
     """The last row of this agent."""
     return next((row for row in rows[::-1] if row.get("name", "").lower() == name.lower()), None)
 
 
-def _row(home: Home, name: str) -> Json | None:
+def _row(home: Home, name: str) -> AgentRow | None:
     try:
         with connect(home) as client:
-            return _row_of(client.request("agents")["agents"], name)
+            return _row_of(client.request(AGENTS)["agents"], name)
     except BrokerUnavailable:
         return None
 

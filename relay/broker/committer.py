@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler, Job, Observer
+from relay.broker.batch import Accepted, AnyRequest, Batch, Client, Handler, Job, Observer
 from relay.broker.door import BrokerFeature
 from relay.core.dispatch import RELAY_CHANNEL
 from relay.core.errors import RelayError, StorageError
@@ -57,12 +57,12 @@ class Committer:
         #: Reports to hooks what is stored; a feature sets it.
         self.observer: Observer | None = None
         self._loop = asyncio.get_running_loop()
-        self._pending: deque[tuple[Handler, ClientRequest] | Job] = deque()
+        self._pending: deque[tuple[Handler, AnyRequest] | Job] = deque()
         self._scheduled = False
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def submit(self, handler: Handler, request: ClientRequest) -> None:
+    def submit(self, handler: Handler, request: AnyRequest) -> None:
         """Queue one request. Each connection bounds how many of its own are queued."""
         self._pending.append((handler, request))
         if not self._scheduled:
@@ -127,8 +127,8 @@ class Committer:
 
     def _let_others_pass(self, client: Client) -> None:
         """Move the other requests of ``client`` to the back of the queue, in their order."""
-        rest: deque[tuple[Handler, ClientRequest] | Job] = deque()
-        last: list[tuple[Handler, ClientRequest]] = []
+        rest: deque[tuple[Handler, AnyRequest] | Job] = deque()
+        last: list[tuple[Handler, AnyRequest]] = []
         for one in self._pending:
             if isinstance(one, tuple) and one[1].client is client:
                 last.append(one)
@@ -137,7 +137,7 @@ class Committer:
         rest.extend(last)
         self._pending = rest
 
-    def _apply(self, batch: Batch, handler: Handler, request: ClientRequest) -> None:
+    def _apply(self, batch: Batch, handler: Handler, request: AnyRequest) -> None:
         batch.requests.append(request)
         if request.client.closed and request.op in _QUESTIONS:
             return

@@ -7,12 +7,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from relay.broker.batch import ClientRequest, Handler
+from relay.broker.batch import ClientRequest, Served
 from relay.broker.committer import Committer
 from relay.core.descriptors import is_own_peer
 from relay.core.errors import RelayError, UsageError
 from relay.core.processes import Process, peer
 from relay.protocol.broker import LINE_MAX, UNKNOWN_OP, check_unicode, refusal
+from relay.protocol.decoding import decode
 
 #: Beyond this much unsent output the broker reads no more from a client and pushes nothing.
 OUTPUT_HIGH = 1024 * 1024
@@ -75,7 +76,7 @@ class Host(Protocol):
 
 
 class ClientConnection(asyncio.Protocol):
-    """The broker's side of one connection: ``handlers`` by op, run by the ``committer``."""
+    """The broker's side of one connection: ``ops`` by their names, run by the ``committer``."""
 
     __slots__ = (
         "ancestors",
@@ -83,7 +84,7 @@ class ClientConnection(asyncio.Protocol):
         "paused",
         "heard_at",
         "_host",
-        "_handlers",
+        "_ops",
         "_committer",
         "_loop",
         "_transport",
@@ -97,14 +98,14 @@ class ClientConnection(asyncio.Protocol):
         "_reading",
     )
 
-    def __init__(self, host: Host, handlers: Mapping[str, Handler], committer: Committer) -> None:
+    def __init__(self, host: Host, ops: Mapping[str, Served], committer: Committer) -> None:
         #: Who connected, with its ancestors: see relay.core.processes.
         self.ancestors: Sequence[Process] = ()
         self.closed = False
         self.paused = False  # the client does not read
         self.heard_at = 0.0  # when it last sent something, by the loop's clock
         self._host = host
-        self._handlers = handlers
+        self._ops = ops
         self._committer = committer
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -300,13 +301,15 @@ class ClientConnection(asyncio.Protocol):
                 if broken or ("\\" in line and ("\\ud" in line or "\\uD" in line)):
                     _check_text(request)
                 op = request.get("op")
-                handler = self._handlers.get(op) if isinstance(op, str) else None
-                if handler is None:
+                served = self._ops.get(op) if isinstance(op, str) else None
+                if served is None:
                     raise _unknown(op)
+                fields = decode(served.op, request)
             except RelayError as error:
                 self.send(refusal(request["n"] if request else None, error))
                 continue
-            self._committer.submit(handler, ClientRequest(self, request["n"], op, request, size))
+            asked = ClientRequest(self, request["n"], served.op, fields, size)
+            self._committer.submit(served.handler, asked)
             self._asked += 1
             self._asked_bytes += size
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from relay.broker.batch import Batch, ClientRequest
+from relay.broker.batch import AnyRequest, Batch
 from relay.protocol.broker import Json
 
 #: The choices of what is allowed or refused.
@@ -41,7 +41,7 @@ class ItemKind(Protocol):
         """The items that wait now."""
 
     def answered(
-        self, items: Sequence[Json], answer: ItemAnswer, request: ClientRequest, batch: Batch
+        self, items: Sequence[Json], answer: ItemAnswer, request: AnyRequest, batch: Batch
     ) -> bool:
         """Do what follows from this answer to these of its items; False where the request is
         answered later. Raises RelayError."""

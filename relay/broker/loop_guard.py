@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
+from relay.broker.batch import Accepted, AnyRequest, Batch, Client, Handler
 from relay.broker.delivery_states import advance
 from relay.broker.directory import Member
 from relay.broker.items import YES_NO, ItemAnswer
@@ -167,7 +167,7 @@ class HeldMessages:
             if row["held_for"] == HeldFor.RATE.name.lower():
                 self._guard.close(row["from"], row["to"], row["reason"] or "")
 
-    def person(self, request: ClientRequest, batch: Batch) -> Json:
+    def person(self, request: AnyRequest, batch: Batch) -> Json:
         """The session says that the person has spoken to its agent."""
         member = self._directory.member_of(request.client)
         if member is None:
@@ -300,7 +300,7 @@ class HeldMessages:
         return _items(queries.parked(self._ledger, PARKED_MAX))
 
     def answered(
-        self, items: Sequence[Json], answer: ItemAnswer, request: ClientRequest, batch: Batch
+        self, items: Sequence[Json], answer: ItemAnswer, request: AnyRequest, batch: Batch
     ) -> bool:
         """Let these messages go on, or fail."""
         ids = {item["id"] for item in items}

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
+from relay.broker.batch import Accepted, AnyRequest, Batch, Handler
 from relay.broker.items import YES_NO, ItemAnswer, ItemKind
 from relay.broker.kernel import Kernel
 from relay.broker.ops_hooks import SessionRequests
 from relay.broker.ops_query import fitting
 from relay.core.errors import NotFound, UsageError
 from relay.core.ids import new_ulid
+from relay.protocol.agents import Question
 from relay.protocol.broker import Json
 
 #: The kind of the event that stores what the person has answered.
@@ -46,13 +46,13 @@ class ItemOps:
         """The handler of each op."""
         return {"items": self.items, "item_answer": self.answer}
 
-    def items(self, request: ClientRequest, batch: Batch) -> Json:
+    def items(self, request: AnyRequest, batch: Batch) -> Json:
         """What waits for the person, the oldest first."""
         self._directory.check_person(request, "see what waits for them")
         rows, more = fitting(self._waiting())
         return {"rows": rows, "more": more}
 
-    def answer(self, request: ClientRequest, batch: Batch) -> Json | None:
+    def answer(self, request: AnyRequest, batch: Batch) -> Json | None:
         """The person answers all items that are named, or none."""
         who = self._directory.check_person(request, "answer what an agent asks")
         fields = request.fields
@@ -106,10 +106,10 @@ class ScreenQuestions:
         """The questions that stand now."""
         return list(self._asked.values())
 
-    def asks(self, agent: str, question: object) -> None:
+    def asks(self, agent: str, question: Question | None) -> None:
         """The agent asks this on its screen, as its session says; None: nothing, or no more."""
         key = agent.lower()
-        item = _question(agent, question) if isinstance(question, dict) else None
+        item = None if question is None else _question(agent, question)
         before = self._asked.get(key)
         if before is not None and (item is None or item["id"] != before["id"]):
             del self._asked[key]
@@ -122,7 +122,7 @@ class ScreenQuestions:
             self._watchers.item(item, open_=True)
 
     def answered(
-        self, items: Sequence[Json], answer: ItemAnswer, request: ClientRequest, batch: Batch
+        self, items: Sequence[Json], answer: ItemAnswer, request: AnyRequest, batch: Batch
     ) -> bool:
         """Ask the agent's session to type it."""
         [item] = items
@@ -209,25 +209,20 @@ def _meant(part: object, items: list[Json]) -> Json:
     )
 
 
-def _question(agent: str, fields: Json) -> Json | None:
-    """The item of what a session says; None for what it cannot mean."""
-    id_, chosen, since = fields.get("id"), fields.get("chosen"), fields.get("since_ms")
-    choices: Any = fields.get("choices")
-    if not isinstance(id_, str) or not isinstance(choices, list) or type(since) is not int:
-        return None
+def _question(agent: str, question: Question) -> Json:
+    """The item of what a session says."""
     return {
-        "id": id_[:32],
+        "id": question["id"][:32],
         "agent": agent,
         "kind": "question",
-        "what": str(fields.get("what") or "")[:WHAT_MAX],
+        "what": question["what"][:WHAT_MAX],
         "about": [],
         "details": {},
         "choices": [
-            {"key": str(one.get("key"))[:20], "label": str(one.get("label"))[:LABEL_MAX]}
-            for one in choices[:CHOICES_MAX]
-            if isinstance(one, dict)
+            {"key": choice["key"][:20], "label": choice["label"][:LABEL_MAX]}
+            for choice in question["choices"][:CHOICES_MAX]
         ],
-        "chosen": chosen if type(chosen) is int else None,
-        "since_ms": since,
+        "chosen": question["chosen"],
+        "since_ms": question["since_ms"],
         "until_ms": None,
     }

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 
 from relay.agents.interpreters import shows_anything
-from relay.broker.batch import Batch, Client, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Client, Handler
 from relay.broker.delivery_states import (
     REPORTED,
     WAITING_FOR_MS,
@@ -36,7 +36,7 @@ class _Wait:
 
     __slots__ = ("request", "id", "answer", "timer")
 
-    def __init__(self, request: ClientRequest, id_: str, answer: bool) -> None:
+    def __init__(self, request: AnyRequest, id_: str, answer: bool) -> None:
         self.request = request
         self.id = id_
         self.answer = answer  # whether to wait for the answer, too
@@ -89,7 +89,7 @@ class DeliveryOps:
 
     # -- state
 
-    def state(self, request: ClientRequest, batch: Batch) -> Json:
+    def state(self, request: AnyRequest, batch: Batch) -> Json:
         """The recipient's session reports how far a delivery is."""
         member = self._directory.member_of(request.client)
         if member is None:
@@ -150,7 +150,7 @@ class DeliveryOps:
 
     # -- cancel
 
-    def cancel(self, request: ClientRequest, batch: Batch) -> Json:
+    def cancel(self, request: AnyRequest, batch: Batch) -> Json:
         """Withdraw a message from every recipient to whom it was not delivered yet."""
         by = self._directory.speaker(request)
         id_ = one_id(self._ledger, request.fields.get("id"))
@@ -180,7 +180,7 @@ class DeliveryOps:
 
     # -- read
 
-    def read(self, request: ClientRequest, batch: Batch) -> Json:
+    def read(self, request: AnyRequest, batch: Batch) -> Json:
         """The person has seen these messages, or somebody in a shell the messages to it."""
         member, speaker = self._directory.named(request), self._directory.speaker(request)
         ids = request.fields.get("ids")
@@ -208,7 +208,7 @@ class DeliveryOps:
 
     # -- wait
 
-    def wait(self, request: ClientRequest, batch: Batch) -> Json | None:
+    def wait(self, request: AnyRequest, batch: Batch) -> Json | None:
         """Answer once all deliveries of a message are final, or when the time is up."""
         id_ = str(request.fields.get("id"))
         timeout = request.fields.get("timeout")

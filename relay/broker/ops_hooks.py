@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, Client, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Client, Handler
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.broker.ops_query import fitting
@@ -101,7 +101,7 @@ class SessionRequests:
 
     # -- the ops
 
-    def ask(self, request: ClientRequest, batch: Batch) -> None:
+    def ask(self, request: AnyRequest, batch: Batch) -> None:
         """Push a request to the session of ``agent``; it is answered later.
 
         Refused to agents: the hooks' answer to an input that an agent made up would seem to come
@@ -125,7 +125,7 @@ class SessionRequests:
 
     def forward(
         self,
-        request: ClientRequest,
+        request: AnyRequest,
         batch: Batch,
         name: object,
         kind: str,
@@ -158,7 +158,7 @@ class SessionRequests:
         batch.after.append(partial(session.send, push))
         batch.on_failure.append(partial(self._forget, pending))
 
-    def answer(self, request: ClientRequest, batch: Batch) -> Json:
+    def answer(self, request: AnyRequest, batch: Batch) -> Json:
         """Take a session's answer. ``taken``: whether the asker still waited for it."""
         pending = self._pending.get(str(request.fields.get("id")))
         if pending is None:
@@ -257,7 +257,7 @@ class HookRuns:
             "hook_log": self.hook_log,
         }
 
-    def hooks_ran(self, request: ClientRequest, batch: Batch) -> Json:
+    def hooks_ran(self, request: AnyRequest, batch: Batch) -> Json:
         """Store the hooks that a session has run: ``records`` of relay.hooks.hook_log."""
         member = self._directory.member_of(request.client)
         if member is None:
@@ -275,7 +275,7 @@ class HookRuns:
             self._ledger.add_invocations(rows)
         return len(rows)
 
-    def hook_log(self, request: ClientRequest, batch: Batch) -> Json:
+    def hook_log(self, request: AnyRequest, batch: Batch) -> Json:
         """The newest runs of hooks, and of route functions, that match; newest first."""
         fields = request.fields
         limit = fields.get("limit", 50)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Handler
 from relay.broker.kernel import Kernel
 from relay.broker.later_answers import LaterAnswers
 from relay.core.errors import RelayError, UsageError
@@ -93,7 +93,7 @@ class LedgerOps:
 
     def search(
         self,
-        request: ClientRequest,
+        request: AnyRequest,
         batch: Batch,
         wanted: Filter,
         limit: int,
@@ -111,7 +111,7 @@ class LedgerOps:
 
         self._later.answer(request, batch, partial(self._search, wanted, limit), told)
 
-    def reindex(self, request: ClientRequest, batch: Batch) -> None:
+    def reindex(self, request: AnyRequest, batch: Batch) -> None:
         """Rebuild the index of both ledgers, or continue that."""
         self._directory.check_person(request, "make the search index anew")
         begin = request.fields.get("begin") is True
@@ -121,7 +121,7 @@ class LedgerOps:
             request, batch, work, lambda done, _: {"indexed": done[0], "more": done[1]}
         )
 
-    def compact(self, request: ClientRequest, batch: Batch) -> Json:
+    def compact(self, request: AnyRequest, batch: Batch) -> Json:
         """Compact the agent ledger, one step; without ``really``, only say what it would do."""
         self._directory.check_person(request, "compact the agent ledger")
         after, before_ms = _number(request, "after"), _number(request, "before_ms")
@@ -155,7 +155,7 @@ class LedgerOps:
             return error
 
 
-def _number(request: ClientRequest, name: str) -> int:
+def _number(request: AnyRequest, name: str) -> int:
     value = request.fields.get(name)
     if type(value) is not int or not 0 <= value < 1 << 53:
         raise UsageError(f"{name} must be a number from 0 on, not {value!r}")

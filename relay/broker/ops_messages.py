@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Accepted, Batch, ClientRequest
+from relay.broker.batch import Accepted, AnyRequest, Batch
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
@@ -54,7 +54,7 @@ class MessageOps:
 
     # -- the ops
 
-    def send(self, request: ClientRequest, batch: Batch) -> Json | None:
+    def send(self, request: AnyRequest, batch: Batch) -> Json | None:
         """Check and route one message; it is stored with its batch."""
         fields = request.fields
         body = _body(fields.get("body"))
@@ -151,7 +151,7 @@ class MessageOps:
             raise UsageError(f"the id {message.id} is taken", hint="leave it out")
         return True
 
-    def _notice(self, request: ClientRequest, batch: Batch, body: str) -> Json | None:
+    def _notice(self, request: AnyRequest, batch: Batch, body: str) -> Json | None:
         """A message from relay to an agent, for which that agent's own session has asked."""
         member = self._directory.member_of(request.client)
         if member is None:
@@ -182,7 +182,7 @@ class MessageOps:
         self._windows.collect(message, batch)
         return None
 
-    def event(self, request: ClientRequest, batch: Batch) -> None:
+    def event(self, request: AnyRequest, batch: Batch) -> None:
         """Check one event that is no message; with ``outside`` it is of another channel."""
         fields = request.fields
         if "outside" in fields:
@@ -335,7 +335,7 @@ def _thread(fields: Json) -> str | None:
     return name
 
 
-def _terminal(request: ClientRequest) -> str:
+def _terminal(request: AnyRequest) -> str:
     """The terminal from which a message is sent; "" for a script without one."""
     ancestors = request.client.ancestors
     return ancestors[0].place if ancestors and ancestors[0].terminal else ""

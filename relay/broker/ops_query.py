@@ -6,7 +6,7 @@ import json
 from functools import partial
 
 from relay.agents.interpreters import shows_anything
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Handler
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.broker.ops_ledger import LedgerOps
@@ -45,7 +45,7 @@ class QueryOps:
             "history": self.history,
         }
 
-    def inbox(self, request: ClientRequest, batch: Batch) -> Json:
+    def inbox(self, request: AnyRequest, batch: Batch) -> Json:
         """The messages in an inbox; nothing is marked as seen."""
         member, speaker = self._readable(request), self._directory.speaker(request)
         after = request.fields.get("after")
@@ -64,7 +64,7 @@ class QueryOps:
         kind = "person" if member.person else "shell" if shell else "agent"
         return {"name": member.name, "kind": kind, "rows": rows, "more": more}
 
-    def show(self, request: ClientRequest, batch: Batch) -> Json:
+    def show(self, request: AnyRequest, batch: Batch) -> Json:
         """One message with all its deliveries; or the words of a turn."""
         reader = self._rights.reader(request)
         try:
@@ -92,7 +92,7 @@ class QueryOps:
         message |= self._features.shown(id_, event)
         return {"message": message}
 
-    def _readable(self, request: ClientRequest) -> Member:
+    def _readable(self, request: AnyRequest) -> Member:
         """The member whose messages are meant, if the client may read all of them."""
         member = self._directory.named(request)
         reader = self._rights.reader(request)
@@ -101,12 +101,12 @@ class QueryOps:
 
     # -- queries of several steps
 
-    def sent(self, request: ClientRequest, batch: Batch) -> None:
+    def sent(self, request: AnyRequest, batch: Batch) -> None:
         """The newest messages from somebody."""
         member = self._readable(request)
         self._begin_scan(request, batch, Filter(sender=member.name), {"name": member.name})
 
-    def history(self, request: ClientRequest, batch: Batch) -> Json | None:
+    def history(self, request: AnyRequest, batch: Batch) -> Json | None:
         """The newest events that match; or the conversation that a message is ``about``."""
         reader = self._rights.reader(request)
         since = request.fields.get("since_ms")
@@ -160,9 +160,7 @@ class QueryOps:
         kept.reverse()
         return {"rows": kept, "more": more or len(rows) > limit}
 
-    def _begin_scan(
-        self, request: ClientRequest, batch: Batch, wanted: Filter, fields: Json
-    ) -> None:
+    def _begin_scan(self, request: AnyRequest, batch: Batch, wanted: Filter, fields: Json) -> None:
         """Search the events, a slice at a time."""
         scan = _Scan(request, wanted, _limit(request, 1000), fields)
         request.client.defer()
@@ -198,7 +196,7 @@ class QueryOps:
 class _Scan:
     """One search through the events, newest first. ``fields`` go into the answer."""
 
-    def __init__(self, request: ClientRequest, wanted: Filter, limit: int, fields: Json) -> None:
+    def __init__(self, request: AnyRequest, wanted: Filter, limit: int, fields: Json) -> None:
         self.request = request
         self.wanted = wanted
         self.limit = limit
@@ -238,7 +236,7 @@ def fitting(rows: list[Row]) -> tuple[list[Row], bool]:
     return list(rows), False
 
 
-def _limit(request: ClientRequest, default: int) -> int:
+def _limit(request: AnyRequest, default: int) -> int:
     limit = request.fields.get("limit")
     if limit is None:
         return default

@@ -8,7 +8,7 @@ starts without a question. Files in RELAY_HOME do not count, because agents can 
 
 from __future__ import annotations
 
-from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
+from relay.broker.batch import Accepted, AnyRequest, Batch, Handler
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
@@ -45,7 +45,7 @@ class SpawnOps:
         """The handler of each op."""
         return {"spawn": self.spawn, "spawned": self.spawned, "release": self.release}
 
-    def spawn(self, request: ClientRequest, batch: Batch) -> Json:
+    def spawn(self, request: AnyRequest, batch: Batch) -> Json:
         """Allow the client to start an agent called ``name``, or refuse it."""
         parent = self._rights.check(request, "spawn")
         name, wanted = _wanted(request)
@@ -65,12 +65,12 @@ class SpawnOps:
         spawn_rows.save(self._ledger, name, parent, wanted, batch.now_ms)
         return {"parent": parent}
 
-    def spawned(self, request: ClientRequest, batch: Batch) -> Json:
+    def spawned(self, request: AnyRequest, batch: Batch) -> Json:
         """The record of the agent that was last started as ``name``."""
         self._directory.check_person(request, "see what was spawned")
         return {"spawned": spawn_rows.find(self._ledger, str(request.fields.get("name")))}
 
-    def release(self, request: ClientRequest, batch: Batch) -> Json:
+    def release(self, request: AnyRequest, batch: Batch) -> Json:
         """Allow the client to end the agent called ``name``, or refuse it: the person may end any,
         an agent those that run below it."""
         member = self._directory.speaker(request)
@@ -111,7 +111,7 @@ class SpawnOps:
         )
 
 
-def _wanted(request: ClientRequest) -> tuple[str, Json]:
+def _wanted(request: AnyRequest) -> tuple[str, Json]:
     """The name of the agent to start, and the record to store."""
     fields = request.fields
     name, size = fields.get("name"), 0

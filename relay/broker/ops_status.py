@@ -6,13 +6,14 @@ import os
 import time
 from collections.abc import Mapping
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Handler
 from relay.broker.kernel import Kernel
 from relay.broker.open_connections import OpenConnections
 from relay.broker.ops_agents import AgentOps
 from relay.broker.stored_bytes import StorageGuard
 from relay.core.build import build, program
 from relay.ledger import queries
+from relay.protocol.agents import AgentRow
 from relay.protocol.broker import PROTOCOL, Json
 
 
@@ -41,12 +42,12 @@ class StatusOps:
         """The ops."""
         return {"hello": self._hello, "status": self._status, "stop": self._stop}
 
-    def _hello(self, request: ClientRequest, batch: Batch) -> Json:
+    def _hello(self, request: AnyRequest, batch: Batch) -> Json:
         known = {"protocol": PROTOCOL, "version": build(), "pid": os.getpid()}
         is_person = self._directory.is_outside(request.client)
         return {**known, "program": program(), "person": is_person}
 
-    def _status(self, request: ClientRequest, batch: Batch) -> Json:
+    def _status(self, request: AnyRequest, batch: Batch) -> Json:
         return {
             "running": True,
             "pid": os.getpid(),
@@ -62,11 +63,11 @@ class StatusOps:
             **self._features.status(batch.now_ms),
         }
 
-    def _agent(self, row: Json) -> Json:
-        note = self._storage.note(row["run"])
+    def _agent(self, row: AgentRow) -> AgentRow:
+        note = self._storage.note(row["run"] or "")
         return {**row, "notes": [*row["notes"], note]} if note else row
 
-    def _stop(self, request: ClientRequest, batch: Batch) -> Json:
+    def _stop(self, request: AnyRequest, batch: Batch) -> Json:
         self._directory.check_person(request, "stop the broker")
         batch.after.append(self._stop_broker)
         return {"stopping": True, "pid": os.getpid()}

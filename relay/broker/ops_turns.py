@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from relay.broker.batch import Batch, ClientRequest
+from relay.broker.batch import AnyRequest, Batch
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.broker.obligations import Obligations
@@ -41,7 +41,7 @@ class TurnOps:
         self._watchers = kernel.watchers
         self._spawns = spawns
 
-    def turn(self, request: ClientRequest, batch: Batch) -> Json:
+    def turn(self, request: AnyRequest, batch: Batch) -> Json:
         """A turn is over. A repeated report, after a kill, changes nothing."""
         member = self._directory.member_of(request.client)
         if member is None:

@@ -6,11 +6,11 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from relay.broker.agent_rights import Rights
-from relay.broker.batch import Batch, Handler
+from relay.broker.batch import Batch, Served, untyped
 from relay.broker.committer import Committer
 from relay.broker.connection import ClientConnection
 from relay.broker.delivery_window import DeliveryWindows
@@ -126,29 +126,30 @@ class BrokerServer:
         features.use(open_features(BrokerParts(kernel, *parts)))
         watchers.kinds |= set(features.row_kinds())
         self._items = ItemOps(kernel, {"held": self._held, "question": questions})
-        self._handlers = storage.guarded({**features.ops(), **self.kernel_ops()})
+        # Of two ops of one name the first counts.
+        served = [*self.kernel_ops(), *features.ops()]
+        self._ops = storage.guarded({one.op: one for one in reversed(served)})
         self._agents.restore(now_ms())
         self._held.restore(now_ms())
         features.restore(now_ms())
 
-    def kernel_ops(self) -> Mapping[str, Handler]:
-        """Every op that is no feature's; see relay.protocol.broker."""
-        return {
-            **self._status.handlers(),
-            **self._agents.handlers(),
-            **self._held.handlers(),
-            "send": self._messages.send,
-            "event": self._messages.event,
-            **self._deliveries.handlers(),
-            "turn": self._turns.turn,
-            **self._spawns.handlers(),
-            **self._kernel.watchers.handlers(),
-            **self._queries.handlers(),
-            **self._ledgers.handlers(),
-            **self._hook_log.handlers(),
-            **self._hooks.handlers(),
-            **self._items.handlers(),
-        }
+    def kernel_ops(self) -> list[Served]:
+        """Every op that is no feature's; see relay.protocol.ops."""
+        return [
+            *untyped(self._status.handlers()),
+            *self._agents.ops(),
+            *untyped(self._held.handlers()),
+            *untyped({"send": self._messages.send, "event": self._messages.event}),
+            *untyped(self._deliveries.handlers()),
+            *untyped({"turn": self._turns.turn}),
+            *untyped(self._spawns.handlers()),
+            *untyped(self._kernel.watchers.handlers()),
+            *untyped(self._queries.handlers()),
+            *untyped(self._ledgers.handlers()),
+            *untyped(self._hook_log.handlers()),
+            *untyped(self._hooks.handlers()),
+            *untyped(self._items.handlers()),
+        ]
 
     @property
     def features(self) -> Sequence[BrokerFeature]:
@@ -187,7 +188,7 @@ class BrokerServer:
 
     async def listen_at(self, listener: socket.socket) -> None:
         """Take connections there, and no more where they were taken before."""
-        accept = partial(ClientConnection, self, self._handlers, self._kernel.committer)
+        accept = partial(ClientConnection, self, self._ops, self._kernel.committer)
         server = await self._loop.create_unix_server(accept, sock=listener)
         for before in self._servers:
             before.close()

@@ -12,15 +12,17 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from itertools import islice
+from typing import cast
 
 from relay.broker.agent_rights import Reader, Rights
-from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
+from relay.broker.batch import Accepted, AnyRequest, Batch, Client, Handler
 from relay.broker.directory import Directory, Member
 from relay.core.bounded import BoundedDict
 from relay.core.errors import StorageError, UsageError
 from relay.core.ids import new_ulid
 from relay.ledger import queries
 from relay.ledger.store import Ledger
+from relay.protocol.agents import AgentRow
 from relay.protocol.broker import WATCHED, Json, decode, encode
 from relay.protocol.turns import TurnEnded
 
@@ -96,7 +98,7 @@ class Watchers:
         self._next = 1  # the sequence number of the next row
         self._more = asyncio.Event()  # set when a row was added, for ``after``
         self._followers: dict[Client, _Follower] = {}
-        self._told: BoundedDict[str, Json] = BoundedDict(AGENTS_MAX)  # of agents, by lower case
+        self._told: BoundedDict[str, AgentRow] = BoundedDict(AGENTS_MAX)  # by lower-case name
         #: The kinds of rows; those of features are added.
         self.kinds = WATCHED
 
@@ -106,7 +108,7 @@ class Watchers:
 
     # -- the op
 
-    def watch(self, request: ClientRequest, batch: Batch) -> Json:
+    def watch(self, request: AnyRequest, batch: Batch) -> Json:
         """Make the client a follower, from now on or from its last row; a second ``watch`` replaces
         the first."""
         reader = self._rights.reader(request)
@@ -258,10 +260,12 @@ class Watchers:
         fields = member.fields(unread)
         self._told[key] = fields
         if before is None or any(
-            before[name] != value for name, value in fields.items() if name not in _NO_NEWS
+            cast(Json, before)[name] != value
+            for name, value in fields.items()
+            if name not in _NO_NEWS
         ):
             was = None if before is None else before["state"]
-            self._add("agent", (member.name,), fields | {"was": was})
+            self._add("agent", (member.name,), {**fields, "was": was})
 
     def known(self, member: Member) -> None:
         """Remember an agent that is known from an earlier broker, without a row."""

@@ -16,7 +16,7 @@ from relay.core.visible import is_visible, visible, visible_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
 Json = dict[str, "Any"]
@@ -174,7 +174,7 @@ def error(failure: RelayError, *, in_json: bool) -> None:
         note(f"  {failure.hint}")
 
 
-def state_text(row: Json) -> str:
+def state_text(row: Mapping[str, object]) -> str:
     """``state`` or ``state (reason)``."""
     if row["state"] is None:
         return "-"  # it was sent to nobody

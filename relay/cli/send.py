@@ -12,6 +12,7 @@ from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, UsageError
 from relay.core.paths import Home
 from relay.core.processes import wrapped
+from relay.protocol.agents import AGENTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -248,7 +249,9 @@ def _wait_for_answers(
     names = [row["to"] for row in sent["deliveries"]]
     told: dict[str, str] = {}
     with Watching(client.home, kinds=["agent"], agents=names) as watching:
-        rows = [one for one in client.request("agents")["agents"] if one["name"] in names]
+        rows: list[Json] = [
+            {**row} for row in client.request(AGENTS)["agents"] if row["name"] in names
+        ]
         while True:
             for row in rows:
                 stalled = str(row.get("reason") or "").startswith("wedged")

@@ -13,6 +13,7 @@ from relay.cli.verbs import verb
 from relay.core import signals
 from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, NotFound, RelayError, UsageError
 from relay.core.paths import Home
+from relay.protocol.agents import AGENTS
 from relay.protocol.broker import WATCHED
 
 TYPE_CHECKING = False
@@ -176,7 +177,7 @@ class _Wait:
         return False
 
     def _look(self) -> Json:
-        for agent in self._client.request("agents")["agents"]:
+        for agent in self._client.request(AGENTS)["agents"]:
             if agent["name"].lower() == self.name.lower():
                 self.name = agent["name"]
                 return dict(agent)

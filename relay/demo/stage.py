@@ -20,6 +20,7 @@ from relay.broker.client import connect
 from relay.cli import table
 from relay.core.errors import Timeout
 from relay.core.paths import Home
+from relay.protocol.agents import AGENTS
 
 #: How long each part of the demo may take, in seconds.
 DEADLINE = 60.0
@@ -85,7 +86,7 @@ def wait_until_there(home: Home, name: str) -> None:
     deadline = time.monotonic() + DEADLINE
     client = connect(home)
     try:
-        while name not in [agent["name"] for agent in client.request("agents")["agents"]]:
+        while name not in [agent["name"] for agent in client.request(AGENTS)["agents"]]:
             if time.monotonic() > deadline:
                 raise Timeout(f"{name} did not start", hint="run `relay doctor`")
             client.next_push(0.02)  # nothing is pushed to us: this only waits

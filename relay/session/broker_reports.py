@@ -9,17 +9,22 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from relay.core.bounded import BoundedDict
 from relay.core.errors import BrokerUnavailable, RelayError, StorageError, Timeout
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import Message, State
 from relay.directive.grammar import Match
+from relay.protocol.agents import AGENT_STATE
+from relay.protocol.op import Op
 from relay.session.background import Tasks
 from relay.session.detector import Detection, match_event_id, match_meta
 from relay.session.session_commands import PersonNote, ReportAgent, ReportEvent
 from relay.session.session_events import DeliveryReported, EventQueue, KindsWanted, TurnReported
+
+if TYPE_CHECKING:
+    from relay.protocol.op import Answer, Fields
 
 T = TypeVar("T")
 
@@ -36,6 +41,12 @@ REMARKS_MAX = 1000
 class Broker(Protocol):
     """The part of the broker's client that a session needs."""
 
+    @overload
+    async def request(  # type: ignore[overload-overlap]
+        self, op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
+    ) -> Answer: ...
+
+    @overload
     async def request(self, op: str, **fields: Any) -> dict[str, Any]: ...
 
 
@@ -183,18 +194,18 @@ class BrokerReports:
         async def tell() -> None:
             if self._newest is report:  # otherwise a newer report was sent already
                 answer = await self._broker.request(
-                    "agent_state",
+                    AGENT_STATE,
                     state=report.state,
                     reason=report.reason,
                     source=report.source,
                     notes=list(report.notes),
                     conversation=report.conversation,
-                    **({"usage": report.usage} if report.usage else {}),
+                    usage=list(report.usage),
                     question=None if report.question is None else report.question.fields(),
-                    **({"retry": report.retry} if report.retry else {}),
+                    retry=report.retry,
                     account=self._account,
                 )
-                self._wants(answer.get("wants"))
+                self._wants(answer["wants"])
                 if self._newest is report:
                     self._known.set()
 

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from relay.core.message import AgentState
 from relay.core.source_events import StateChange
+from relay.protocol.agents import Question
 from relay.screen.dialogs import Dialog, as_text, read_dialog
 from relay.screen.styled_rows import styled_rows
 from relay.screen.usage_limit import seconds_to_reset
@@ -49,7 +50,7 @@ class ScreenQuestion:
     dialog: Dialog
     since_ms: int
 
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> Question:
         """Its fields for the broker."""
         return {
             "id": self.id,

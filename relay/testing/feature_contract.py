@@ -61,7 +61,7 @@ async def _check_broker_feature(package: str) -> None:
             assert opened, f"{package} was not opened in a broker: {why}"
             for feature in opened:
                 _check_methods(feature)
-                taken = feature.ops().keys() & server.kernel_ops().keys()
+                taken = {one.op for one in feature.ops()} & {one.op for one in server.kernel_ops()}
                 assert not taken, f"ops of the kernel: {', '.join(sorted(taken))}"
                 kinds = set(feature.row_kinds()) & NOT_OF_FEATURES
                 assert not kinds, f"kinds of rows of the kernel: {', '.join(sorted(kinds))}"

@@ -34,7 +34,7 @@ def waiting(home: Home, what: str) -> Iterator[Future[Json]]:
     texts = {"why": "it changes what others see", "intent": "INT-001", "root": "/src/shop"}
     call: Json = {**times, **texts, "tool": "Bash", "what": what, "cwd": ""}
     with register(home, "Bob") as bob, ThreadPoolExecutor(1) as pool, connect(home) as person:
-        answer = pool.submit(bob.request, "approval_ask", **call)
+        answer = pool.submit(lambda: bob.request("approval_ask", **call))
         wait_until(lambda: person.request("items")["rows"], what="the call to wait")
         try:
             yield answer

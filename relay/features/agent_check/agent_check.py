@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from relay.app.driven_program import DrivenProgram
 from relay.app.throwaway_home import throwaway_home, undisturbed
@@ -33,6 +32,7 @@ from relay.features.agent_check.correspondence import (
     new_token,
 )
 from relay.features.agent_check.standard_conversation import Ask, Verdict
+from relay.protocol.agents import AGENTS, AgentRow
 
 #: The name of the agent that is the check.
 CHECKER = "Checker"
@@ -113,7 +113,7 @@ def _there(home: Home, name: str, program: DrivenProgram) -> BrokerClient:
             time.sleep(0.05)
             continue
         try:
-            if any(one["name"] == name for one in client.request("agents")["agents"]):
+            if any(one["name"] == name for one in client.request(AGENTS)["agents"]):
                 run = new_ulid(time.time_ns() // 1_000_000)
                 token = secrets.token_hex(16)
                 client.request(
@@ -143,7 +143,7 @@ class _Conversation:
         self._asked: dict[str, list[Sent]] = {}
         self._as_told: set[str] = set()
         self._paused = False  # the model has, within a message
-        self._about: dict[str, Any] = {}
+        self._about: AgentRow | None = None
         self._screen: list[str] = []
 
     # -- what is asked
@@ -186,7 +186,8 @@ class _Conversation:
         fails, for the second, which is as the primer tells."""
         plain = self._ask_for(make(token := new_token())[0], token)
         self._asked[what] = [plain]
-        by_screen = self._post.agent().get("source") == "screen"
+        agent = self._post.agent()
+        by_screen = agent is not None and agent["source"] == "screen"
         if self._holds(plain) or not by_screen or what not in talk.AS_TOLD:
             return
         told = self._ask_for(make(token := new_token())[1], token)
@@ -333,8 +334,8 @@ class _Conversation:
         ]
         return Report(
             rows,
-            str(self._about.get("kind") or ""),
-            str(self._about.get("source") or ""),
+            "" if self._about is None else self._about["kind"],
+            "" if self._about is None else self._about["source"] or "",
             [
                 {"id": one.id, "token": one.token, "body": one.ask.body}
                 | dict(zip(("state", "reason"), self._post.state(one), strict=True))
@@ -366,7 +367,7 @@ class _Conversation:
         return False, "it could not be asked" if self._program_ran() else "the program ended"
 
     def _program_ran(self) -> bool:
-        return bool(self._about)
+        return self._about is not None
 
     def _seen_row(self) -> tuple[bool | None, str]:
         """Whether every message that counts as seen was answered."""

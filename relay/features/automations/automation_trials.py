@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, ClientRequest
+from relay.broker.batch import AnyRequest, Batch
 from relay.broker.directory import Directory
 from relay.broker.later_answers import LaterAnswers
 from relay.broker.ops_query import one_id
@@ -53,7 +53,7 @@ class AutomationTrials:
         self._automations = automations
         self._later = later
 
-    def test(self, request: ClientRequest, batch: Batch) -> None:
+    def test(self, request: AnyRequest, batch: Batch) -> None:
         """Run one for a stored event (``id``), or for one that did not happen: ``event``, else a
         tick of its clock."""
         self._directory.check_person(request, "try automations out")

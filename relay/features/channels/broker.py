@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Served, untyped
 from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
 from relay.broker.kernel import Kernel
@@ -22,6 +22,7 @@ from relay.core.errors import NotFound, UsageError
 from relay.core.message import AgentState
 from relay.features.channels import membership_rows
 from relay.ledger import queries
+from relay.protocol.agents import Register
 from relay.protocol.broker import Json
 
 #: Channels that one may be in, and whose coming and going it may hear of.
@@ -48,15 +49,17 @@ class ChannelsFeature(BrokerFeature):
         #: By the lower-case name of who is told, and of whom: (run, state) as told last.
         self._told: dict[str, dict[str, tuple[str, str]]] = {}
 
-    def ops(self) -> dict[str, Handler]:
+    def ops(self) -> list[Served]:
         """Agents ask for themselves, the person for anybody."""
-        return {
-            "channels": self.channels,
-            "channel_join": self.join,
-            "channel_leave": self.leave,
-            "presence": self.presence,
-            "whoami": self.whoami,
-        }
+        return untyped(
+            {
+                "channels": self.channels,
+                "channel_join": self.join,
+                "channel_leave": self.leave,
+                "presence": self.presence,
+                "whoami": self.whoami,
+            }
+        )
 
     def restore(self, now_ms: int) -> None:
         """As the ledger has it."""
@@ -72,7 +75,7 @@ class ChannelsFeature(BrokerFeature):
 
     # -- channels
 
-    def channels(self, request: ClientRequest, batch: Batch) -> Json:
+    def channels(self, request: AnyRequest, batch: Batch) -> Json:
         """All channels with their members."""
         found: dict[str, list[Member]] = {}
         for member in self._directory.members.values():
@@ -80,7 +83,7 @@ class ChannelsFeature(BrokerFeature):
                 found.setdefault(channel, []).append(member)
         return {"rows": [_row(channel, found[channel]) for channel in sorted(found)]}
 
-    def join(self, request: ClientRequest, batch: Batch) -> Json:
+    def join(self, request: AnyRequest, batch: Batch) -> Json:
         """Somebody is in a channel from now on."""
         channel = _channel(request.fields.get("channel"))
         member = self._meant(request, "put somebody else into a channel")
@@ -94,14 +97,14 @@ class ChannelsFeature(BrokerFeature):
         )
         return {**_row(channel, [*others, member]), "name": member.name, "note": note}
 
-    def registering(self, name: str, fields: Json, is_new: bool, batch: Batch) -> None:
+    def registering(self, name: str, fields: Register, is_new: bool, batch: Batch) -> None:
         """An agent that starts joins the channels that it was started for. What cannot be one, and
         what is too many, is left out: ``relay wrap`` has refused it."""
         member = self._directory.get(name)
-        asked = fields.get("join") if is_new else ()  # what it leaves later, it has left
+        asked = fields.get("join", []) if is_new else []  # what it leaves later, it has left
         found = dict.fromkeys(member.channels if member is not None else ())
-        for one in asked if isinstance(asked, list) else ():
-            channel = channel_of(one) if isinstance(one, str) else None
+        for one in asked:
+            channel = channel_of(one)
             if channel is None or channel in found or len(found) >= CHANNELS_MAX:
                 continue
             if len(in_channel(channel, self._directory.members)) < TARGETS_MAX:
@@ -136,7 +139,7 @@ class ChannelsFeature(BrokerFeature):
         if channel not in member.channels:
             member.be_in((*member.channels, channel))
 
-    def leave(self, request: ClientRequest, batch: Batch) -> Json:
+    def leave(self, request: AnyRequest, batch: Batch) -> Json:
         """Somebody is in a channel no more."""
         channel = _channel(request.fields.get("channel"))
         member = self._meant(request, "take somebody else out of a channel")
@@ -151,7 +154,7 @@ class ChannelsFeature(BrokerFeature):
         note = f"{member.name} is in {channel} no more"
         return {**_row(channel, rest), "name": member.name, "note": note}
 
-    def _meant(self, request: ClientRequest, what: str) -> Member:
+    def _meant(self, request: AnyRequest, what: str) -> Member:
         """Whose channels are meant: one's own; the person may name anybody."""
         name, own = request.fields.get("name"), self._directory.speaker(request)
         member = self._directory.named(request)
@@ -161,7 +164,7 @@ class ChannelsFeature(BrokerFeature):
 
     # -- presence
 
-    def presence(self, request: ClientRequest, batch: Batch) -> Json:
+    def presence(self, request: AnyRequest, batch: Batch) -> Json:
         """Say, or change, of whose coming and going somebody hears."""
         member = self._meant(request, "say of whom somebody else hears")
         given, wanted = request.fields.get("who"), member.presence
@@ -235,7 +238,7 @@ class ChannelsFeature(BrokerFeature):
 
     # -- who one is
 
-    def whoami(self, request: ClientRequest, batch: Batch) -> Json:
+    def whoami(self, request: AnyRequest, batch: Batch) -> Json:
         """Who asks, and how many of the others are how."""
         directory = self._directory
         own = directory.speaker(request)

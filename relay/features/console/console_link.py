@@ -16,6 +16,7 @@ from relay.core.visible import visible
 from relay.features.console.console_state import ConsoleState
 from relay.features.console.console_view import Row, styled_rows_shown
 from relay.features.console.console_words import BrokerRequest
+from relay.protocol.agents import AGENTS
 from relay.ui.watching import AsyncWatching
 
 Json = dict[str, Any]
@@ -46,7 +47,7 @@ class ConsoleLink:
     async def start(self) -> None:
         """Learn what there is. Raises RelayError."""
         asked = [
-            self._client.request("agents"),
+            self._client.request(AGENTS),
             self._client.request("history", limit=HISTORY),
             self._client.request("inbox"),
             self._client.request("items"),

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Served, untyped
 from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
 from relay.broker.kernel import Kernel
@@ -22,6 +22,7 @@ from relay.features.cost.prices import user_prices
 from relay.features.cost.settings import CAP_OF_ALL, CAPS
 from relay.features.cost.usage_limits import UsageLimits
 from relay.ledger.schema import AgentRecord
+from relay.protocol.agents import AgentStateReport
 from relay.protocol.broker import Json
 
 #: Models of one run that are counted, and the most tokens that one can have used.
@@ -45,11 +46,11 @@ class CostFeature(BrokerFeature):
         self._day = ""
         self._spent: dict[str, float] | None = None  # dollars of that day, by lower-case name
 
-    def ops(self) -> dict[str, Handler]:
+    def ops(self) -> list[Served]:
         """Of the person alone."""
-        return {"usage": self.usage}
+        return untyped({"usage": self.usage})
 
-    def usage(self, request: ClientRequest, batch: Batch) -> Json:
+    def usage(self, request: AnyRequest, batch: Batch) -> Json:
         """What was used since a time."""
         self._directory.check_person(request, "see what agents cost")
         since = request.fields.get("since_ms", 0)
@@ -62,14 +63,16 @@ class CostFeature(BrokerFeature):
             "caps": self._caps(),
         }
 
-    def reported(self, member: Member, now: AgentRecord, fields: Json, batch: Batch) -> None:
+    def reported(
+        self, member: Member, now: AgentRecord, fields: AgentStateReport, batch: Batch
+    ) -> None:
         """The session of ``member`` has told how it is, and what its run has used so far."""
-        self._count(member, fields.get("usage"), batch)
+        self._count(member, fields.get("usage", []), batch)
         self._limits.reported(member, now, fields, batch)
 
-    def _count(self, member: Member, value: Any, batch: Batch) -> None:
+    def _count(self, member: Member, value: list[Any], batch: Batch) -> None:
         """Store the tokens that a run has used so far, by the model."""
-        if not isinstance(value, list) or member.record.run is None:
+        if member.record.run is None:
             return
         changed = False
         for entry in value[:_MODELS_MAX]:

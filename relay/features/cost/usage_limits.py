@@ -20,6 +20,7 @@ from relay.core.bounded import BoundedDict
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import AgentState
 from relay.ledger.schema import AgentRecord
+from relay.protocol.agents import AgentStateReport
 from relay.protocol.broker import Json, encode
 
 #: Accounts that are known, and the longest limit. Seconds.
@@ -43,18 +44,20 @@ class UsageLimits:
         self._limits: BoundedDict[str, tuple[str, float, str]] = BoundedDict(ACCOUNTS_MAX)
         self._accounts: BoundedDict[str, str] = BoundedDict(ACCOUNTS_MAX)  # by agent
 
-    def reported(self, member: Member, record: AgentRecord, fields: Json, batch: Batch) -> None:
+    def reported(
+        self, member: Member, record: AgentRecord, fields: AgentStateReport, batch: Batch
+    ) -> None:
         """A session says how its agent is: ``record``; ``member`` has what was before."""
-        account, retry = fields.get("account"), fields.get("retry")
-        if not isinstance(account, str) or not account:
+        account, retry = fields.get("account"), fields.get("retry") or 0.0
+        if not account:
             return
         key, before = member.name.lower(), member.record.state
         new = self._accounts.get(key) != account
         self._accounts[key] = account = account[:64]
         limited = record.state == AgentState.LIMITED.value and _LIMIT.search(record.reason or "")
         known = self._limits.get(account)
-        if limited and type(retry) in (int, float) and 0 < float(retry or 0) <= LONGEST:
-            until = record.since_ms + float(retry or 0) * 1000
+        if limited and 0 < retry <= LONGEST:
+            until = record.since_ms + retry * 1000
             self._limits[account] = record.reason or "", until, key
             if before in _WORKS:
                 notice = Accepted.notice(member.name, _GOES_ON, THREAD, batch.now_ms)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
+from relay.broker.batch import Accepted, AnyRequest, Batch, Client, Served, untyped
 from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
 from relay.broker.items import YES_NO, ItemAnswer, ItemKind
@@ -73,9 +73,9 @@ class ApprovalsFeature(BrokerFeature):
         #: By id what was asked, and what was decided: an answer may not have reached its session.
         self._known: BoundedDict[str, tuple[Json, Json | None]] = BoundedDict(REMEMBERED_MAX)
 
-    def ops(self) -> Mapping[str, Handler]:
+    def ops(self) -> list[Served]:
         """What sessions ask for."""
-        return {"approval_ask": self.ask, "approval_withdraw": self.withdraw}
+        return untyped({"approval_ask": self.ask, "approval_withdraw": self.withdraw})
 
     def item_kinds(self) -> Mapping[str, ItemKind]:
         """What the person answers."""
@@ -83,7 +83,7 @@ class ApprovalsFeature(BrokerFeature):
 
     # -- for sessions
 
-    def ask(self, request: ClientRequest, batch: Batch) -> Json | None:
+    def ask(self, request: AnyRequest, batch: Batch) -> Json | None:
         """A session asks for its agent's call; it is answered later."""
         member = self._directory.member_of(request.client)
         if member is None:
@@ -116,7 +116,7 @@ class ApprovalsFeature(BrokerFeature):
             self._tell(waiting, batch)
         return None
 
-    def withdraw(self, request: ClientRequest, batch: Batch) -> Json:
+    def withdraw(self, request: AnyRequest, batch: Batch) -> Json:
         """The agent has given the call up."""
         waiting = self._waiting.get(str(request.fields.get("id")))
         if waiting is None or waiting.asker is not request.client:
@@ -142,7 +142,7 @@ class ApprovalsFeature(BrokerFeature):
         return [_item(one.shown) for one in self._waiting.values()]
 
     def answered(
-        self, items: Sequence[Json], answer: ItemAnswer, request: ClientRequest, batch: Batch
+        self, items: Sequence[Json], answer: ItemAnswer, request: AnyRequest, batch: Batch
     ) -> bool:
         """The person says yes or no to these calls."""
         decided = _answer(answer.yes, by=answer.by, note=answer.note)

@@ -28,6 +28,7 @@ from relay.features.governance.intents_file import IntentsFile
 from relay.features.governance.scope import IntentScope
 from relay.features.governance.trace import Trace
 from relay.features.governance.trace_records import TraceEntry, TraceKind
+from relay.protocol.agents import AGENTS
 from relay.protocol.broker import Json
 
 #: Characters of a scope in the list.
@@ -166,7 +167,7 @@ def _workers(root: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     try:
         with connect(home, start=False) as client:
-            rows = client.request("agents")["agents"]
+            rows = client.request(AGENTS)["agents"]
         live = {row["run"]: row["name"] for row in rows if row["state"] != "gone"}
         if not live:
             return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Served, untyped
 from relay.broker.door import BrokerFeature
 from relay.broker.kernel import Kernel
 from relay.broker.parts import BrokerParts
@@ -35,11 +35,11 @@ class IngestFeature(BrokerFeature):
         self._ledger = kernel.ledger
         self._directory = kernel.directory
 
-    def ops(self) -> dict[str, Handler]:
+    def ops(self) -> list[Served]:
         """Of the person alone."""
-        return {"ingested": self.ingested, "ingest": self.ingest}
+        return untyped({"ingested": self.ingested, "ingest": self.ingest})
 
-    def ingested(self, request: ClientRequest, batch: Batch) -> Json:
+    def ingested(self, request: AnyRequest, batch: Batch) -> Json:
         """How far a file was read."""
         self._directory.check_person(request, "ingest transcripts")
         found = ingested.place(self._ledger, _text(request, "path"))
@@ -48,7 +48,7 @@ class IngestFeature(BrokerFeature):
         state = json.loads(found.state)
         return {"offset": found.offset, "inode": found.inode, "state": state}
 
-    def ingest(self, request: ClientRequest, batch: Batch) -> Json:
+    def ingest(self, request: AnyRequest, batch: Batch) -> Json:
         """What was read of a file, and how far that is."""
         self._directory.check_person(request, "ingest transcripts")
         fields = request.fields
@@ -77,7 +77,7 @@ class IngestFeature(BrokerFeature):
         return {"duplicate": False, **ingested.add(self._ledger, file, rows, batch.now_ms)}
 
 
-def _text(request: ClientRequest, name: str) -> str:
+def _text(request: AnyRequest, name: str) -> str:
     value = request.fields.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= WORD_MAX:
         raise UsageError(f"{name} is a text of at most {WORD_MAX} characters")

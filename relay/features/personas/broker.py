@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
+from relay.broker.batch import Accepted, AnyRequest, Batch, Served, untyped
 from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
@@ -78,14 +78,16 @@ class PersonasFeature(BrokerFeature):
         self._persons = PersonOps(kernel, self.engine)
         self._marks = EventMarkOps(kernel)
 
-    def ops(self) -> Mapping[str, Handler]:
+    def ops(self) -> list[Served]:
         """The requests of all parts."""
-        return {
-            **self._marks.handlers(),
-            **self._persons.handlers(),
-            **self._dispatches.handlers(),
-            **self._routes.handlers(),
-        }
+        return untyped(
+            {
+                **self._marks.handlers(),
+                **self._persons.handlers(),
+                **self._dispatches.handlers(),
+                **self._routes.handlers(),
+            }
+        )
 
     # -- the broker's life
 
@@ -144,12 +146,12 @@ class PersonasFeature(BrokerFeature):
     # -- messages and events
 
     def addressed(
-        self, request: ClientRequest, sender: str, thread: str | None, batch: Batch
+        self, request: AnyRequest, sender: str, thread: str | None, batch: Batch
     ) -> Json | None:
         """A message of the person's to a persona that does not run is a dispatch."""
         return self._dispatches.sent(request, sender, thread, batch)
 
-    def outside(self, request: ClientRequest, batch: Batch) -> bool:
+    def outside(self, request: AnyRequest, batch: Batch) -> bool:
         """Check and store an event of another channel."""
         self._events.outside(request, batch)
         return True

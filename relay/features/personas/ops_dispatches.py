@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Handler
 from relay.broker.kernel import Kernel
 from relay.broker.ops_messages import checked_id
 from relay.broker.trusted_configs import USER
@@ -63,7 +63,7 @@ class DispatchOps:
             "redispatch": self.redispatch,
         }
 
-    def dispatch(self, request: ClientRequest, batch: Batch) -> Json:
+    def dispatch(self, request: AnyRequest, batch: Batch) -> Json:
         """Ask a persona something, without a route function."""
         self._directory.check_person(request, "dispatch to a persona")
         made, event, duplicate = self._add(request, self._directory.owner, None, batch)
@@ -71,7 +71,7 @@ class DispatchOps:
         return {"id": made, "event": event, "duplicate": duplicate, "waits": why}
 
     def sent(
-        self, request: ClientRequest, sender: str, thread: str | None, batch: Batch
+        self, request: AnyRequest, sender: str, thread: str | None, batch: Batch
     ) -> Json | None:
         """The person writes to a persona that does not run: that is a dispatch to it. None where
         no such persona is configured."""
@@ -85,7 +85,7 @@ class DispatchOps:
 
     def _add(
         self,
-        request: ClientRequest,
+        request: AnyRequest,
         sender: str,
         thread: str | None,
         batch: Batch,
@@ -153,7 +153,7 @@ class DispatchOps:
             priority=priority,
         )
 
-    def dispatches(self, request: ClientRequest, batch: Batch) -> Json:
+    def dispatches(self, request: AnyRequest, batch: Batch) -> Json:
         """What is open, or dead."""
         self._directory.check_person(request, "see what personas have to do")
         fields = request.fields
@@ -172,7 +172,7 @@ class DispatchOps:
             shown |= {"state": "waiting", "reason": why} if why else {}
         return shown
 
-    def redispatch(self, request: ClientRequest, batch: Batch) -> Json:
+    def redispatch(self, request: AnyRequest, batch: Batch) -> Json:
         """Try dead ones again, or drop them: dispatches, and answers that could not be sent."""
         self._directory.check_person(request, "decide on dead dispatches")
         which, drop = request.fields.get("which"), bool(request.fields.get("drop"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Handler
 from relay.broker.kernel import Kernel
 from relay.broker.ops_query import one_id
 from relay.core.errors import UsageError
@@ -30,7 +30,7 @@ class EventMarkOps:
         """The handler of each op."""
         return {"event_mark": self.mark}
 
-    def mark(self, request: ClientRequest, batch: Batch) -> Json:
+    def mark(self, request: AnyRequest, batch: Batch) -> Json:
         """Note one thing about each of these events; ``undo`` takes it back."""
         self._directory.check_person(request, "tag and flag events")
         fields = request.fields

@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from relay.broker.batch import Accepted, Batch, ClientRequest
+from relay.broker.batch import Accepted, AnyRequest, Batch
 from relay.broker.kernel import Kernel
 from relay.broker.open_items import ANSWER
 from relay.broker.ops_messages import META_MAX, OF_SESSIONS, THREAD_MAX, checked_id
@@ -53,12 +53,12 @@ class EventOps:
         self._evaluations = evaluations
         self._windows = kernel.windows
 
-    def outside(self, request: ClientRequest, batch: Batch) -> None:
+    def outside(self, request: AnyRequest, batch: Batch) -> None:
         """One event of another channel, for which the person answers."""
         self._directory.check_person(request, "bring in what happens on other channels")
         self.from_channel(request, batch, self._directory.hops(None, request.client) or 0)
 
-    def from_channel(self, request: ClientRequest, batch: Batch, hops: int = 0) -> None:
+    def from_channel(self, request: AnyRequest, batch: Batch, hops: int = 0) -> None:
         """One event of another channel, whoever asks; ``hops`` messages led to it."""
         id_ = request.fields.get("id")
         event = read_outside(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Handler
 from relay.broker.kernel import Kernel
 from relay.broker.ops_query import fitting
 from relay.broker.trusted_configs import TrustedConfig
@@ -33,7 +33,7 @@ class RouteOps:
             "hook_switch": self.hook_switch,
         }
 
-    def routes(self, request: ClientRequest, batch: Batch) -> Json:
+    def routes(self, request: AnyRequest, batch: Batch) -> Json:
         """Those that evaluate the events of an agent in ``cwd``; without it, events of no agent."""
         cwd = request.fields.get("cwd")
         self._configs.look_again()
@@ -57,7 +57,7 @@ class RouteOps:
             found.append({"hook": hook, **fields, "path": config.path, "disabled": off})
         return found
 
-    def hook_switch(self, request: ClientRequest, batch: Batch) -> Json:
+    def hook_switch(self, request: AnyRequest, batch: Batch) -> Json:
         """Switch a route function off, or on again. Not for agents: it is the person's own code."""
         who = self._directory.check_person(request, "switch hooks on and off")
         hook, on = request.fields.get("hook"), request.fields.get("on")

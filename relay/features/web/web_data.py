@@ -26,6 +26,7 @@ from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.trace import Trace
 from relay.features.governance.trace_view import trace_line
 from relay.ledger import traffic
+from relay.protocol.agents import AGENTS
 from relay.ui.row_view import words
 from relay.ui.watching import AsyncWatching
 
@@ -90,7 +91,7 @@ class WebData:
                 await asyncio.gather(coming, return_exceptions=True)
 
     async def _all(self) -> Json:
-        agents = await self._client.request("agents")
+        agents = await self._client.request(AGENTS)
         items = await self._client.request("items")
         return {
             "agents": agents["agents"],
@@ -153,7 +154,7 @@ class WebData:
         return {"id": answer["id"], "deliveries": answer["deliveries"]}
 
     async def _traces(self, fields: Json) -> Json:
-        agents = (await self._client.request("agents"))["agents"]
+        agents = (await self._client.request(AGENTS))["agents"]
         folders = {cwd for row in agents if (cwd := str(row["cwd"] or "")) and "\0" not in cwd}
         return {"projects": await asyncio.to_thread(governed_traces, self._home, folders)}
 

@@ -173,7 +173,7 @@ def test_a_kill_at_any_moment_loses_and_doubles_nothing(
                 return int(ask(connect(broker_home), "status")["pid"])
 
             try:
-                BrokerClient.request = request  # type: ignore[method-assign]
+                BrokerClient.request = request  # type: ignore[method-assign,assignment]
                 os._exit(main(["ledger", "ingest"]))
             finally:
                 os._exit(9)
