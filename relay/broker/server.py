@@ -136,19 +136,19 @@ class BrokerServer:
     def kernel_ops(self) -> list[Served]:
         """Every op that is no feature's; see relay.protocol.ops."""
         return [
-            *untyped(self._status.handlers()),
+            *self._status.ops(),
             *self._agents.ops(),
-            *untyped(self._held.handlers()),
+            *self._held.ops(),
             *untyped({"send": self._messages.send, "event": self._messages.event}),
             *untyped(self._deliveries.handlers()),
             *untyped({"turn": self._turns.turn}),
-            *untyped(self._spawns.handlers()),
-            *untyped(self._kernel.watchers.handlers()),
+            *self._spawns.ops(),
+            *self._kernel.watchers.ops(),
             *untyped(self._queries.handlers()),
-            *untyped(self._ledgers.handlers()),
-            *untyped(self._hook_log.handlers()),
-            *untyped(self._hooks.handlers()),
-            *untyped(self._items.handlers()),
+            *self._ledgers.ops(),
+            *self._hook_log.ops(),
+            *self._hooks.ops(),
+            *self._items.ops(),
         ]
 
     @property
