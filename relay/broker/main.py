@@ -251,7 +251,7 @@ def _inode(path: str) -> tuple[int, int]:
 
 def _connections_max() -> int:
     """As many connections as there are descriptors for. Raises RelayError for too few."""
-    from relay.broker.open_connections import CONNECTIONS_MAX
+    from relay.broker.connection import CONNECTIONS_MAX
     from relay.broker.server import DESCRIPTORS
 
     wanted = CONNECTIONS_MAX + DESCRIPTORS

@@ -7,8 +7,8 @@ import time
 from typing import cast
 
 from relay.broker.batch import AnyRequest, Batch, Served, serve
+from relay.broker.connection import OpenConnections
 from relay.broker.kernel import Kernel
-from relay.broker.open_connections import OpenConnections
 from relay.broker.ops_agents import AgentOps
 from relay.broker.stored_bytes import StorageGuard
 from relay.core.build import build, program

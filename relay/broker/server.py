@@ -13,7 +13,7 @@ from functools import partial
 from relay.broker.agent_rights import Rights
 from relay.broker.batch import Batch, Served, untyped
 from relay.broker.committer import Committer
-from relay.broker.connection import ClientConnection
+from relay.broker.connection import CONNECTIONS_MAX, ClientConnection, OpenConnections
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
 from relay.broker.door import BrokerFeature, Features
@@ -21,7 +21,6 @@ from relay.broker.identity import WrappedRuns
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.obligations import Obligations
-from relay.broker.open_connections import CONNECTIONS_MAX, OpenConnections
 from relay.broker.open_items import ItemOps, ScreenQuestions
 from relay.broker.ops_agents import GRACE, AgentOps
 from relay.broker.ops_delivery import DeliveryOps

@@ -18,10 +18,10 @@ from typing import Any
 
 from relay.broker.async_client import AsyncClient
 from relay.broker.client import BrokerClient, connect
+from relay.broker.connection import CONNECTIONS_MAX
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import LoopGuard
 from relay.broker.main import listen
-from relay.broker.open_connections import CONNECTIONS_MAX
 from relay.broker.ops_agents import GRACE
 from relay.broker.server import IDLE, BrokerLimits, BrokerServer, wall_ms
 from relay.core.build import build
