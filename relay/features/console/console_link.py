@@ -16,7 +16,8 @@ from relay.core.visible import visible
 from relay.features.console.console_state import ConsoleState
 from relay.features.console.console_view import Row, styled_rows_shown
 from relay.features.console.console_words import BrokerRequest
-from relay.protocol.agents import AGENTS
+from relay.protocol.agents import AGENTS, ASK
+from relay.protocol.items import ITEMS
 from relay.protocol.messages import HISTORY, INBOX, READ
 from relay.ui.watching import AsyncWatching
 
@@ -51,7 +52,7 @@ class ConsoleLink:
             self._client.request(AGENTS),
             self._client.request(HISTORY, limit=HISTORY_SHOWN),
             self._client.request(INBOX),
-            self._client.request("items"),
+            self._client.request(ITEMS),
             self._client.request("channels"),
         ]
         agents, history, inbox, items, channels = await asyncio.gather(*asked)
@@ -89,7 +90,7 @@ class ConsoleLink:
         """What an agent shows now, in its colours, or else why that is unknown."""
         try:
             answer = await self._client.request(
-                "ask", agent=name, kind="screen", request={"styled": True}, timeout=5, deadline=8.0
+                ASK, agent=name, kind="screen", request={"styled": True}, timeout=5, deadline=8.0
             )
             return styled_rows_shown(answer["response"]["spans"]), ""
         except RelayError as error:
