@@ -34,8 +34,8 @@ from relay.hooks.events import HookEventName
 from relay.hooks.run_functions import FunctionRunner
 from relay.protocol.nested_wrap import NestedOutput
 from relay.screen.source import make_source
-from relay.session.acknowledgement import Checkpointed
 from relay.session.actions import SessionActions
+from relay.session.agent_questions import OpenQuestions, QuestionWatch
 from relay.session.agent_tty import open_agent_tty
 from relay.session.background import Tasks
 from relay.session.broker_reports import Broker, BrokerReports
@@ -46,32 +46,23 @@ from relay.session.door import SessionFacts, SessionFeatures
 from relay.session.driver import AdapterFeed, LateClock, Services, SessionDriver
 from relay.session.feature_parts import FeatureParts, SessionModules
 from relay.session.hook_server import HookServer
-from relay.session.hook_setup import SessionConfig, SessionHooks
 from relay.session.native_channel import AgentRecords, ChannelSelector
-from relay.session.open_questions import OpenQuestions
-from relay.session.pager_watch import PagerWatch
-from relay.session.permission_gate import gate_of_run
 from relay.session.profile_fit import ProfileFit
 from relay.session.pump_link import PumpLink
-from relay.session.question_watch import QuestionWatch
 from relay.session.run_info import RunInfo, account_of, texts_max
 from relay.session.screen_requests import ScreenRequests
-from relay.session.session import Session
+from relay.session.session import Checkpointed, Session
 from relay.session.session_commands import PersonNote
-from relay.session.session_events import (
-    EventQueue,
-    HookReported,
-    PumpCheckpoint,
-    PumpHello,
-)
+from relay.session.session_events import EventQueue, HookReported, PumpCheckpoint, PumpHello
+from relay.session.session_hooks import SessionConfig, SessionHooks
 from relay.session.sources import SourceSelector
 from relay.session.stall_watch import StallWatch
 from relay.session.steering import Steering
 from relay.session.tool_hooks import ToolHookEndpoint
-from relay.session.turn_report import TurnReports
+from relay.session.turn_report import TurnReports, gate_of_run
 from relay.session.turn_stopper import TurnStopper
 from relay.session.typing_channel import TypingChannel
-from relay.session.typing_policy import Guards
+from relay.session.typing_policy import Guards, PagerWatch
 
 #: Lines in which is noted what is wrong with hook files; ``relay config check`` says all.
 HOOK_PROBLEMS_MAX = 5

@@ -14,7 +14,7 @@ from typing import Protocol
 from relay.agents.base import Blocked
 from relay.core.message import Message
 from relay.core.source_events import Screen, Terminal
-from relay.session.open_questions import OpenQuestions
+from relay.session.agent_questions import OpenQuestions
 from relay.session.typing_policy import Guards
 
 

@@ -16,9 +16,9 @@ from relay.core.source_events import StateChange
 from relay.protocol import frames
 from relay.screen.questions import DIALOG, QUESTION
 from relay.session import paste_typing, typing_channel
+from relay.session.agent_questions import OpenQuestions
 from relay.session.agent_tty import InnerTerminal
 from relay.session.delivery_channel import AgentTerminal, write_id
-from relay.session.open_questions import OpenQuestions
 from relay.session.paste_typing import STANDS
 from relay.session.typing_channel import COOKED_MAX, STARTING, TypingChannel
 from relay.session.typing_policy import DRAFT, KEY_REST, Guards

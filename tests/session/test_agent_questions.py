@@ -10,7 +10,7 @@ from relay.agents.profile import find_profile
 from relay.protocol import frames
 from relay.screen.questions import DIALOG
 from relay.screen.source import ScreenSource
-from relay.session.open_questions import OpenQuestions
+from relay.session.agent_questions import OpenQuestions
 from tests.screen.screens import cast, until
 from tests.session.test_typing_channel import FakeScreen, FakeTerminal
 
