@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from relay.agents.base import TypingRules
-from relay.agents.input_line import Composer, ComposerState
+from relay.agents.input_line import Composer, ComposerState, nobody_knows
 from relay.core.message import AgentState
 from relay.core.source_events import Screen, StateChange, Terminal
 from relay.core.state import from_json, to_json
@@ -52,10 +52,13 @@ class OpenQuestions:
         terminal: Terminal,
         rules: TypingRules,
         state: Mapping[str, Any] = MappingProxyType({}),  # of a session before this one
+        known: Composer = nobody_knows,
     ) -> None:
+        """``known`` tells how the program's input line is, if it is a program that relay knows."""
         self.rules = rules
         self._screen = screen
         self._terminal = terminal
+        self._known = known
         self._saved = from_json(_State, state)
         self._standing = StandingQuestion()
         self._prompts = LinePrompts(self._saved.lines)
@@ -83,17 +86,13 @@ class OpenQuestions:
         count = self._prompts.answered(rows[: self._screen.cursor[1]])
         return [*[""] * count, *rows[count:]]
 
-    def composer(self, known: Composer) -> Composer:
-        """The same for a program of which ``known`` tells how its input line is."""
-
-        def state(rows: list[str]) -> ComposerState:
-            found = known(rows)
-            if found == "dialog":
-                self._standing.known(rows)
-            elif found != "unknown" and self._standing.stands(rows):
-                return "dialog"
-            return found
-
+    def composer(self, rows: list[str]) -> ComposerState:
+        """How the program's input line is, by the screen's rows."""
+        state = self._known(rows)
+        if state == "dialog":
+            self._standing.known(rows)
+        elif state != "unknown" and self._standing.stands(rows):
+            return "dialog"
         return state
 
     @property

@@ -25,7 +25,7 @@ from relay.hooks.context import Recent
 from relay.screen.dialogs import Dialog, Takes
 from relay.screen.styled_rows import styled_rows
 from relay.session.agent_questions import AskingScreen, QuestionWatch
-from relay.session.delivery_channel import AgentTerminal
+from relay.session.agent_terminal import AgentTerminal
 from relay.session.door import FeatureAnswer
 from relay.session.turn_stopper import BY_PERSON, UNSTOPPED, TurnStopper
 from relay.session.typing_policy import DIALOG_WAITS, DRAFT
