@@ -12,7 +12,7 @@ from relay.broker.client import BrokerClient
 from relay.features.agent_check import standard_conversation as talk
 from relay.features.agent_check.standard_conversation import Ask
 from relay.protocol.agents import AGENTS, AgentRow
-from relay.session.typing_channel import STARTING
+from relay.session.typist import STARTING
 
 #: After so many seconds without drawing anything an agent may be at rest.
 QUIET = 5.0

@@ -108,9 +108,9 @@ def _registry(home: Home, config: str | None) -> Registry:
     from relay.config.load import LoadedConfig, load_for_session
     from relay.config.settings import Settings
     from relay.hooks.registry import Registry
-    from relay.session.builtin import register
     from relay.session.door import SessionFacts
     from relay.session.feature_parts import SessionModules
+    from relay.session.handler_lanes import register
 
     try:
         loaded = load_for_session(home, os.getcwd(), config)
