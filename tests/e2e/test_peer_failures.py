@@ -10,6 +10,8 @@ import json
 import sys
 from pathlib import Path
 
+from relay.broker.client import connect
+from relay.core.paths import Home
 from tests.directive.envelope_reader import read
 from tests.e2e import tui
 from tests.e2e.wrapped import (
@@ -40,6 +42,12 @@ def submitted(log: Path) -> list[str]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
+def burst(name: str, bodies: list[str]) -> None:
+    with connect(Home.from_env()) as client:
+        for body in bodies:
+            client.request("send", to=name, body=body)
+
+
 def one_row(body: str) -> dict[str, str]:
     (row,) = [row for row in relay_json("history") if row["body"] == body]
     assert isinstance(row, dict)
@@ -61,8 +69,7 @@ def test_a_busy_receiver_gets_it_when_it_reads_again(tmp_path: Path) -> None:
     go = tmp_path / "go"
     with wrapped([*python(DEAF), str(go)], name="Bob") as bob:
         wait_registered("Bob")
-        for number in range(40):
-            relay("send", "Bob", f"number {number} " + "x" * 200)
+        burst("Bob", [f"number {number} " + "x" * 200 for number in range(40)])
         go.write_text("")
         bob.wait_for("GOT Relay message .*number 39", 60)
         wait_until(lambda: states() == ["seen"] * 40, 30)
@@ -132,8 +139,7 @@ def test_one_that_does_not_read_holds_up_nobody_else(tmp_path: Path) -> None:
         wrapped(python(ECHO), name="Bob") as bob,
     ):
         wait_registered("Deaf", "Bob")
-        for number in range(30):
-            relay("send", "Deaf", f"unread {number} " + "x" * 500)
+        burst("Deaf", [f"unread {number} " + "x" * 500 for number in range(30)])
         relay("send", "Bob", "quick", "--wait=20")
         bob.wait_for("GOT .*quick")
 
