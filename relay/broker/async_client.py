@@ -32,6 +32,7 @@ from relay.protocol.broker import (
     error_from,
 )
 from relay.protocol.op import Op
+from relay.protocol.service import HELLO
 
 if TYPE_CHECKING:
     from relay.protocol.op import Answer, Fields
@@ -297,7 +298,7 @@ class AsyncClient:
         loop = asyncio.get_running_loop()
         _, link = await loop.create_unix_connection(lambda: _Link(self._heard), sock=connection)
         try:
-            return link, await link.ask("hello", {}, deadline)
+            return link, await link.ask(HELLO, {}, deadline)
         except BaseException as error:
             link.close()
             if isinstance(error, BrokerUnavailable) and link.lost.is_set():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
+from typing import TypeVar
 
 from relay.agents.interpreters import shows_anything
 from relay.broker.batch import AnyRequest, Batch, Handler
@@ -21,6 +23,8 @@ from relay.protocol.broker import LINE_MAX, ROWS_MAX, Json
 
 #: The size of the rows in one answer, in bytes, at most.
 _ROWS_BYTES = LINE_MAX - 64 * 1024
+
+SomeRow = TypeVar("SomeRow", bound=Mapping[str, object])
 
 
 class QueryOps:
@@ -226,7 +230,7 @@ def one_id(ledger: Ledger, part: object) -> str:
     return found[0]
 
 
-def fitting(rows: list[Row]) -> tuple[list[Row], bool]:
+def fitting(rows: list[SomeRow]) -> tuple[list[SomeRow], bool]:
     """The first rows, as many as one answer holds; and whether any were left out."""
     size = 0
     for index, row in enumerate(rows):

@@ -12,6 +12,7 @@ from relay.core import signals
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home
 from relay.core.processes import wrapped
+from relay.protocol.items import ITEMS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _print_inbox(rows: list[Json], name: str) -> None:
 
 
 def _print_items(client: BrokerClient) -> None:
-    if waiting := client.request("items")["rows"]:
+    if waiting := client.request(ITEMS)["rows"]:
         from relay.cli.answer_verbs import show_items
 
         output.data(f"{len(waiting)} wait{'s' if len(waiting) == 1 else ''} for your answer:")

@@ -254,7 +254,7 @@ def _wait_for_answers(
         ]
         while True:
             for row in rows:
-                stalled = str(row.get("reason") or "").startswith("wedged")
+                stalled = row.get("state") == "busy" and row.get("reason")  # busy has no other
                 if stalled or row.get("state") in _HINDERED:
                     if told.get(row["name"]) != (now := output.state_text(row)):
                         tell(f"{row['name']}: {now}")

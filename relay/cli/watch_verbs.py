@@ -13,7 +13,7 @@ from relay.cli.verbs import verb
 from relay.core import signals
 from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, NotFound, RelayError, UsageError
 from relay.core.paths import Home
-from relay.protocol.agents import AGENTS
+from relay.protocol.agents import AGENTS, ASK
 from relay.protocol.broker import WATCHED
 
 TYPE_CHECKING = False
@@ -260,7 +260,7 @@ class _Wait:
         """The last turns by the agent's own transcript; none where that cannot be read."""
         fields: Json = {"agent": self.name, "kind": "transcript", "request": {"count": _TURNS}}
         try:
-            said = self._client.request("ask", timeout=10, **fields, **output.speaker())
+            said = self._client.request(ASK, timeout=10, **fields, **output.speaker())
         except RelayError:
             return []
         turns: list[Json] = said["response"]["turns"]

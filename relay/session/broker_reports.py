@@ -16,7 +16,7 @@ from relay.core.errors import BrokerUnavailable, RelayError, StorageError, Timeo
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import Message, State
 from relay.directive.grammar import Match
-from relay.protocol.agents import AGENT_STATE
+from relay.protocol.agents import AGENT_STATE, PERSON
 from relay.protocol.op import Op
 from relay.session.background import Tasks
 from relay.session.detector import Detection, match_event_id, match_meta
@@ -90,7 +90,7 @@ class BrokerReports:
         """The person has spoken to the agent: its next words do not follow from a message."""
 
         async def tell() -> None:
-            await self._broker.request("person")
+            await self._broker.request(PERSON)
 
         self._tasks.spawn(self._until_answered(tell))
 

@@ -17,6 +17,7 @@ from relay.core.errors import RelayError
 from relay.directive.redact import redact
 from relay.hooks import hook_log
 from relay.hooks.events import HookEventName
+from relay.protocol.agents import HOOKS_RAN
 from relay.session.background import Tasks
 from relay.session.broker_reports import Broker
 from relay.session.session_commands import PersonNote
@@ -122,7 +123,7 @@ class SessionHookLog:
             some = list(self._waiting)[:AT_ONCE]
             if not some:
                 return
-            await self._broker.request("hooks_ran", records=some)
+            await self._broker.request(HOOKS_RAN, records=some)
             for record in some:
                 if self._waiting and self._waiting[0] is record:
                     self._waiting.popleft()

@@ -15,6 +15,7 @@ from relay.core.plain import NotPlain, plain
 from relay.hooks.events import event_name
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.request_channel import RequestChannel, RequestCode
+from relay.protocol.agents import ANSWER
 from relay.session.background import Tasks
 from relay.session.broker_reports import Broker
 from relay.session.door import FeatureAnswer
@@ -73,7 +74,7 @@ class RemoteRequests:
             await self._send(push["id"], {"error": error_fields(why)})
 
     async def _send(self, id_: str, answer: Json) -> None:
-        await self._broker.request("answer", deadline=SENDING, id=id_, **answer)
+        await self._broker.request(ANSWER, deadline=SENDING, id=id_, **answer)
 
     async def _answer(self, push: Mapping[str, Any]) -> Json:
         kind, request = push["kind"], push["request"]

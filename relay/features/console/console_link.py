@@ -16,7 +16,8 @@ from relay.core.visible import visible
 from relay.features.console.console_state import ConsoleState
 from relay.features.console.console_view import Row, styled_rows_shown
 from relay.features.console.console_words import BrokerRequest
-from relay.protocol.agents import AGENTS
+from relay.protocol.agents import AGENTS, ASK
+from relay.protocol.items import ITEMS
 from relay.ui.watching import AsyncWatching
 
 Json = dict[str, Any]
@@ -50,7 +51,7 @@ class ConsoleLink:
             self._client.request(AGENTS),
             self._client.request("history", limit=HISTORY),
             self._client.request("inbox"),
-            self._client.request("items"),
+            self._client.request(ITEMS),
             self._client.request("channels"),
         ]
         agents, history, inbox, items, channels = await asyncio.gather(*asked)
@@ -88,7 +89,7 @@ class ConsoleLink:
         """What an agent shows now, in its colours, or else why that is unknown."""
         try:
             answer = await self._client.request(
-                "ask", agent=name, kind="screen", request={"styled": True}, timeout=5, deadline=8.0
+                ASK, agent=name, kind="screen", request={"styled": True}, timeout=5, deadline=8.0
             )
             return styled_rows_shown(answer["response"]["spans"]), ""
         except RelayError as error:

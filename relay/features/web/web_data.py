@@ -26,7 +26,8 @@ from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.trace import Trace
 from relay.features.governance.trace_view import trace_line
 from relay.ledger import traffic
-from relay.protocol.agents import AGENTS
+from relay.protocol.agents import AGENTS, ASK
+from relay.protocol.items import ITEM_ANSWER, ITEMS
 from relay.ui.row_view import words
 from relay.ui.watching import AsyncWatching
 
@@ -92,7 +93,7 @@ class WebData:
 
     async def _all(self) -> Json:
         agents = await self._client.request(AGENTS)
-        items = await self._client.request("items")
+        items = await self._client.request(ITEMS)
         return {
             "agents": agents["agents"],
             "items": items["rows"],
@@ -127,7 +128,7 @@ class WebData:
 
     async def _screen(self, fields: Json) -> Json:
         answer = await self._client.request(
-            "ask",
+            ASK,
             agent=str(fields.get("agent")),
             kind="screen",
             request={"styled": True},
@@ -142,7 +143,7 @@ class WebData:
         if not all(isinstance(one, str) for one in wanted.values()):
             raise UsageError("an answer has the item's id, a choice and a note")
         note = wanted.pop("note") or None
-        answer = await self._client.request("item_answer", **wanted, note=note, deadline=50)
+        answer = await self._client.request(ITEM_ANSWER, **wanted, note=note, deadline=50)
         return {"choice": answer["choice"], "by": answer["by"]}
 
     async def _send(self, fields: Json) -> Json:
