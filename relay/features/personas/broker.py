@@ -9,19 +9,16 @@ from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
 from relay.core.message import State
-from relay.features.personas import dispatch_rows, evaluation_rows
-from relay.features.personas.answer_rows import followed
-from relay.features.personas.answers import AnswerDeliveries
+from relay.features.personas import dispatch_rows, evaluation
+from relay.features.personas.answers import AnswerDeliveries, followed
 from relay.features.personas.channels import AdapterEvents, Channels
-from relay.features.personas.dispatch_ends import DispatchEnds
-from relay.features.personas.dispatch_rows import DispatchState
+from relay.features.personas.dispatch_rows import DispatchEnds, DispatchState
 from relay.features.personas.evaluation import Evaluations
 from relay.features.personas.headless_turns import HeadlessTurns
 from relay.features.personas.hook_observer import HookObserver
 from relay.features.personas.known_personas import Personas
 from relay.features.personas.ops_dispatches import DispatchOps
-from relay.features.personas.ops_event_marks import EventMarkOps
-from relay.features.personas.ops_events import EventOps
+from relay.features.personas.ops_events import EventMarkOps, EventOps
 from relay.features.personas.ops_persons import PersonOps
 from relay.features.personas.ops_routes import RouteOps
 from relay.features.personas.turn_engine import TurnEngine
@@ -127,7 +124,7 @@ class PersonasFeature(BrokerFeature):
             "channels": self._channels.described(),
             "problems": self.evaluations.problems(),
             "dispatches": dispatch_rows.counts(ledger),
-            "evaluations": evaluation_rows.counts(ledger, now_ms - _DAY_MS),
+            "evaluations": evaluation.counts(ledger, now_ms - _DAY_MS),
         }
 
     # -- agents
@@ -165,7 +162,7 @@ class PersonasFeature(BrokerFeature):
         """What is to be evaluated is due from the commit of the event on."""
         due = [(key, one.seq, one.hops) for one in messages for key in one.due]
         if due:
-            evaluation_rows.add_due(self._kernel.ledger, due)
+            evaluation.add_due(self._kernel.ledger, due)
 
     def decided(self, seq: int, batch: Batch) -> None:
         """What the person lets go on is evaluated now."""
@@ -187,7 +184,7 @@ class PersonasFeature(BrokerFeature):
         ledger = self._kernel.ledger
         return {
             "dispatches": followed(ledger, id_),
-            "evaluations": evaluation_rows.of_event(ledger, seq),
+            "evaluations": evaluation.of_event(ledger, seq),
         }
 
     def origin(self, part: str) -> str | None:

@@ -22,10 +22,15 @@ from relay.core.errors import NotFound, UsageError
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import BODY_MAX, QueueMode, State
 from relay.core.visible import is_visible
-from relay.features.personas import answer_rows, dispatch_rows
+from relay.features.personas import answers as answer_rows
+from relay.features.personas import dispatch_rows
 from relay.features.personas.answers import AnswerDeliveries
-from relay.features.personas.dispatch_ends import WITHDRAWN, DispatchEnds
-from relay.features.personas.dispatch_rows import DispatchRow, DispatchState
+from relay.features.personas.dispatch_rows import (
+    WITHDRAWN,
+    DispatchEnds,
+    DispatchRow,
+    DispatchState,
+)
 from relay.features.personas.known_personas import Personas
 from relay.features.personas.turn_engine import TurnEngine
 from relay.ledger.schema import Row
@@ -36,6 +41,7 @@ from relay.protocol.messages import DeliveryState, MessageSent, Send
 BY_HAND = "relay/dispatch"
 #: The longest label of a session.
 _LABEL_MAX = 256
+_LISTED = "relay broker dead lists them; what waits is dropped by its id: relay broker queue"
 
 
 class DispatchOps:
@@ -219,9 +225,6 @@ class DispatchOps:
                     f"{one.persona} has it", hint=f"relay cancel {one.message}, if it is not seen"
                 )
         return rows
-
-
-_LISTED = "relay broker dead lists them; what waits is dropped by its id: relay broker queue"
 
 
 def _shown(row: DispatchRow) -> Row:

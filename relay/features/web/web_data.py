@@ -19,8 +19,8 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import State
 from relay.core.paths import Home
-from relay.features.cost.cost import added_up, priced
 from relay.features.cost.prices import user_prices
+from relay.features.cost.verbs import added_up, priced
 from relay.features.governance.governance_store import GovernanceStore
 from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.trace import Trace

@@ -16,7 +16,7 @@ from relay.__main__ import main
 from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
-from relay.features.ingest.ingested import note_own
+from relay.features.ingest.broker import note_own
 from relay.ledger import agent_ledger
 from relay.ledger.store import Ledger
 from relay.protocol.messages import SEND

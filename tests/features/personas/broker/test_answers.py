@@ -24,7 +24,7 @@ from relay.core.dispatch import FULL, BrokerDispatch, DeliveryContext
 from relay.core.errors import RelayError
 from relay.core.message import QueueMode
 from relay.core.paths import Home
-from relay.features.personas import answer_rows, answers, dispatch_rows
+from relay.features.personas import answers, dispatch_rows
 from relay.features.personas.answers import AnswerDeliveries
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
@@ -232,8 +232,8 @@ def test_a_failed_try_is_followed_by_others_until_it_is_dead(
 
 def test_an_answer_under_way_at_a_kill_is_tried_again_and_marked(ledger: Ledger) -> None:
     answered(ledger, "maybe twice", channel="mail", sender="ann")
-    row = answer_rows.open_answers(ledger, 1)[0]
-    answer_rows.sending(ledger, row.id, 61_000, 1000)
+    row = answers.open_answers(ledger, 1)[0]
+    answers.sending(ledger, row.id, 61_000, 1000)
     ledger.commit()  # and here the broker was killed
 
     async def run() -> None:

@@ -28,10 +28,9 @@ from relay.features.personas import (
     turn_engine,
     wrapped_turns,
 )
-from relay.features.personas.dispatch_ends import TRIES_MAX
-from relay.features.personas.dispatch_rows import add_dispatches
+from relay.features.personas.dispatch_rows import TRIES_MAX, add_dispatches
 from relay.features.personas.known_personas import Personas
-from relay.features.personas.personas import parse_persona
+from relay.features.personas.settings import parse_persona
 from relay.features.personas.turn_context import AGAIN
 from relay.ledger import agent_ledger, event_rows
 from relay.ledger.event_rows import OutsideEvent
