@@ -7,10 +7,11 @@ oldest are dropped, and that is noted.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 from relay.core.errors import RelayError
@@ -52,16 +53,16 @@ class SessionHookLog:
         self._events = events
         self._tasks = tasks
         self._verbose = verbose
-        self._unmade: deque[Callable[[], None]] = deque()
+        self._unmade: deque[Iterator[tuple[str, dict[str, Any]]]] = deque()
         self._waiting: deque[dict[str, Any]] = deque()
         self._sending = False
         self._one = asyncio.Lock()  # one request at a time, so that no record is sent twice
         self._left_out = 0
         self._last_kept = ""  # the correlation id of the last record that was kept
 
-    def soon(self, work: Callable[[], None]) -> None:
+    def soon(self, records: Iterator[tuple[str, dict[str, Any]]]) -> None:
         """See relay.hooks.hook_log.HookLog: in the loop's next turn the agent has its answer."""
-        self._unmade.append(work)
+        self._unmade.append(records)
         if len(self._unmade) >= UNMADE_MAX:
             self._make()
         elif len(self._unmade) == 1:
@@ -69,7 +70,9 @@ class SessionHookLog:
 
     def _make(self) -> None:
         while self._unmade:
-            self._unmade.popleft()()
+            for kind, record in self._unmade.popleft():
+                with contextlib.suppress(OSError):  # the run's log cannot be written to
+                    self.log(kind, record)
 
     def log(self, kind: str, record: dict[str, Any]) -> None:
         """Take a record; see relay.hooks.hook_log."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from relay.core.errors import RelayError, UsageError, error_fields
 from relay.core.plain import NotPlain, plain
+from relay.hooks.engine import RequestChannel, RequestCode
 from relay.hooks.events import event_name
 from relay.hooks.hook_log import aggregated_record
-from relay.hooks.request_channel import RequestChannel, RequestCode
 from relay.session.background import Tasks
 from relay.session.broker_reports import Broker
 from relay.session.door import FeatureAnswer

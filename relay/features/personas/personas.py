@@ -11,7 +11,7 @@ from typing import Any
 from relay.agents.headless import HeadlessForm
 from relay.core.agent_names import valid_name
 from relay.core.errors import ConfigError, UsageError
-from relay.hooks.registration import TIMEOUT_MAX
+from relay.hooks.registry import TIMEOUT_MAX
 
 INTERACTIVE, HEADLESS = "interactive", "headless"
 MODES = (INTERACTIVE, HEADLESS)

@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from relay.core.dispatch import Event
 from relay.hooks.hook_types import RouteFunction
-from relay.hooks.output_keys import HandlerError
+from relay.hooks.outputs import HandlerError
 from relay.hooks.run_functions import HUNG_MAX, HUNG_PER_HANDLER, WORKERS, one_line
 
 #: Seconds after which functions that have not begun get further threads.
