@@ -17,7 +17,7 @@ from relay.broker.batch import Batch, ClientRequest, Handler
 from relay.broker.kernel import Kernel
 from relay.broker.later_answers import LaterAnswers
 from relay.core.errors import RelayError, UsageError
-from relay.ledger import compaction
+from relay.ledger import agent_ledger
 from relay.ledger.queries import Filter
 from relay.ledger.schema import Row
 from relay.ledger.search_index import SearchIndex
@@ -128,7 +128,7 @@ class LedgerOps:
         really = request.fields.get("really") is True
         if really:
             self._ledger.begin()
-        done = compaction.step(
+        done = agent_ledger.compact(
             self._ledger,
             after,
             before_ms=before_ms,

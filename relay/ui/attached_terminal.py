@@ -19,8 +19,7 @@ from relay.core.json_text import dumps, loads
 from relay.core.paths import Home
 from relay.protocol import broker, frames
 from relay.pump import tty
-from relay.screen.terminal_modes import DISTURBING, EXPECTED, reset_bytes
-from relay.screen.terminal_picture import PictureFilter
+from relay.screen.terminal_modes import DISTURBING, EXPECTED, PictureFilter, reset_bytes
 
 #: Seconds that the host has to answer.
 _GREETING = 5.0
