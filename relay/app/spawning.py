@@ -40,7 +40,7 @@ _LOOK = 0.1
 #: What a host writes of an agent that has ended at once is no longer. Bytes.
 _WORDS_MAX = 16 * 1024
 #: Seconds that an agent may take to end after its terminal has gone, once its hooks have run, and
-#: after SIGTERM. While it is ``ending``, by its last hooks, it has more (see relay.session.hangup).
+#: after SIGTERM. While it is ``ending``, by its last hooks, it has more (relay.session.lifecycle).
 _HANGUP, _TERM, _KILL = 5.0, 5.0, 5.0
 _ENDING_MAX = 65.0
 #: What can be an id of a conversation, and no option of a program.

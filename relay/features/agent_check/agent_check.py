@@ -24,7 +24,7 @@ from relay.core.paths import Home
 from relay.features.agent_check import standard_conversation as talk
 from relay.features.agent_check.standard_conversation import Ask, Verdict
 from relay.protocol.agents import AGENTS, AgentRow
-from relay.session.typing_channel import STARTING
+from relay.session.typist import STARTING
 
 #: The name of the agent that is the check.
 CHECKER = "Checker"

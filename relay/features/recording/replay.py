@@ -32,11 +32,10 @@ from relay.pump.activity import Keyboard
 from relay.screen import emulator_library
 from relay.screen.line_events import squeeze
 from relay.screen.source import ScreenSource, make_source
-from relay.session.builtin import register
 from relay.session.detector import SCREEN, Detection, DirectiveDetector, ForAgent, Heard
 from relay.session.door import SessionFacts
 from relay.session.feature_parts import SessionModules
-from relay.session.handler_lanes import refusal
+from relay.session.handler_lanes import refusal, register
 from relay.session.sources import SourceSelector
 
 #: The longest line that is read of a file.

@@ -13,7 +13,7 @@ from relay.broker.client import BrokerClient
 from relay.features.agent_check import agent_check
 from relay.features.agent_check import standard_conversation as talk
 from relay.features.agent_check.agent_check import STARTED, Correspondence, _Conversation
-from relay.session.typing_channel import STARTING
+from relay.session.typist import STARTING
 from tests.support import wait_until
 
 PATIENCE = 0.2

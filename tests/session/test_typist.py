@@ -6,22 +6,22 @@ import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from relay.agents.base import Blocked, TypingRules
+from relay.agents.base import AgentAdapter, Blocked, TypingRules
 from relay.agents.input_line import nobody_knows
 from relay.core.message import AgentState, Message
 from relay.core.source_events import StateChange
 from relay.protocol import frames
 from relay.screen.questions import DIALOG, QUESTION
-from relay.session import paste_typing, typing_channel
-from relay.session.agent_tty import InnerTerminal
-from relay.session.delivery_channel import AgentTerminal, write_id
-from relay.session.open_questions import OpenQuestions
-from relay.session.paste_typing import STANDS
-from relay.session.typing_channel import COOKED_MAX, STARTING, TypingChannel
+from relay.session import paste_typing, typist
+from relay.session.agent_questions import OpenQuestions
+from relay.session.agent_terminal import AgentTerminal, InnerTerminal, write_id
+from relay.session.paste_typing import STANDS, AgentRecords
 from relay.session.typing_policy import DRAFT, KEY_REST, Guards
+from relay.session.typist import COOKED_MAX, STARTING, Typist
 from tests.directive.envelope_reader import read
 from tests.support import wait_until
 
@@ -93,19 +93,45 @@ class FakeLink:
         return True
 
 
+class FakeRecords(AgentRecords):
+    """The records of an agent (of none where there is no ``adapter``), as far as a test says."""
+
+    def __init__(
+        self,
+        seen: Callable[[str], Any] = lambda marker: None,
+        adapter: AgentAdapter | None = None,
+    ) -> None:
+        super().__init__(adapter)
+        self.prove = seen
+
+    def seen(self, marker: str) -> bool | None:
+        proven: bool | None = self.prove(marker)
+        return proven
+
+
 class Desk:
-    def __init__(self, *, cooked: bool = True, paste: bool = False, **options: object) -> None:
+    def __init__(
+        self,
+        *,
+        cooked: bool = True,
+        paste: bool = False,
+        rules: TypingRules | None = None,
+        composer: Callable[[list[str]], Any] = nobody_knows,
+        records: FakeRecords | None = None,
+        adapter: AgentAdapter | None = None,
+        written: frozenset[int] = frozenset(),
+    ) -> None:
         self.terminal = FakeTerminal(cooked)
         self.screen = FakeScreen(paste)
         self.link = FakeLink()
         self.now = 100.0
-        rules = options.pop("rules", TypingRules())
-        assert isinstance(rules, TypingRules)
-        self.questions = OpenQuestions(self.screen, self.terminal, rules)
+        drawn = (self.screen, self.terminal)
+        self.questions = OpenQuestions(*drawn, rules or TypingRules(), known=composer)
         self.guards = Guards(self.questions)
         seen = (self.terminal, self.screen, self.guards, self.questions)
         at = AgentTerminal(self.link, *seen, lambda: self.now)
-        self.door = TypingChannel(at, **options)  # type: ignore[arg-type]
+        self.records = records or FakeRecords(adapter=adapter)
+        self.door = Typist(at, self.records, written=written)
         if paste:
             self.screen.rows, self.screen.cursor = ["> "], (2, 0)
             self.link.after = self.draw_paste
@@ -125,7 +151,7 @@ class Desk:
 def no_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paste_typing, "PASTE_REST", 0.0)
     monkeypatch.setattr(paste_typing, "ENTER_REST", 0.0)
-    monkeypatch.setattr(typing_channel, "PROOF_LOOK", 0.0)
+    monkeypatch.setattr(typist, "PROOF_LOOK", 0.0)
 
 
 def test_nothing_is_typed_before_the_program_reads_however_long_that_takes() -> None:
@@ -133,19 +159,19 @@ def test_nothing_is_typed_before_the_program_reads_however_long_that_takes() -> 
     desk.screen.rows = ["Loading"]
     desk.terminal.awaits = False
     desk.now += 3600.0
-    assert desk.door.hold(desk.now) == Blocked(STARTING, 0.1)
+    assert desk.door.typing_hold(desk.now) == Blocked(STARTING, 0.1)
     desk.terminal.awaits = True
-    assert desk.door.hold(desk.now) is None
+    assert desk.door.typing_hold(desk.now) is None
     desk.terminal.awaits = False  # it works
-    assert desk.door.hold(desk.now) is None
+    assert desk.door.typing_hold(desk.now) is None
 
 
 def test_where_nobody_tells_who_reads_a_program_has_shown_something_first() -> None:
     desk = Desk()
     desk.terminal.awaits = None
-    assert desk.door.hold(desk.now) == Blocked(STARTING, 0.1)
+    assert desk.door.typing_hold(desk.now) == Blocked(STARTING, 0.1)
     desk.screen.rows = ["name: "]
-    assert desk.door.hold(desk.now) != Blocked(STARTING, 0.1)
+    assert desk.door.typing_hold(desk.now) != Blocked(STARTING, 0.1)
 
 
 def test_a_line_program_gets_whole_lines_and_no_escape_sequence() -> None:
@@ -222,8 +248,9 @@ def test_enter_is_pressed_again_where_the_text_surely_stands_there_still(draws: 
     desk.link.after = shown
     asyncio.run(desk.door.submit([message("hello")]))
     assert desk.link.written.count(b"\r") == (2 if draws else 1)
-    assert asyncio.run(desk.door.read([message("hello")])) == ("screen" if draws else None)
-    assert draws or "Enter there" in desk.door.unproven
+    reading = asyncio.run(desk.door.read([message("hello")]))
+    assert reading.proof == ("screen" if draws else None)
+    assert draws or "Enter there" in reading.why
 
 
 @pytest.mark.parametrize("paste", [True, False], ids=["pastes", "lines"])
@@ -231,10 +258,10 @@ def test_enter_is_pressed_again_where_the_text_surely_stands_there_still(draws: 
 def test_nothing_is_typed_at_a_question(paste: bool, row: str) -> None:
     desk = Desk(cooked=not paste, paste=paste)
     desk.screen.rows, desk.screen.cursor = ["hello", row], (len(row), 1)
-    held = desk.door.hold(desk.now)
+    held = desk.door.typing_hold(desk.now)
     assert held is not None and held.reason == QUESTION
     desk.screen.rows[1], desk.screen.cursor = "> ", (2, 1)
-    assert desk.door.hold(desk.now) is None
+    assert desk.door.typing_hold(desk.now) is None
 
 
 def test_a_key_that_answers_a_dialog_is_no_draft() -> None:
@@ -243,14 +270,14 @@ def test_a_key_that_answers_a_dialog_is_no_draft() -> None:
     desk.screen.cursor = (22, 1)
     desk.guards.activity(1, frames.TYPED, desk.now)
     desk.now += KEY_REST
-    held = desk.door.hold(desk.now)
+    held = desk.door.typing_hold(desk.now)
     assert held is not None and held.reason == QUESTION
     desk.screen.rows = ["done", "> "]
     desk.screen.cursor = (2, 1)
-    assert desk.door.hold(desk.now) is None
+    assert desk.door.typing_hold(desk.now) is None
     desk.guards.activity(2, frames.TYPED, desk.now)
     desk.now += KEY_REST
-    held = desk.door.hold(desk.now)
+    held = desk.door.typing_hold(desk.now)
     assert held is not None and held.reason == DRAFT
 
 
@@ -262,7 +289,7 @@ def test_a_draft_is_not_forgotten_when_a_question_stood_above_it() -> None:
     desk.guards.activity(2, frames.TYPED, desk.now)
     desk.now += KEY_REST
     desk.screen.rows = ["done", "> "]
-    held = desk.door.hold(desk.now)
+    held = desk.door.typing_hold(desk.now)
     assert held is not None and held.reason == DRAFT
 
 
@@ -280,7 +307,7 @@ def after_enter(rows: list[str], cursor: tuple[int, int], shown: bool = True) ->
 
     desk.link.after = draw
     assert asyncio.run(desk.door.submit([message("hello")])).count == 1
-    return asyncio.run(desk.door.read([message("hello")]))
+    return asyncio.run(desk.door.read([message("hello")])).proof
 
 
 @pytest.mark.parametrize(
@@ -340,7 +367,7 @@ def test_a_message_that_a_placeholder_stands_for_is_seen_where_that_is_said(
 
     desk.link.after = draw
     assert asyncio.run(desk.door.submit([message("hello")])).count == 1
-    assert asyncio.run(desk.door.read([message("hello")])) == proof
+    assert asyncio.run(desk.door.read([message("hello")])).proof == proof
 
 
 def test_nothing_is_typed_while_a_program_that_takes_pastes_lets_the_kernel_edit_lines() -> None:
@@ -348,14 +375,14 @@ def test_nothing_is_typed_while_a_program_that_takes_pastes_lets_the_kernel_edit
     desk.guards.output(desk.now)
     desk.terminal.is_cooked, desk.screen.bracketed_paste = True, False
     desk.now += 60
-    held = desk.door.hold(desk.now)
+    held = desk.door.typing_hold(desk.now)
     assert held is not None and "busy" in held.reason
 
 
 def test_nothing_is_typed_before_a_full_screen_program_has_shown_anything() -> None:
     desk = Desk(cooked=False, paste=True)
     desk.screen.rows = ["", ""]
-    held = desk.door.hold(desk.now)
+    held = desk.door.typing_hold(desk.now)
     assert held is not None and "shown nothing" in held.reason
 
 
@@ -363,14 +390,14 @@ def test_a_paste_that_is_lost_again_and_again_waits_for_the_person() -> None:
     desk = Desk(cooked=False, paste=True)
     desk.link.after = lambda data: None
     for _ in range(3):
-        assert desk.door.hold(desk.now) is None
+        assert desk.door.typing_hold(desk.now) is None
         submitted = asyncio.run(desk.door.submit([message("hello")]))
         assert submitted.hold is not None and "did not reach" in submitted.hold.reason
-    held = desk.door.hold(desk.now)
+    held = desk.door.typing_hold(desk.now)
     assert held is not None and "3 times" in held.reason
     desk.guards.activity(1, frames.ENTERED, desk.now)
     desk.now += KEY_REST
-    assert desk.door.hold(desk.now) is None
+    assert desk.door.typing_hold(desk.now) is None
     assert b"\r" not in desk.link.written
 
 
@@ -380,9 +407,9 @@ def test_what_a_line_program_threw_away_was_not_read(reads: int) -> None:
     desk.terminal.has_read = 1
     asyncio.run(desk.door.submit([message("hello")]))
     desk.terminal.has_read = reads
-    proof = asyncio.run(desk.door.read([message("hello")]))
-    assert proof == ("read" if reads == 2 else None)
-    assert (reads == 2) != ("thrown it away" in desk.door.unproven)
+    reading = asyncio.run(desk.door.read([message("hello")]))
+    assert reading.proof == ("read" if reads == 2 else None)
+    assert (reads == 2) != ("thrown it away" in reading.why)
 
 
 def test_what_opens_between_the_look_and_enter_is_not_answered() -> None:
@@ -414,10 +441,10 @@ def test_enter_is_never_pressed_into_a_dialog() -> None:
         for _ in range(50):
             await asyncio.sleep(0)
         assert b"\r" not in desk.link.written
-        assert desk.door.unproven == "a dialog waits for the person"
+        assert desk.door.asked(message("hello")) == "a dialog waits for the person"
         desk.screen.rows, desk.screen.cursor = ["> "], (2, 0)
         submitted = await task
-        assert submitted.count == 0 and desk.door.unproven == ""
+        assert submitted.count == 0 and desk.door.asked(message("hello")) == ""
         assert submitted.hold is not None and "did not reach" in submitted.hold.reason
 
     asyncio.run(scenario())
@@ -456,7 +483,7 @@ def test_enter_is_pressed_again_when_the_input_line_was_away_meanwhile() -> None
         paste=True,
         composer=lambda rows: shown["state"],
         rules=TypingRules(shows_paste=True),
-        seen=lambda marker: shown["seen"],
+        records=FakeRecords(lambda marker: shown["seen"]),
     )
 
     def draw(data: bytes) -> None:
@@ -485,7 +512,7 @@ def test_a_dialog_that_a_message_has_led_to_is_not_waited_for() -> None:
         paste=True,
         composer=lambda rows: shown["state"],
         rules=TypingRules(shows_paste=True),
-        seen=lambda marker: True,
+        records=FakeRecords(lambda marker: True),
     )
 
     def draw(data: bytes) -> None:
@@ -516,11 +543,11 @@ def test_a_notice_over_a_dialog_lets_nothing_in_and_proves_nothing(known: bool) 
     desk.screen.rows[-3:] = covered
     state["composer"] = "empty"
     desk.now += 5
-    held = desk.door.hold(desk.now)
+    held = desk.door.typing_hold(desk.now)
     assert held is not None and held.reason == DIALOG
     assert not desk.door.shown(message("hello"))
     desk.screen.rows[-3:] = ["said", "", "> "]
-    assert desk.door.hold(desk.now) is None
+    assert desk.door.typing_hold(desk.now) is None
 
 
 class Refusing(Desk):
@@ -558,10 +585,10 @@ def test_a_text_that_was_left_in_the_input_line_is_sent_when_the_way_is_free(
     desk = Refusing(known=known)
     desk.guards.changed(StateChange(AgentState.BUSY), desk.now)
     assert asyncio.run(desk.door.submit([message("hello")])).count == 1
-    assert asyncio.run(desk.door.read([message("hello")])) is None
-    assert "Enter there" in desk.door.unproven
+    reading = asyncio.run(desk.door.read([message("hello")]))
+    assert reading.proof is None and "Enter there" in reading.why
     desk.now += 5
-    held = desk.door.hold(desk.now)
+    held = desk.door.typing_hold(desk.now)
     assert held is not None and held.reason == STANDS  # no draft of the person's
     assert asyncio.run(desk.door.finish()) and desk.took == 0  # its turn runs
     desk.guards.changed(StateChange(AgentState.IDLE), desk.now)
@@ -574,7 +601,7 @@ def test_a_text_that_was_left_in_the_input_line_is_sent_when_the_way_is_free(
     desk.screen.cursor, desk.state = shown, "draft"
     assert asyncio.run(desk.door.finish()) and desk.took == 1
     asyncio.run(desk.door.finish())
-    assert desk.door.hold(desk.now + 1) is None
+    assert desk.door.typing_hold(desk.now + 1) is None
     assert desk.link.written.count(b"\r") == 2
 
 
@@ -587,7 +614,7 @@ def test_a_text_that_the_person_has_touched_is_theirs() -> None:
     desk.link.refuse = lambda count: False
     desk.guards.changed(StateChange(AgentState.IDLE), desk.now)
     desk.now += 5
-    held = desk.door.hold(desk.now)
+    held = desk.door.typing_hold(desk.now)
     assert held is not None and held.reason == DRAFT
     assert not asyncio.run(desk.door.finish()) and b"\r" not in desk.link.written
 
@@ -627,7 +654,7 @@ def test_a_paste_that_shows_late_is_entered_and_not_pasted_beside_itself(known: 
     desk.awake = True
     desk.draw()
     desk.now += 5
-    assert desk.door.hold(desk.now) is None
+    assert desk.door.typing_hold(desk.now) is None
     assert asyncio.run(desk.door.submit([message("hello")])).count == 1
     assert desk.took == 1 and sum(b"hello" in data for data in desk.link.written) == 1
 
@@ -658,7 +685,12 @@ def test_a_key_that_the_session_knows_of_keeps_it_from_pressing_enter_too() -> N
 
 
 def test_a_draft_that_is_begun_behind_a_message_is_not_submitted() -> None:
-    desk = Desk(cooked=False, paste=True, composer=lambda rows: "draft", seen=lambda marker: True)
+    desk = Desk(
+        cooked=False,
+        paste=True,
+        composer=lambda rows: "draft",
+        records=FakeRecords(lambda marker: True),
+    )
 
     def taken(data: bytes) -> None:
         if data == b"\r":
@@ -668,7 +700,7 @@ def test_a_draft_that_is_begun_behind_a_message_is_not_submitted() -> None:
 
     async def scenario() -> str | None:
         await desk.door.submit([message("hello")])
-        return await desk.door.read([message("hello")])
+        return (await desk.door.read([message("hello")])).proof
 
     assert asyncio.run(asyncio.wait_for(scenario(), 10)) == "transcript"
     assert desk.link.written.count(b"\r") == 1
@@ -678,9 +710,9 @@ def test_what_a_session_had_pasted_when_it_died_is_submitted_not_taken_for_a_dra
     pasted = frozenset({write_id(message("hello"), "paste")})
     state = {"composer": "draft"}
     desk = Desk(cooked=False, paste=True, composer=lambda rows: state["composer"], written=pasted)
-    assert desk.door.hold(desk.now) is not None  # nobody knows whose it is yet
+    assert desk.door.typing_hold(desk.now) is not None  # nobody knows whose it is yet
     desk.door.offered(message("hello"))
-    assert desk.door.hold(desk.now) is None
+    assert desk.door.typing_hold(desk.now) is None
 
     def draw(data: bytes) -> None:
         state["composer"] = "empty"
@@ -689,7 +721,7 @@ def test_what_a_session_had_pasted_when_it_died_is_submitted_not_taken_for_a_dra
     assert asyncio.run(desk.door.submit([message("hello")])).count == 1
     assert desk.link.written == [b"\r"]
     state["composer"] = "draft"
-    assert desk.door.hold(desk.now) is not None
+    assert desk.door.typing_hold(desk.now) is not None
 
 
 def test_what_a_session_had_pasted_and_the_person_writes_on_is_left_to_them() -> None:
@@ -699,19 +731,19 @@ def test_what_a_session_had_pasted_and_the_person_writes_on_is_left_to_them() ->
         paste=True,
         composer=lambda rows: "draft",
         written=frozenset({write_id(message("hello"), "paste")}),
-        seen=lambda marker: seen["it"],
+        records=FakeRecords(lambda marker: seen["it"]),
     )
     desk.door.offered(message("hello"))
     types(desk)
-    held = desk.door.hold(desk.now + 10)
+    held = desk.door.typing_hold(desk.now + 10)
     assert held is not None and held.reason != DRAFT  # nor does it go by another door
-    assert not desk.door.landed(message("hello")) and desk.door.landing_takes > 0
+    assert not desk.door.landed(message("hello")) and desk.door.landing_takes(message("hello")) > 0
     seen["it"] = True
     assert desk.door.landed(message("hello"))
 
 
 def test_a_raw_program_that_shows_no_prompt_is_left_alone() -> None:
-    held = Desk(cooked=False).door.hold(100.0)
+    held = Desk(cooked=False).door.typing_hold(100.0)
     assert held is not None and "no prompt" in held.reason and "--type line" in held.reason
 
 
@@ -725,28 +757,28 @@ def test_a_short_message_is_one_line_for_a_line_program() -> None:
 def test_a_line_program_that_edits_its_lines_is_busy_while_the_kernel_does() -> None:
     desk = Desk(cooked=False)
     desk.screen.rows, desk.screen.cursor = ["you> "], (5, 0)
-    assert desk.door.hold(100.0) is None
+    assert desk.door.typing_hold(100.0) is None
     desk.terminal.is_cooked = True
     desk.screen.rows, desk.screen.cursor = ["thinking"], (0, 1)
-    held = desk.door.hold(101.0)
+    held = desk.door.typing_hold(101.0)
     assert held is not None and "busy" in held.reason
     desk.screen.rows, desk.screen.cursor = ["User: "], (6, 0)
-    assert desk.door.hold(102.0) is None
+    assert desk.door.typing_hold(102.0) is None
 
 
 def test_unread_input_is_waited_for() -> None:
     desk = Desk()
     desk.terminal.left = 10
-    held = desk.door.hold(100.0)
+    held = desk.door.typing_hold(100.0)
     assert held is not None and "not read" in held.reason
 
 
 def test_the_composer_of_a_known_agent_decides() -> None:
     desk = Desk(cooked=False, paste=True, composer=lambda rows: "dialog")
-    held = desk.door.hold(100.0)
+    held = desk.door.typing_hold(100.0)
     assert held is not None and "dialog" in held.reason
     desk.guards.state = AgentState.IDLE
-    draft = Desk(cooked=False, paste=True, composer=lambda rows: "draft").door.hold(100.0)
+    draft = Desk(cooked=False, paste=True, composer=lambda rows: "draft").door.typing_hold(100.0)
     assert draft is not None and "draft" in draft.reason
 
 
@@ -777,8 +809,8 @@ def test_the_end_of_the_terminal_proves_no_reading() -> None:
         wait_until(lambda: terminal.unread() == len(desk.link.written[0]))
         os.close(master)
         assert terminal.unread() is None
-        assert asyncio.run(desk.door.read([message("hello")])) is None
-        assert desk.door.hold(desk.now) is not None
+        assert asyncio.run(desk.door.read([message("hello")])).proof is None
+        assert desk.door.typing_hold(desk.now) is not None
         assert desk.door.left_unread(1) == [message("hello")]
     finally:
         os.close(slave)
@@ -814,7 +846,7 @@ def test_what_landed_is_known_though_the_program_changed_its_mode(
 
 def test_a_program_that_reads_keys_gets_nothing() -> None:
     desk = Desk(rules=TypingRules(refusal="vim reads keys"))
-    held = desk.door.hold(0.0)
+    held = desk.door.typing_hold(0.0)
     assert held is not None and held.reason == "vim reads keys"
 
 

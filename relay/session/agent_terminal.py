@@ -1,4 +1,7 @@
-"""The agent's own side of its terminal, opened a second time: its mode, and the input left to read.
+"""The agent's terminal, for whatever types there.
+
+``InnerTerminal`` is the agent's own side, opened a second time: its mode, and the input left to
+read.
 
 Where the kernel reports reads (Linux), input that was read is distinguished from input that was
 thrown away.
@@ -12,11 +15,19 @@ from __future__ import annotations
 import array
 import contextlib
 import fcntl
+import hashlib
 import os
 import sys
 import termios
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 from relay.agents.interpreters import in_front
+from relay.core.message import Message
+from relay.core.source_events import Screen, Terminal
+from relay.session.agent_questions import OpenQuestions
+from relay.session.typing_policy import Guards
 
 _IN_ACCESS = 1
 _EVENT_BYTES = 16
@@ -25,6 +36,32 @@ _EVENT_BYTES = 16
 _READS = ("n_tty_read", "wait_woken")
 _WAITS = ("do_epoll_wait", "ep_poll")
 _MAY_WAIT = ("poll_schedule_timeout", "do_poll", "do_select", "do_sys_poll")
+
+
+class WriteLink(Protocol):
+    """The part of the pump link that typing needs."""
+
+    async def write(
+        self, data: bytes, *, write_id: int, sequence: int, offset: int | None = None
+    ) -> bool | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTerminal:
+    """The terminal of one agent, for whatever presses keys there."""
+
+    link: WriteLink
+    terminal: Terminal
+    screen: Screen
+    guards: Guards
+    questions: OpenQuestions
+    clock: Callable[[], float]
+
+
+def write_id(message: Message, step: str) -> int:
+    """The same number for the same bytes of the same message, also after a restart."""
+    digest = hashlib.sha256(f"{message.id}/{message.to}/{step}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") & 0x7FFFFFFF
 
 
 class InnerTerminal:

@@ -10,9 +10,9 @@ from relay.agents.profile import find_profile
 from relay.protocol import frames
 from relay.screen.questions import DIALOG
 from relay.screen.source import ScreenSource
-from relay.session.open_questions import OpenQuestions
+from relay.session.agent_questions import OpenQuestions
 from tests.screen.screens import cast, until
-from tests.session.test_typing_channel import FakeScreen, FakeTerminal
+from tests.session.test_typist import FakeScreen, FakeTerminal
 
 MENU = ["Which one?", "1. keep all files", "2. delete all files", "> "]
 
@@ -21,10 +21,11 @@ MENU = ["Which one?", "1. keep all files", "2. delete all files", "> "]
 def test_what_stays_of_a_dialog_in_a_conversation_is_none(size: tuple[int, int]) -> None:
     profile, _ = find_profile("cn")
     source = ScreenSource(*size, style=profile.screen)
-    questions = OpenQuestions(source, FakeTerminal(cooked=False), TypingRules())
 
     def known(rows: list[str]) -> ComposerState:
         return profile.composer_at_rest(rows, source.title, source.cursor[1])
+
+    questions = OpenQuestions(source, FakeTerminal(cooked=False), TypingRules(), known=known)
 
     states: list[tuple[ComposerState, ComposerState]] = []
     for at, kind, data in cast("profiled/cn-{}x{}".format(*size)):
@@ -33,7 +34,7 @@ def test_what_stays_of_a_dialog_in_a_conversation_is_none(size: tuple[int, int])
         if kind == "o":
             source.feed(data.encode(), at)
             rows = source.visible()
-            states.append((known(rows), questions.composer(known)(rows)))
+            states.append((known(rows), questions.composer(rows)))
     assert ("dialog", "dialog") in states
     assert states[-1] == ("empty", "empty")
 
