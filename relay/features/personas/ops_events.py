@@ -30,7 +30,7 @@ from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import BODY_MAX
 from relay.core.visible import is_visible
 from relay.features.personas.evaluation import Evaluations
-from relay.ledger import event_marks, queries
+from relay.ledger import event_rows, queries
 from relay.ledger.content_files import CONTENT_MAX
 from relay.ledger.event_rows import OUTSIDE, ContentFile, OutsideEvent
 from relay.protocol.broker import Json, check_unicode, not_unicode, too_deep
@@ -250,7 +250,7 @@ class EventMarkOps:
                     f"{word!r} cannot be a {what}",
                     hint="one word of letters, digits and _ . : / + - (at most 64)",
                 )
-        elif what not in ("status", *event_marks.FLAGS):
+        elif what not in ("status", *event_rows.FLAGS):
             raise UsageError(f"an event cannot be {what!r}")
         found = list(dict.fromkeys(one_id(self._ledger, one) for one in ids))
         self._ledger.begin()
@@ -259,11 +259,11 @@ class EventMarkOps:
             event = queries.seq_of(self._ledger, id_)
             if what != "tag":
                 value: object = (None if undo else word) if what == "status" else int(not undo)
-                event_marks.mark(self._ledger, event, what, value, batch.now_ms)
+                event_rows.mark(self._ledger, event, what, value, batch.now_ms)
             elif undo:
-                event_marks.untag(self._ledger, event, str(word))
+                event_rows.untag(self._ledger, event, str(word))
             else:
                 owner = self._directory.owner
-                event_marks.tag(self._ledger, event, str(word), owner, batch.now_ms)
-            rows.append({"id": id_, **event_marks.marks_of(self._ledger, event)})
+                event_rows.tag(self._ledger, event, str(word), owner, batch.now_ms)
+            rows.append({"id": id_, **event_rows.marks_of(self._ledger, event)})
         return {"rows": rows}
