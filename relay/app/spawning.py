@@ -29,6 +29,7 @@ from relay.core.message import AgentState
 from relay.core.paths import Home
 from relay.protocol.agents import AGENTS, SPAWN, SPAWNED, AgentRow
 from relay.protocol.broker import Json
+from relay.protocol.op import Auth
 from relay.protocol.service import WATCH
 from relay.pump.agent_process import find_program
 from relay.screen import emulator_library
@@ -58,7 +59,7 @@ class Spawned:
 
 
 def spawn(
-    home: Home, wanted: Spawn, *, wait: float | None = READY, auth: Json | None = None
+    home: Home, wanted: Spawn, *, wait: float | None = READY, auth: Auth | None = None
 ) -> Spawned:
     """Start an agent, and return once it is there: idle, or with a question for the person.
 

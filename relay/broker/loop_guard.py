@@ -285,7 +285,7 @@ class HeldMessages:
     def _item(self, message: Accepted) -> None:
         """Report to watchers which deliveries of this message wait for the person."""
         routes = () if message.routing is None else message.routing.routes
-        for item in _items(message.row(n) for n, one in enumerate(routes) if one.parked):
+        for item in _items({**message.row(n)} for n, one in enumerate(routes) if one.parked):
             self._watchers.item(item, open_=True)
 
     def _tell(self, pair: Pair, text: str, batch: Batch) -> None:

@@ -19,9 +19,8 @@ from relay.broker.later_answers import LaterAnswers
 from relay.core.errors import RelayError, UsageError
 from relay.ledger import compaction
 from relay.ledger.queries import Filter
-from relay.ledger.schema import Row
 from relay.ledger.search_index import SearchIndex
-from relay.protocol.broker import Json
+from relay.protocol.messages import HistoryRow, HistoryRows
 from relay.protocol.service import COMPACT, REINDEX, Compact, Compacted, Reindex
 
 #: How often to check whether the index can catch up, in seconds. It does so if nothing was stored
@@ -31,7 +30,7 @@ CATCH_UP_EVERY = 30.0
 WAITING_MAX = 64
 
 #: Makes the answer from the rows of a search, in the broker's own thread.
-Found = Callable[[list[Row], Batch], Json]
+Found = Callable[[list[HistoryRow], Batch], HistoryRows]
 #: Instead, where there is no index to search, for whatever reason.
 Otherwise = Callable[[Batch, RelayError], None]
 
@@ -101,7 +100,7 @@ class LedgerOps:
         """Answer ``request`` with what ``found`` makes of the newest ``limit`` rows of both ledgers
         that contain ``wanted.grep``."""
 
-        def told(result: Any, batch: Batch) -> Json | None:
+        def told(result: Any, batch: Batch) -> HistoryRows | None:
             if isinstance(result, RelayError):
                 otherwise(batch, result)
                 return None

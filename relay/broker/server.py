@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from relay.broker.agent_rights import Rights
-from relay.broker.batch import Batch, Served, untyped
+from relay.broker.batch import Batch, Served
 from relay.broker.committer import Committer
 from relay.broker.connection import CONNECTIONS_MAX, ClientConnection, OpenConnections
 from relay.broker.delivery_window import DeliveryWindows
@@ -147,12 +147,12 @@ class BrokerServer:
             *self._status.ops(),
             *self._agents.ops(),
             *self._held.ops(),
-            *untyped({"send": self._messages.send, "event": self._messages.event}),
-            *untyped(self._deliveries.handlers()),
-            *untyped({"turn": self._turns.turn}),
+            *self._messages.ops(),
+            *self._deliveries.ops(),
+            *self._turns.ops(),
             *self._spawns.ops(),
             *self._kernel.watchers.ops(),
-            *untyped(self._queries.handlers()),
+            *self._queries.ops(),
             *self._ledgers.ops(),
             *self._hook_log.ops(),
             *self._hooks.ops(),

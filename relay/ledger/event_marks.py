@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from relay.ledger.store import Ledger
-
-Json = dict[str, Any]
+from relay.protocol.messages import EventMarks
 
 #: What an event can be, besides its status, which is a word of the person's own.
 FLAGS = ("read", "flagged", "archived")
@@ -34,12 +31,17 @@ def mark(ledger: Ledger, event: int, column: str, value: object, now_ms: int) ->
     )
 
 
-def marks_of(ledger: Ledger, event: int) -> Json:
+def marks_of(ledger: Ledger, event: int) -> EventMarks:
     """``tags``, ``status`` and ``FLAGS`` of an event."""
     tags = ledger.rows("SELECT tag FROM event_tags WHERE event=? ORDER BY tag", (event,))
     state = ledger.row(
         "SELECT status, read, flagged, archived FROM event_state WHERE event=?", (event,)
     )
-    status, *flags = state or (None, 0, 0, 0)
-    set_ = dict(zip(FLAGS, map(bool, flags), strict=True))
-    return {"tags": [name for (name,) in tags], "status": status, **set_}
+    status, read, flagged, archived = state or (None, 0, 0, 0)
+    return {
+        "tags": [name for (name,) in tags],
+        "status": status,
+        "read": bool(read),
+        "flagged": bool(flagged),
+        "archived": bool(archived),
+    }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 from relay.core.dispatch import PeerKind, PersonType
 from relay.core.paths import Home
@@ -15,6 +15,7 @@ from relay.ledger import persons
 from relay.ledger.content_files import path_of
 from relay.ledger.schema import BLOCK_BITS
 from relay.ledger.store import Ledger
+from relay.protocol.messages import ChannelOrigin
 
 #: What ``events.origin`` is of them.
 OUTSIDE = "channel"
@@ -113,7 +114,7 @@ def files_of(ledger: Ledger, seq: int) -> list[ContentFile]:
     return [ContentFile(*row) for row in rows]
 
 
-def shown(ledger: Ledger, id_: str) -> dict[str, Any]:
+def shown(ledger: Ledger, id_: str) -> ChannelOrigin:
     """What an event of another channel says beyond what every event does, for people."""
     names = ("channel", "source_id", "account", "peer_kind", "peer", "reply_to", "content_type")
     seq, occurred, sender, *values = ledger.row(
@@ -121,7 +122,7 @@ def shown(ledger: Ledger, id_: str) -> dict[str, Any]:
     )
     home = Home(os.path.dirname(ledger.path))
     return {
-        **dict(zip(names, values, strict=True)),
+        **cast(ChannelOrigin, dict(zip(names, values, strict=True))),
         "occurred_ms": occurred,
         "sender_type": persons.sender_type(ledger, values[0], sender, OUTSIDE).value,
         "files": [

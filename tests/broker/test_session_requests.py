@@ -17,6 +17,7 @@ from relay.broker.start import open_socket
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, Timeout, UsageError
 from relay.core.paths import Home
 from relay.protocol.broker import LINE_MAX, encode
+from relay.protocol.messages import SEND
 from tests.broker.support import Json, Session, register, registration, stop_broker
 
 pytestmark = pytest.mark.usefixtures("served")
@@ -117,7 +118,7 @@ def test_who_is_not_there_cannot_be_asked(home: Home) -> None:
         gone = await error_of(bench.ask(agent="Bob"))
         assert gone.code == "no_session" and "Bob does not run" in gone.message
         as_eve: Json = {"from": "Eve"}
-        await bench.person.client.request("send", to="Ann", body="x", **as_eve)
+        await bench.person.client.request(SEND, to="Ann", body="x", **as_eve)
         assert "Eve is a person" in (await error_of(bench.ask(agent="eve"))).message
         for name in (None, "", 7, "relay", "a b"):
             assert isinstance(await error_of(bench.ask(agent=name)), UsageError)

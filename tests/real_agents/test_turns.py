@@ -10,6 +10,7 @@ import pytest
 
 from relay.broker.client import connect
 from relay.core.paths import Home
+from relay.protocol.messages import SEND, WAIT
 from tests.e2e.wrapped import relay
 from tests.real_agents.conftest import Binary
 from tests.real_agents.model import Gate, Say, ScriptedModel, Shell
@@ -34,7 +35,7 @@ def test_a_message_stops_the_turn_and_goes_first(
     model.when("MARK-LATER", Say("I did that later."), times=1)
     with room(tmp_path, model) as people, connect(Home.from_env()) as client:
         people.start("Ann", name, binary_of(name), Options(asks=False))
-        asked = client.request("send", to="Ann", body="MARK-LONG take your time.", answer=True)
+        asked = client.request(SEND, to="Ann", body="MARK-LONG take your time.", answer=True)
         wait_until(lambda: model.seen("MARK-LONG"), PATIENCE)
         wait_state("Ann", "busy")
         later = send("Ann", "MARK-LATER when you can.")
@@ -46,7 +47,7 @@ def test_a_message_stops_the_turn_and_goes_first(
         newest = [marks[0] for marks in told_last if marks]
         assert newest == ["MARK-LONG", "MARK-STOP", "MARK-LATER"]
         assert model.requests[0].aborted
-        [stopped] = client.request("wait", id=asked["id"], timeout=0, answer=True)["answers"]
+        [stopped] = client.request(WAIT, id=asked["id"], timeout=0, answer=True)["answers"]
         # Gemini CLI writes nothing down of an answer that it did not complete.
         text = "" if name == "gemini" else "I begin.\n\nAnd more."
         assert (stopped["state"], stopped["text"]) == ("interrupted", text)

@@ -24,6 +24,7 @@ from relay.core.paths import Home
 from relay.features.agent_check import standard_conversation as talk
 from relay.features.agent_check.standard_conversation import Ask, Verdict
 from relay.protocol.agents import AGENTS, AgentRow
+from relay.protocol.messages import SEND, STATE
 from relay.session.typist import STARTING
 
 #: The name of the agent that is the check.
@@ -431,7 +432,7 @@ class Correspondence:
     def send(self, ask: Ask, token: str) -> Sent:
         """Send what asks for it, and wait for nothing."""
         # As another agent would: what is the person's own may be typed where that is not.
-        answer = self._client.request("send", to=self._name, body=ask.body, unproven=True)
+        answer = self._client.request(SEND, to=self._name, body=ask.body, unproven=True)
         [delivery] = answer["deliveries"]
         sent = Sent(answer["id"], token, ask, len(self.heard))
         self._states.setdefault(sent.id, (delivery["state"], delivery["reason"] or ""))
@@ -529,7 +530,7 @@ class Correspondence:
         if push["push"] == "deliver":
             if push["from"] == self._name:
                 self.heard.append(push["body"])
-            self._client.request("state", id=push["id"], state="seen", proof="check")
+            self._client.request(STATE, id=push["id"], state="seen", proof="check")
         elif push["push"] == "receipt":
             self._states[push["id"]] = (push["state"], push["reason"] or "")
 

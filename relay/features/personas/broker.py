@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relay.broker.batch import Accepted, AnyRequest, Batch, Served, untyped
+from relay.broker.batch import Accepted, Batch, ClientRequest, Served, untyped
 from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
@@ -26,6 +26,7 @@ from relay.features.personas.workers import ConfigWorkers
 from relay.features.personas.wrapped_turns import WrappedTurns
 from relay.ledger.agent_ledger import answers_to
 from relay.protocol.broker import ROWS_MAX, Json
+from relay.protocol.messages import DeliveryState, Event, MessageSent, Send, WaitResult
 from relay.protocol.turns import TurnEnded
 
 _DAY_MS = 86_400_000
@@ -143,12 +144,12 @@ class PersonasFeature(BrokerFeature):
     # -- messages and events
 
     def addressed(
-        self, request: AnyRequest, sender: str, thread: str | None, batch: Batch
-    ) -> Json | None:
+        self, request: ClientRequest[Send], sender: str, thread: str | None, batch: Batch
+    ) -> MessageSent | None:
         """A message of the person's to a persona that does not run is a dispatch."""
         return self._dispatches.sent(request, sender, thread, batch)
 
-    def outside(self, request: AnyRequest, batch: Batch) -> bool:
+    def outside(self, request: ClientRequest[Event], batch: Batch) -> bool:
         """Check and store an event of another channel."""
         self._events.outside(request, batch)
         return True
@@ -194,11 +195,11 @@ class PersonasFeature(BrokerFeature):
             rows += dispatch_rows.listed(ledger, ROWS_MAX, dead=dead, part=part)
         return next((row.event_id for row in rows if row.id.endswith(part)), None)
 
-    def progress(self, id_: str, answer: bool) -> Json | None:
+    def progress(self, id_: str, answer: bool) -> WaitResult | None:
         """How far the dispatches are that follow from an event."""
         ledger = self._kernel.ledger
         dispatches = followed(ledger, id_)
-        rows = []
+        rows: list[DeliveryState] = []
         for one in dispatches:
             state = _AS_DELIVERED.get(one["state"], State.FAILED)
             rows.append({"to": one["persona"], "state": state.value, "reason": one["reason"]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from relay.broker.batch import AnyRequest, Batch, Handler
+from relay.broker.batch import AnyRequest, Batch, ClientRequest, Handler
 from relay.broker.kernel import Kernel
 from relay.broker.ops_messages import checked_id
 from relay.broker.trusted_configs import USER
@@ -35,6 +35,7 @@ from relay.features.personas.known_personas import Personas
 from relay.features.personas.turn_engine import TurnEngine
 from relay.ledger.schema import Row
 from relay.protocol.broker import ROWS_MAX, Json
+from relay.protocol.messages import DeliveryState, MessageSent, Send
 
 #: What made a dispatch that no route function made.
 BY_HAND = "relay/dispatch"
@@ -77,16 +78,18 @@ class DispatchOps:
         return {"id": made, "event": event, "duplicate": duplicate, "waits": why}
 
     def sent(
-        self, request: AnyRequest, sender: str, thread: str | None, batch: Batch
-    ) -> Json | None:
+        self, request: ClientRequest[Send], sender: str, thread: str | None, batch: Batch
+    ) -> MessageSent | None:
         """The person writes to a persona that does not run: that is a dispatch to it. None where
         no such persona is configured."""
-        to = request.fields["to"]
+        to = request.fields.get("to")
+        if not isinstance(to, str):
+            return None
         spec = None if self._personas.is_there(to) else self._personas.find(to, USER)
         if spec is None:
             return None
         _, event, duplicate = self._add(request, sender, thread, batch, persona=to)
-        rows = [{"to": spec.name, "state": State.QUEUED.value, "reason": None}]
+        rows: list[DeliveryState] = [{"to": spec.name, "state": State.QUEUED.value, "reason": None}]
         return {"id": event, "from": sender, "deliveries": rows, "duplicate": duplicate}
 
     def _add(

@@ -14,6 +14,7 @@ from relay.cli.verbs import verb
 from relay.core.errors import EXIT_FAILED, BrokerUnavailable, RelayError, Timeout, UsageError
 from relay.core.paths import Home
 from relay.protocol.broker import Json
+from relay.protocol.messages import EVENT
 
 #: Bytes of one event's JSON: one whose every byte is escaped fits.
 EVENT_MAX = 7 * 1024 * 1024
@@ -111,7 +112,7 @@ def _ingest(client: BrokerClient, text: bytes, files: list[Json]) -> Json:
     elif isinstance(event, dict) and event.get("files"):
         # What comes from outside must not name a file of this machine.
         raise UsageError("files are given by --file PATH, not by the event itself")
-    return client.request("event", outside=event)
+    return client.request(EVENT, outside=event)
 
 
 def _stored(path: str) -> Json:

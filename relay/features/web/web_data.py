@@ -28,6 +28,7 @@ from relay.features.governance.trace_view import trace_line
 from relay.ledger import traffic
 from relay.protocol.agents import AGENTS, ASK
 from relay.protocol.items import ITEM_ANSWER, ITEMS
+from relay.protocol.messages import SHOW, ShownMessage
 from relay.ui.row_view import words
 from relay.ui.watching import AsyncWatching
 
@@ -117,7 +118,7 @@ class WebData:
         return {"messages": [_short(row) for row in rows], "more": more}
 
     async def _message(self, fields: Json) -> Json:
-        message = (await self._client.request("show", id=str(fields.get("id"))))["message"]
+        message = (await self._client.request(SHOW, id=str(fields.get("id"))))["message"]
         ways = message["deliveries"]
         until = max([message["created_ms"], *(one["updated_ms"] for one in ways)])
         agents = list(dict.fromkeys([message["from"], *(one["to"] for one in ways)]))[:50]
@@ -201,7 +202,7 @@ def _short(row: Json) -> Json:
     return row
 
 
-def path_steps(message: Json, hooks: list[Json]) -> list[Json]:
+def path_steps(message: ShownMessage, hooks: list[Json]) -> list[Json]:
     """The way of a message as steps {at_ms, what, who, state, text}, the oldest first.
 
     ``message`` as the op ``show`` has it, ``hooks`` as ``traffic.hooks_on_the_way`` has them.

@@ -15,6 +15,7 @@ from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.features.cost import verbs
 from relay.features.cost.prices import Prices, PricesError, parse_prices, user_prices
+from relay.protocol.messages import INBOX, SEND, STATE
 from tests.broker.fixtures import Configure
 from tests.broker.support import Json, Session, broker_thread, decide, register
 from tests.broker.test_held_messages import next_delivery
@@ -48,9 +49,9 @@ def test_what_a_run_has_used_counts_once_by_day_and_task(home: Home, now: Now) -
     with register(home, "Bob") as bob, connect(home) as me:
         used(bob, 1000, 10, 0, 0)
         used(bob, 1000, 10, 0, 0)  # told again, as after a kill of the broker
-        sent = me.request("send", to="Bob", body="Build it.")["id"]
+        sent = me.request(SEND, to="Bob", body="Build it.")["id"]
         for state in ("delivering", "submitted", "seen"):
-            bob.request("state", id=sent, state=state)
+            bob.request(STATE, id=sent, state=state)
         used(bob, 900, 10, 0, 0)  # of a session that has lost a little
         used(bob, 1500, 20, 7, 0)
         now.ms += DAY_MS
@@ -76,20 +77,20 @@ def test_a_cap_holds_messages_until_the_person_lets_them_go_or_the_next_day(
     configure(f"caps = {caps}\n")
     with register(home, "Bob") as bob, connect(home) as me:
         used(bob, 999_999, 0, 0, 0)
-        assert me.request("send", to="Bob", body="a")["deliveries"][0]["state"] == "queued"
+        assert me.request(SEND, to="Bob", body="a")["deliveries"][0]["state"] == "queued"
         used(bob, 1_000_000, 0, 0, 0)
         me.request("watch", kinds=["item"])
-        [held] = me.request("send", to="Bob", body="b")["deliveries"]
+        [held] = me.request(SEND, to="Bob", body="b")["deliveries"]
         push = me.next_push(20)
         assert push is not None and push["rows"][0]["item"]["what"] == "to Bob: b"
         assert held["state"] == "held"
         assert held["reason"].startswith("the cap of $3.00 a day for ")
-        [told] = me.request("inbox")["rows"]
+        [told] = me.request(INBOX)["rows"]
         assert "relay answer ID yes" in told["body"]
         decide(me, "yes")
         assert [next_delivery(bob)["body"] for _ in range(2)] == ["a", "b"]
         now.ms += DAY_MS
-        assert me.request("send", to="Bob", body="c")["deliveries"][0]["state"] == "queued"
+        assert me.request(SEND, to="Bob", body="c")["deliveries"][0]["state"] == "queued"
 
 
 REASON = "a usage limit is reached: resets 3pm"

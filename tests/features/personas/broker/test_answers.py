@@ -28,6 +28,7 @@ from relay.features.personas import answers, dispatch_rows
 from relay.features.personas.answers import AnswerDeliveries
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
+from relay.protocol.messages import INBOX
 from tests.broker.support import broker_thread, held, kernel_of, message_id, register
 
 EVENT = message_id(7)
@@ -92,7 +93,7 @@ def test_an_answer_reaches_who_asked_and_only_once(home: Home) -> None:
                 got = bob.next_push(20)
                 assert got is not None and got["from"] == "atlas" and got["body"] == "to Bob"
             with connect(home) as client:
-                rows = client.request("inbox")["rows"]
+                rows = client.request(INBOX)["rows"]
                 assert [(row["from"], row["body"], row["thread"]) for row in rows] == [
                     ("atlas", "forty-two", "t"),
                     ("atlas", "nobody here asked", "t"),
