@@ -25,7 +25,7 @@ RATCHETS = {
     "arrows": 0,
     "crossings": 19,
     "constructors": 14,
-    "callbacks": 192,
+    "callbacks": 184,
     "cycles": 0,
     "limits": 542,
     "words": 44,

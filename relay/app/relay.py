@@ -13,8 +13,7 @@ from relay.config.settings import Settings, keys, with_setting
 from relay.core.errors import ConfigError, NotDelivered, Timeout, UsageError
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
-from relay.hooks.registration import split_pattern
-from relay.hooks.registry import Registry
+from relay.hooks.registry import Registry, split_pattern
 from relay.protocol.agents import AGENTS, AgentRow
 from relay.protocol.messages import INBOX, SEND, WAIT
 

@@ -26,8 +26,8 @@ from relay.core.files import (
 from relay.core.log import Log
 from relay.core.paths import Home
 from relay.core.visible import visible
-from relay.ledger.recovery import set_aside
 from relay.ledger.store import Ledger
+from relay.ledger.transactions import set_aside
 
 if TYPE_CHECKING:
     from relay.broker.server import BrokerServer

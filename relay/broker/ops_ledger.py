@@ -17,7 +17,7 @@ from relay.broker.batch import AnyRequest, Batch, ClientRequest, Served, serve
 from relay.broker.kernel import Kernel
 from relay.broker.later_answers import LaterAnswers
 from relay.core.errors import RelayError, UsageError
-from relay.ledger import compaction
+from relay.ledger import agent_ledger
 from relay.ledger.queries import Filter
 from relay.ledger.search_index import SearchIndex
 from relay.protocol.messages import HistoryRow, HistoryRows
@@ -130,7 +130,7 @@ class LedgerOps:
             raise UsageError("after and before_ms are numbers from 0 on")
         if really:
             self._ledger.begin()
-        done = compaction.step(
+        done = agent_ledger.compact(
             self._ledger,
             after,
             before_ms=before_ms,

@@ -14,7 +14,7 @@ from relay.broker.kernel import Kernel
 from relay.broker.ops_ledger import LedgerOps
 from relay.core.agent_names import channel_of
 from relay.core.errors import NotFound, RelayError, UsageError
-from relay.ledger import event_marks, event_rows, queries
+from relay.ledger import event_rows, queries
 from relay.ledger.queries import Filter
 from relay.ledger.search_index import can_find, snippet
 from relay.ledger.store import Ledger
@@ -106,7 +106,7 @@ class QueryOps:
         if message["from_kind"] == event_rows.OUTSIDE:
             message["outside"] = event_rows.shown(self._ledger, id_)
         event = queries.seq_of(self._ledger, id_)
-        message["noted"] = event_marks.marks_of(self._ledger, event)
+        message["noted"] = event_rows.marks_of(self._ledger, event)
         more = self._features.shown(id_, event)
         return {"message": cast(ShownMessage, {**message, **more})}
 

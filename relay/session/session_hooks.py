@@ -7,10 +7,11 @@ the oldest are dropped, and a note says so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from relay.agents.base import AgentAdapter
@@ -20,12 +21,11 @@ from relay.directive.redact import redact
 from relay.hooks import hook_log
 from relay.hooks.aggregator import aggregate
 from relay.hooks.context import Context, Identity
-from relay.hooks.engine import HookEventHandler
+from relay.hooks.engine import HookEventHandler, RequestChannel, RequestCode
 from relay.hooks.events import HookEventName, event_name
 from relay.hooks.hook_log import HookLog, aggregated_record
 from relay.hooks.planner import Planner
 from relay.hooks.registry import Registry
-from relay.hooks.request_channel import RequestChannel, RequestCode
 from relay.hooks.run_functions import FunctionRunner
 from relay.hooks.runner import HookRunner
 from relay.protocol.agents import ANSWER, HOOKS_RAN
@@ -228,16 +228,16 @@ class SessionHookLog:
         self._events = events
         self._tasks = tasks
         self._verbose = verbose
-        self._unmade: deque[Callable[[], None]] = deque()
+        self._unmade: deque[Iterator[tuple[str, dict[str, Any]]]] = deque()
         self._waiting: deque[dict[str, Any]] = deque()
         self._sending = False
         self._one = asyncio.Lock()  # one request at a time, so that no record is sent twice
         self._left_out = 0
         self._last_kept = ""  # the correlation id of the last record that was kept
 
-    def soon(self, work: Callable[[], None]) -> None:
+    def soon(self, records: Iterator[tuple[str, dict[str, Any]]]) -> None:
         """See relay.hooks.hook_log.HookLog: in the loop's next turn the agent has its answer."""
-        self._unmade.append(work)
+        self._unmade.append(records)
         if len(self._unmade) >= UNMADE_MAX:
             self._make()
         elif len(self._unmade) == 1:
@@ -245,7 +245,9 @@ class SessionHookLog:
 
     def _make(self) -> None:
         while self._unmade:
-            self._unmade.popleft()()
+            for kind, record in self._unmade.popleft():
+                with contextlib.suppress(OSError):  # the run's log cannot be written to
+                    self.log(kind, record)
 
     def log(self, kind: str, record: dict[str, Any]) -> None:
         """Take a record; see relay.hooks.hook_log."""

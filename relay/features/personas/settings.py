@@ -12,7 +12,7 @@ from relay.agents.headless import HeadlessForm
 from relay.config.door import Setting
 from relay.core.agent_names import valid_name
 from relay.core.errors import ConfigError, UsageError
-from relay.hooks.registration import TIMEOUT_MAX
+from relay.hooks.registry import TIMEOUT_MAX
 
 INTERACTIVE, HEADLESS = "interactive", "headless"
 MODES = (INTERACTIVE, HEADLESS)

@@ -36,7 +36,7 @@ from relay.hooks.engine import HookEventHandler
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_log import Record, result_record
 from relay.hooks.hook_types import Call, RouteFunction
-from relay.hooks.output_keys import HandlerError
+from relay.hooks.outputs import HandlerError
 from relay.hooks.planner import Planner
 from relay.hooks.run_functions import (
     CALLS_MAX,
