@@ -7,10 +7,11 @@ the oldest are dropped, and a note says so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +22,14 @@ from relay.directive.redact import redact
 from relay.hooks import hook_log
 from relay.hooks.aggregator import aggregate
 from relay.hooks.context import Context, Identity
-from relay.hooks.engine import HookEventHandler
+from relay.hooks.engine import HookEventHandler, RequestChannel, RequestCode
 from relay.hooks.events import HookEventName, event_name
 from relay.hooks.hook_log import HookLog, aggregated_record
 from relay.hooks.planner import Planner
 from relay.hooks.registry import Registry
-from relay.hooks.request_channel import RequestChannel, RequestCode
 from relay.hooks.run_functions import FunctionRunner
 from relay.hooks.runner import HookRunner
+from relay.protocol.agents import ANSWER, HOOKS_RAN
 from relay.session.background import Tasks
 from relay.session.broker_reports import Broker
 from relay.session.door import FeatureAnswer
@@ -152,7 +153,7 @@ class RemoteRequests:
             await self._send(push["id"], {"error": error_fields(why)})
 
     async def _send(self, id_: str, answer: Json) -> None:
-        await self._broker.request("answer", deadline=SENDING, id=id_, **answer)
+        await self._broker.request(ANSWER, deadline=SENDING, id=id_, **answer)
 
     async def _answer(self, push: Mapping[str, Any]) -> Json:
         kind, request = push["kind"], push["request"]
@@ -217,16 +218,16 @@ class SessionHookLog:
         self._events = events
         self._tasks = tasks
         self._verbose = verbose
-        self._unmade: deque[Callable[[], None]] = deque()
+        self._unmade: deque[Iterator[tuple[str, dict[str, Any]]]] = deque()
         self._waiting: deque[dict[str, Any]] = deque()
         self._sending = False
         self._one = asyncio.Lock()  # one request at a time, so that no record is sent twice
         self._left_out = 0
         self._last_kept = ""  # the correlation id of the last record that was kept
 
-    def soon(self, work: Callable[[], None]) -> None:
+    def soon(self, records: Iterator[tuple[str, dict[str, Any]]]) -> None:
         """See relay.hooks.hook_log.HookLog: in the loop's next turn the agent has its answer."""
-        self._unmade.append(work)
+        self._unmade.append(records)
         if len(self._unmade) >= UNMADE_MAX:
             self._make()
         elif len(self._unmade) == 1:
@@ -234,7 +235,9 @@ class SessionHookLog:
 
     def _make(self) -> None:
         while self._unmade:
-            self._unmade.popleft()()
+            for kind, record in self._unmade.popleft():
+                with contextlib.suppress(OSError):  # the run's log cannot be written to
+                    self.log(kind, record)
 
     def log(self, kind: str, record: dict[str, Any]) -> None:
         """Take a record; see relay.hooks.hook_log."""
@@ -287,7 +290,7 @@ class SessionHookLog:
             some = list(self._waiting)[:AT_ONCE]
             if not some:
                 return
-            await self._broker.request("hooks_ran", records=some)
+            await self._broker.request(HOOKS_RAN, records=some)
             for record in some:
                 if self._waiting and self._waiting[0] is record:
                     self._waiting.popleft()

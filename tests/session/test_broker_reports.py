@@ -30,9 +30,9 @@ class FakeBroker:
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.errors: list[RelayError] = []
-        self.answer: dict[str, Any] = {}
+        self.answer: dict[str, Any] = {"wants": []}
 
-    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+    async def request(self, op: str, *_: Any, **fields: Any) -> Any:
         if self.errors:
             raise self.errors.pop(0)
         self.asked.append((op, fields))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -38,7 +37,7 @@ class Bench:
         self.room: asyncio.Event | None = None
         self.remote = RemoteRequests(self.engine.handler.requests, self, self.events)
 
-    async def request(self, op: str, **fields: Any) -> Json:
+    async def request(self, op: str, *_: Any, **fields: Any) -> Any:
         assert op == "answer" and fields.pop("deadline") > 0
         if self.room is not None:
             await self.room.wait()
@@ -270,7 +269,7 @@ class Desk:
         self.asked = asyncio.Event()
         self.log = SessionHookLog(self, self.events, self.tasks, **options)
 
-    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+    async def request(self, op: str, *_: Any, **fields: Any) -> Any:
         assert op == "hooks_ran"
         self.asked.set()
         if self.room is not None:
@@ -414,16 +413,21 @@ def test_what_is_on_its_way_to_the_ledger_is_not_sent_a_second_time_at_the_end(
 def test_records_are_made_in_order_when_the_agent_has_its_answer() -> None:
     async def scenario(desk: Desk) -> None:
         made: list[int] = []
+
+        def records(number: int) -> Iterator[tuple[str, dict[str, Any]]]:
+            made.append(number)
+            yield hook_log.RESULT, record(str(number))
+
         for number in range(3):
-            desk.log.soon(partial(made.append, number))
+            desk.log.soon(records(number))
         assert not made
         await asyncio.sleep(0)
         assert made == [0, 1, 2]
-        desk.log.soon(partial(made.append, 3))
+        desk.log.soon(records(3))
         await desk.log.settle(5)
         assert made == [0, 1, 2, 3]
         for number in range(session_hooks.UNMADE_MAX):
-            desk.log.soon(partial(made.append, number))
+            desk.log.soon(records(number))
         assert len(made) == 4 + session_hooks.UNMADE_MAX
 
     in_loop(scenario)

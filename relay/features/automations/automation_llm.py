@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from relay.config import llm_client
-from relay.config.llm_settings import resolved
+from relay.config import llm as llm_client
+from relay.config.llm import resolved
 from relay.core import json_text
 from relay.core.child_process import python, unlimited
 from relay.core.dispatch import PermissionLevel, PermissionSet, ToolRules

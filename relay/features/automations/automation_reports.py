@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Handler
 from relay.broker.directory import Directory
 from relay.broker.ops_query import fitting
 from relay.core.errors import UsageError
@@ -40,7 +40,7 @@ class AutomationReports:
             "automation_runs": self.runs,
         }
 
-    def listed(self, request: ClientRequest, batch: Batch) -> Json:
+    def listed(self, request: AnyRequest, batch: Batch) -> Json:
         """All of one ``status``, or all that are not deleted; ``by``: who registered them."""
         status, by = request.fields.get("status"), request.fields.get("by")
         wanted = list(AutomationStatus)[:-1]  # those that are not deleted
@@ -55,7 +55,7 @@ class AutomationReports:
         rows, cut = fitting([self._shown(one, batch) for one in found])
         return {"rows": rows, "more": cut}
 
-    def info(self, request: ClientRequest, batch: Batch) -> Json:
+    def info(self, request: AnyRequest, batch: Batch) -> Json:
         """One of them, with its health and its versions; with ``source`` its text, too."""
         row = automation_rows.find(self._ledger, text_of(request, "name"))
         about = self._shown(row, batch)
@@ -66,7 +66,7 @@ class AutomationReports:
             about["source"] = automation_rows.source(self._ledger, row.id, row.version)
         return {"automation": about}
 
-    def runs(self, request: ClientRequest, batch: Batch) -> Json:
+    def runs(self, request: AnyRequest, batch: Batch) -> Json:
         """The newest runs of one, the newest first."""
         self._directory.check_person(request, "see what automations did")
         row = automation_rows.find(self._ledger, text_of(request, "name"))
@@ -119,7 +119,7 @@ def _is_over(schedule: Json, now_ms: int) -> bool:
     return False
 
 
-def text_of(request: ClientRequest, name: str) -> str:
+def text_of(request: AnyRequest, name: str) -> str:
     """The field ``name`` of a request. Raises UsageError without one."""
     value = request.fields.get(name)
     if not isinstance(value, str) or not value:

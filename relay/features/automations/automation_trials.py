@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, ClientRequest
+from relay.broker.batch import AnyRequest, Batch
 from relay.broker.directory import Directory
 from relay.broker.later_answers import LaterAnswers
 from relay.broker.ops_query import one_id
@@ -29,7 +29,7 @@ from relay.features.automations.automation_reports import shown, text_of
 from relay.features.automations.automations import Automations
 from relay.features.automations.definition import Definition
 from relay.features.automations.seen_events import SeenEvent
-from relay.features.personas import evaluation_rows
+from relay.features.personas import evaluation
 from relay.features.personas.ops_events import read_outside
 from relay.ledger import persons, queries
 from relay.ledger.store import Ledger
@@ -53,7 +53,7 @@ class AutomationTrials:
         self._automations = automations
         self._later = later
 
-    def test(self, request: ClientRequest, batch: Batch) -> None:
+    def test(self, request: AnyRequest, batch: Batch) -> None:
         """Run one for a stored event (``id``), or for one that did not happen: ``event``, else a
         tick of its clock."""
         self._directory.check_person(request, "try automations out")
@@ -97,9 +97,7 @@ class AutomationTrials:
     def _event(self, fields: Json, now_ms: int) -> Event:
         if fields.get("id") is not None:
             id_ = one_id(self._ledger, fields["id"])
-            return evaluation_rows.event_of(
-                self._ledger, self._home, queries.seq_of(self._ledger, id_)
-            )
+            return evaluation.event_of(self._ledger, self._home, queries.seq_of(self._ledger, id_))
         given = read_event(fields.get("event"))
         channel, kind = given.pop("channel", RELAY_CHANNEL), given.pop("kind", "message")
         type_, said = given.pop("sender_type", None), {key: given[key] for key in given}

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from functools import partial
 
-from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
+from relay.broker.batch import Accepted, AnyRequest, Batch, Handler
 from relay.broker.kernel import Kernel
 from relay.broker.later_answers import LaterAnswers
 from relay.core.errors import RelayError, UsageError
@@ -91,7 +91,7 @@ class AutomationOps:
 
     # -- registering
 
-    def register(self, request: ClientRequest, batch: Batch) -> Json | None:
+    def register(self, request: AnyRequest, batch: Batch) -> Json | None:
         """Register the text of a file. A person's is active once it was loaded."""
         member = self._directory.speaker(request)
         if member is not None:
@@ -159,7 +159,7 @@ class AutomationOps:
         )
         return self._done(id_, batch)
 
-    def update(self, request: ClientRequest, batch: Batch) -> None:
+    def update(self, request: AnyRequest, batch: Batch) -> None:
         """Take the text of a file as the next version of the automation that it names."""
         who = self._directory.check_person(request, "update automations")
         given = _given(request)
@@ -194,7 +194,7 @@ class AutomationOps:
 
     # -- switching
 
-    def enable(self, request: ClientRequest, batch: Batch) -> Json | None:
+    def enable(self, request: AnyRequest, batch: Batch) -> Json | None:
         """Let one be run. One that was never loaded is loaded first: its text has ``sha256``, as
         the person was shown."""
         self._directory.check_person(request, "enable automations")
@@ -222,7 +222,7 @@ class AutomationOps:
         self._later.answer(request, batch, partial(self._pool.load, row.path, source), store)
         return None
 
-    def disable(self, request: ClientRequest, batch: Batch) -> Json:
+    def disable(self, request: AnyRequest, batch: Batch) -> Json:
         """Have one run no more until it is enabled."""
         who = self._directory.check_person(request, "disable automations")
         row = automation_rows.find(self._ledger, text_of(request, "name"))
@@ -232,7 +232,7 @@ class AutomationOps:
         reason = f"{visible(why)} ({who})" if why else f"by {who}"
         return self._switch(row, AutomationStatus.DISABLED, reason, batch)
 
-    def delete(self, request: ClientRequest, batch: Batch) -> Json:
+    def delete(self, request: AnyRequest, batch: Batch) -> Json:
         """Have one run no more, under a name that is free again. Its rows stay."""
         who = self._directory.check_person(request, "delete automations")
         row = automation_rows.find(self._ledger, text_of(request, "name"))
@@ -291,7 +291,7 @@ class AutomationOps:
             raise _taken(taken)
 
 
-def _given(request: ClientRequest) -> _GivenFile:
+def _given(request: AnyRequest) -> _GivenFile:
     path, source = request.fields.get("path"), request.fields.get("source")
     if not isinstance(path, str) or not os.path.isabs(path) or len(path) > _PATH_MAX:
         raise UsageError(f"an automation's file is named by its whole path, not {path!r:.100}")

@@ -16,7 +16,7 @@ from relay.features.automations import automation_rows, automation_runs
 from relay.features.automations.automation_registry import ActiveAutomation
 from relay.features.automations.definition import Principal
 from relay.features.automations.settings import llm_settings
-from relay.features.personas.evaluation_rows import event_of
+from relay.features.personas.evaluation import event_of
 from relay.ledger.persons import with_address
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json

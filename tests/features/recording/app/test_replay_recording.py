@@ -8,7 +8,7 @@ import pytest
 
 from relay.config.settings import Settings
 from relay.core.asciicast import CastEvent, Header, read
-from relay.features.recording.replay_recording import Finding, Replay
+from relay.features.recording.replay import Finding, Replay
 from relay.hooks.registry import Registry
 from relay.screen.source import ScreenSource
 from relay.session.door import SessionFacts

@@ -15,12 +15,19 @@ from relay.config.trust import found_at, user_config
 from relay.core import signals
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
-from relay.features.notify.notices import DEFAULTS
-from relay.features.notify.settings import NOTIFY
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from relay.cli.output import Json
+from relay.features.notify.broker import (
+    GATHER,
+    QUIET_LOOK,
+    ROWS,
+    Notice,
+    PendingNotices,
+    hold_terminal,
+    minute_now,
+    terminal_form,
+)
+from relay.features.notify.settings import DEFAULTS, NOTIFY
+from relay.protocol.broker import Json
+from relay.ui.watching import Watching
 
 
 def add(verbs: Parser) -> None:
@@ -40,10 +47,6 @@ def add(verbs: Parser) -> None:
 
 def notify_verb(options: Options) -> int:
     """``relay notify``: shows notices until Ctrl-C."""
-    from relay.features.notify.broker import GATHER, QUIET_LOOK, hold_terminal, minute_now
-    from relay.features.notify.notices import ROWS, Notice, PendingNotices, terminal_form
-    from relay.ui.watching import Watching
-
     home = Home.from_env()
     check_person(home, "be told what waits for the person")
     home.create()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from relay.broker.client import connect
 from relay.cli import output, table
 from relay.cli.parser import Parser, moment
 from relay.cli.verbs import verb
 from relay.core.paths import Home
-from relay.features.cost import cost
-from relay.features.cost.prices import user_prices
-from relay.features.cost.usage_rows import COUNTS
+from relay.features.cost.prices import COUNTS, Prices, user_prices
 from relay.protocol.broker import Json
+
+#: What rows can be added up by; the fields that say of what a row is.
+BY = ("agent", "day", "task", "model")
 
 
 def add(verbs: Parser) -> None:
@@ -23,7 +26,7 @@ def add(verbs: Parser) -> None:
         "  relay cost --by day --since 7d\n"
         "  relay cost --by task --agent Alice",
     )
-    parser.add_argument("--by", choices=cost.BY, default="agent", help="agent, day, task or model")
+    parser.add_argument("--by", choices=BY, default="agent", help="agent, day, task or model")
     parser.add_argument("--agent", metavar="NAME", help="of this agent alone")
     parser.add_argument(
         "--since", type=moment, default=0, metavar="TIME", help="since the day of TIME (7d, a date)"
@@ -34,11 +37,11 @@ def add(verbs: Parser) -> None:
 
 def cost_verb(options: Any) -> int:
     """``relay cost``."""
-    answer = cost.asked(Home.from_env(), options.since)
+    answer = asked(Home.from_env(), options.since)
     prices = user_prices()
     wanted = (options.agent or "").lower()
     rows = [one for one in answer["rows"] if not wanted or one["agent"].lower() == wanted]
-    sums = cost.added_up(cost.priced(rows, prices), options.by)
+    sums = added_up(priced(rows, prices), options.by)
     if options.json:
         output.as_json(sums)
         return 0
@@ -91,3 +94,47 @@ def _short(tokens: int) -> str:
         if tokens >= size:
             return f"{tokens / size:.1f}{unit}"
     return str(tokens)
+
+
+def figures(home: Home, since_ms: int = 0) -> list[Json]:
+    """Rows of agent, day, task (a message's id), about (its beginning), model, input, output,
+    cached, written, money (None: the model has no price) and currency, the newest day first.
+
+    Raises RelayError.
+    """
+    return priced(asked(home, since_ms)["rows"], user_prices())
+
+
+def asked(home: Home, since_ms: int) -> Json:
+    """What the broker answers: rows, more, caps. Raises RelayError."""
+    with connect(home) as client:
+        return client.request("usage", since_ms=since_ms)
+
+
+def priced(rows: Iterable[Json], prices: Prices) -> list[Json]:
+    """Rows of tokens with what they cost."""
+    made = []
+    for row in rows:
+        money = prices.dollars(row["model"], [row[name] for name in COUNTS])
+        made.append({**row, "money": money, "currency": "USD"})
+    return made
+
+
+def added_up(rows: Iterable[Json], by: str) -> list[Json]:
+    """Rows added up by one of BY, in their order: what it is, the counts, ``money``, and
+    ``unpriced`` (models that have no price, whose tokens cost nothing here)."""
+    sums: dict[str, Json] = {}
+    for row in rows:
+        key = row[by] or (row["about"] or "")
+        key = key.lower() if by == "agent" else key
+        first: Json = {by: row[by], "about": row["about"]} if by == "task" else {by: row[by]}
+        zero = {**first, **dict.fromkeys(COUNTS, 0), "money": 0.0, "unpriced": []}
+        total = sums.setdefault(key, zero)
+        for name in COUNTS:
+            total[name] += row[name]
+        if row["money"] is None:
+            if row["model"] not in total["unpriced"]:
+                total["unpriced"].append(row["model"])
+        else:
+            total["money"] += row["money"]
+    return list(sums.values())

@@ -14,8 +14,8 @@ import pytest
 from relay.core.errors import DamagedFile, FileLost
 from relay.core.ids import new_ulid
 from relay.ledger import queries
-from relay.ledger.recovery import set_aside
 from relay.ledger.store import Ledger
+from relay.ledger.transactions import set_aside
 
 PAGE = 4096
 

@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
-from relay.config.llm_client import ANSWER_MAX, LLMUnavailable, ask
-from relay.config.llm_settings import PROVIDERS, LLMApi, from_config, resolved
+from relay.config.llm import (
+    ANSWER_MAX,
+    PROVIDERS,
+    LLMApi,
+    LLMUnavailable,
+    ask,
+    from_config,
+    resolved,
+)
 from relay.core.errors import ConfigError
 from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
 

@@ -10,6 +10,7 @@ from relay.cli.verbs import verb
 from relay.core.agent_names import NAME_CHARACTERS
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.protocol.messages import HISTORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def members_verb(options: Any) -> int:
 
 def history_verb(options: Any) -> int:
     """``relay channel history``: each message once, with how many it has reached."""
-    answer = request("history", channel=options.channel, limit=options.limit, **output.speaker())
+    answer = request(HISTORY, channel=options.channel, limit=options.limit, **output.speaker())
     table.conversation(answer, options.json, f"nothing was written to {options.channel} yet")
     return 0
 
