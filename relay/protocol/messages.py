@@ -170,8 +170,13 @@ class InboxPush(Record):
 class Send(Request, FromMaybe, AwaitMaybe):
     """Send a message. It is answered once that is on the disk.
 
-    What the person sends to a configured persona that does not run is a dispatch. With ``await``
-    only a message to the sender counts as the ``answer``.
+    What the person sends to a configured persona that does not run is a dispatch. With ``answer``
+    the turn that answers it is reported, see ``turn``; the sender is told once if that ends without
+    words, or the agent is gone. With ``await`` only a message to the sender is an answer.
+
+    A ``notice`` is from relay, to the very agent whose session sends it. True: it is a text of the
+    person's handlers, or what the agent has asked for. ``about``: relay says it about something
+    that the agent said, which the loop guard counts and may refuse (``loop``).
     """
 
     to: NotRequired[str | list[str]]  # names, roles, #channels or *; only a notice is without
@@ -182,18 +187,11 @@ class Send(Request, FromMaybe, AwaitMaybe):
     re: NotRequired[str | None]  # the id of what it answers
     attributes: NotRequired[dict[str, Any] | None]
     offline: NotRequired[bool]  # to names, too, that were never seen
-    #: The turn that answers it is reported, see ``turn``; the sender is told once if that ends
-    #: without words, or the agent is gone.
-    answer: NotRequired[bool]
+    answer: NotRequired[bool]  # the sender waits for the turn that answers it
     unproven: NotRequired[bool]  # these are not the person's own words, whoever asks
-    #: It is from relay, to the very agent whose session sends it. True: a text of the person's
-    #: handlers, or what the agent has asked for; ``about``: relay says it about something that
-    #: the agent said, which the loop guard counts and may refuse (``loop``).
-    notice: NotRequired[bool | str]
+    notice: NotRequired[bool | str]  # true or ``about``
     by_hook: NotRequired[bool]  # of a notice: the words are those of a person's hook or handler
-    #: Of a notice: no answer to the message with this id has come in time. An agent that was told
-    #: so before is told nothing.
-    question: NotRequired[str | None]
+    question: NotRequired[str | None]  # of a notice: no answer to this id has come; told once
 
 
 class MessageSent(From):
@@ -215,13 +213,15 @@ class Event(Request, FromMaybe):
     thread: NotRequired[str | None]
     id: NotRequired[str | None]  # the same id again changes nothing
     unproven: NotRequired[bool]  # a program that relay has called sends it
-    #: A ``ChannelEvent``, from the person. A feature reads it, in more than one spelling.
-    outside: NotRequired[dict[str, Any]]
+    outside: NotRequired[dict[str, Any]]  # a ChannelEvent, from the person
 
 
 class ChannelEvent(FromMaybe):
-    """An event of another channel. What has the channel and the source_id of a stored event is that
-    event, whatever else it says."""
+    """An event of another channel.
+
+    What has the channel and the source_id of a stored event is that event, whatever else it says. A
+    feature reads it, which knows other spellings of the names, too.
+    """
 
     channel: str
     source_id: NotRequired[str]  # the channel's own id of it

@@ -13,7 +13,7 @@ import pytest
 
 from relay.core.dispatch import FULL, MINIMAL, PermissionSet
 from relay.core.paths import Home
-from relay.features.automations.automation_llm import LanguageModel
+from relay.features.automations.automation_context import LanguageModel
 from relay.features.automations.settings import parse_llm
 from tests.agents.gemini.documented import documented_hooks
 from tests.features.personas.app.test_headless_turn import end, request

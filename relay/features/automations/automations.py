@@ -26,11 +26,16 @@ from relay.core.dispatch import (
     BrokerDispatch,
 )
 from relay.features.automations import automation_runs
-from relay.features.automations.automation_registry import ActiveAutomation
-from relay.features.automations.automation_runs import BLOCKING, STAGE, run_key
+from relay.features.automations.automation_rows import ActiveAutomation
+from relay.features.automations.automation_runs import (
+    BLOCKING,
+    STAGE,
+    SeenEvent,
+    SeenEvents,
+    run_key,
+)
 from relay.features.automations.definition import DIRECTIONS, Principal, direction_of
 from relay.features.automations.run_queues import AGAIN_AFTER, Hold, RunQueues
-from relay.features.automations.seen_events import SeenEvent, SeenEvents
 from relay.features.personas import evaluation
 from relay.features.personas.evaluation import OtherHandlers
 from relay.hooks.events import HookEventName

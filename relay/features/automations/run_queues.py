@@ -25,12 +25,14 @@ from relay.features.automations.automation_pool import (
     AutomationPool,
     RunAnswer,
 )
-from relay.features.automations.automation_registry import ActiveAutomation, AutomationRegistry
-from relay.features.automations.automation_rows import AutomationStatus
-from relay.features.automations.automation_runs import run_key
+from relay.features.automations.automation_rows import (
+    ActiveAutomation,
+    AutomationRegistry,
+    AutomationStatus,
+)
+from relay.features.automations.automation_runs import SeenEvent, SeenEvents, run_key
 from relay.features.automations.circuit import CircuitState
 from relay.features.automations.definition import RESULT_MAX, AutomationResult
-from relay.features.automations.seen_events import SeenEvent, SeenEvents
 from relay.features.automations.settings import automation_settings
 from relay.features.personas import evaluation
 from relay.features.personas.dispatch_rows import add_dispatches

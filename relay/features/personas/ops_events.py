@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
-from relay.broker.batch import Accepted, AnyRequest, Batch, Handler
+from relay.broker.batch import Accepted, AnyRequest, Batch, ClientRequest, Handler
 from relay.broker.kernel import Kernel
 from relay.broker.open_items import ANSWER
 from relay.broker.ops_messages import META_MAX, OF_SESSIONS, THREAD_MAX, checked_id
@@ -33,6 +34,7 @@ from relay.ledger import event_rows, queries
 from relay.ledger.content_files import CONTENT_MAX
 from relay.ledger.event_rows import OUTSIDE, ContentFile, OutsideEvent
 from relay.protocol.broker import Json, check_unicode, not_unicode, too_deep
+from relay.protocol.messages import ChannelEvent, Event
 
 #: Characters of an address, an id of a channel's, a name of a file.
 ADDRESS_MAX = 512
@@ -59,12 +61,12 @@ class EventOps:
         self._evaluations = evaluations
         self._windows = kernel.windows
 
-    def outside(self, request: AnyRequest, batch: Batch) -> None:
+    def outside(self, request: ClientRequest[Event], batch: Batch) -> None:
         """One event of another channel, for which the person answers."""
         self._directory.check_person(request, "bring in what happens on other channels")
         self.from_channel(request, batch, self._directory.hops(None, request.client) or 0)
 
-    def from_channel(self, request: AnyRequest, batch: Batch, hops: int = 0) -> None:
+    def from_channel(self, request: ClientRequest[Event], batch: Batch, hops: int = 0) -> None:
         """One event of another channel, whoever asks; ``hops`` messages led to it."""
         id_ = request.fields.get("id")
         event = read_outside(
@@ -86,7 +88,7 @@ def read_outside(given: object, now_ms: int, id_: str | None) -> Accepted:
 
     Raises UsageError, which says what is wrong with it.
     """
-    fields = read_event(given)
+    fields = cast(ChannelEvent, read_event(given))
     channel = _word(fields, "channel", _CHANNEL, None)
     if channel == RELAY_CHANNEL:
         raise UsageError(
@@ -148,7 +150,9 @@ def _source_of(channel: str, id_: str | None) -> str | None:
     return id_.removeprefix(f"{channel}:") or None if id_ else None
 
 
-def _word(fields: Json, name: str, form: re.Pattern[str], default: str | None) -> str:
+def _word(
+    fields: Mapping[str, object], name: str, form: re.Pattern[str], default: str | None
+) -> str:
     value = fields.get(name, default)
     if value is None:
         raise UsageError(f"an event needs its {name}")
@@ -157,7 +161,7 @@ def _word(fields: Json, name: str, form: re.Pattern[str], default: str | None) -
     return value
 
 
-def _line(fields: Json, name: str, longest: int = ADDRESS_MAX) -> str | None:
+def _line(fields: Mapping[str, object], name: str, longest: int = ADDRESS_MAX) -> str | None:
     value = fields.get(name)
     if value is None or value == "":
         return None
@@ -178,7 +182,9 @@ def _size(text: str) -> int:
         raise not_unicode() from error
 
 
-def _member(kind: Any, fields: Json, name: str, default: Any, possible: tuple[Any, ...]) -> Any:
+def _member(
+    kind: Any, fields: Mapping[str, Any], name: str, default: Any, possible: tuple[Any, ...]
+) -> Any:
     value = fields.get(name, default)
     if value not in possible:
         hint = f"one of {', '.join(possible)}"

@@ -22,8 +22,8 @@ from relay.core.paths import Home
 from relay.features.automations import automation_rows, automation_runs, automations, run_queues
 from relay.features.automations.automation_pool import AutomationPool, RunAnswer
 from relay.features.automations.automation_rows import AutomationStatus, RegisteredVersion
+from relay.features.automations.automation_runs import SeenEvent, SeenEvents
 from relay.features.automations.definition import Definition
-from relay.features.automations.seen_events import SeenEvent, SeenEvents
 from relay.features.personas import evaluation
 from relay.ledger.store import Ledger
 from relay.protocol.messages import EVENT, SEND, STATE

@@ -13,7 +13,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
-from relay.features.personas import evaluation, workers
+from relay.features.personas import hook_observer, workers
 from relay.protocol.messages import EVENT
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread, register
@@ -101,7 +101,7 @@ def test_a_hook_that_fails_or_hangs_holds_nothing_up(
 ) -> None:
     """What is beyond the bound is left out, and the log says so. A broker that stops leaves no
     worker behind, nor one that takes over what waits."""
-    monkeypatch.setattr(evaluation, "WAITING_MAX", 3)
+    monkeypatch.setattr(hook_observer, "WAITING_MAX", 3)
     monkeypatch.setattr(workers, "CLOSE_DEADLINE", 0.1)
     configure(
         "import time\n@relay.on('after_receive_event')\ndef broken(received): return 1 / 0\n"

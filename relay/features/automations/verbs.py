@@ -29,6 +29,7 @@ _EVENT_MAX = 7 * 1024 * 1024
 _LOG_SHOWN = 300
 _RUNS_HEAD = ("TIME", "EVENT", "KIND", "FROM", "RESULT", "MS", "LLM")
 _EXAMPLE = '{"channel": "sms", "sender": "+15559876543", "content": "hello"}'
+_EDITED = "the file was edited"
 
 
 def add(verbs: Parser) -> None:
@@ -276,9 +277,6 @@ def _place(path: str) -> str:
     kept = os.path.join(os.sep, ".relay", "automations")
     inner = kept if folder.endswith(kept) else ""
     return os.path.join(os.path.realpath(folder.removesuffix(inner) or os.sep) + inner, name)
-
-
-_EDITED = "the file was edited"
 
 
 def _edited(row: Json) -> str:
