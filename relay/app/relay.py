@@ -14,13 +14,13 @@ from relay.core.errors import ConfigError, NotDelivered, Timeout, UsageError
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry, split_pattern
-from relay.protocol.agents import AGENTS, AgentRow
-from relay.protocol.messages import INBOX, SEND, WAIT
+from relay.protocol.agent_ops import AGENTS, AgentRow
+from relay.protocol.message_ops import INBOX, SEND, WAIT
 
 if TYPE_CHECKING:
     from relay.broker.client import BrokerClient
     from relay.config.manifest import Known
-    from relay.protocol.messages import MessageRow
+    from relay.protocol.message_ops import MessageRow
     from relay.protocol.op import Speaker
 
 Handler = TypeVar("Handler", bound=Callable[..., object])

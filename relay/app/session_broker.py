@@ -12,9 +12,9 @@ from typing import Any, cast
 from relay.broker.async_client import AsyncClient
 from relay.core.errors import BrokerUnavailable, NameTaken, RelayError
 from relay.core.paths import Home
-from relay.protocol.agents import AGENT_STATE
+from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.broker import message_from
-from relay.protocol.messages import DeliverPush
+from relay.protocol.message_ops import DeliverPush
 from relay.session.session_commands import PersonNote, SessionAsked
 from relay.session.session_events import (
     BrokerReturned,

@@ -27,10 +27,10 @@ from relay.core.errors import BrokerUnavailable, NotFound, RelayError, Timeout, 
 from relay.core.json_text import dumps
 from relay.core.message import AgentState
 from relay.core.paths import Home
-from relay.protocol.agents import AGENTS, SPAWN, SPAWNED, AgentRow
+from relay.protocol.agent_ops import AGENTS, SPAWN, SPAWNED, AgentRow
 from relay.protocol.broker import Json
+from relay.protocol.broker_ops import WATCH
 from relay.protocol.op import Auth
-from relay.protocol.service import WATCH
 from relay.pump.agent_process import find_program
 from relay.screen import emulator_library
 

@@ -13,7 +13,7 @@ from relay.broker.client import connect
 from relay.core.errors import BrokerUnavailable
 from relay.core.files import is_locked
 from relay.core.paths import Home
-from relay.protocol.service import STOP
+from relay.protocol.broker_ops import STOP
 
 #: How long the end of its processes is waited for, in seconds.
 CLEARING = 15.0

@@ -20,7 +20,7 @@ from relay.core.errors import BrokerUnavailable, RelayError, Timeout
 from relay.core.ids import new_ulid
 from relay.core.message import State
 from relay.core.paths import Home
-from relay.protocol.agents import REGISTER, Register, Registered
+from relay.protocol.agent_ops import REGISTER, Register, Registered
 from relay.protocol.broker import (
     IDENTIFIED,
     LINE_MAX,
@@ -31,9 +31,9 @@ from relay.protocol.broker import (
     encode,
     error_from,
 )
-from relay.protocol.messages import SEND, STATE
+from relay.protocol.broker_ops import HELLO
+from relay.protocol.message_ops import SEND, STATE
 from relay.protocol.op import Op
-from relay.protocol.service import HELLO
 
 if TYPE_CHECKING:
     from relay.protocol.op import Answer, Fields

@@ -19,7 +19,7 @@ from relay.core.processes import Process
 from relay.hooks.events import HookEventName
 from relay.ledger.event_rows import OutsideEvent
 from relay.protocol.broker import Json, encode
-from relay.protocol.messages import MessageRow
+from relay.protocol.message_ops import MessageRow
 from relay.protocol.op import Op
 
 

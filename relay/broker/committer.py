@@ -21,7 +21,7 @@ from relay.core.message import State
 from relay.ledger import event_rows, obligation_rows, queries
 from relay.ledger.store import DeliveryTuple, EventTuple, Ledger
 from relay.protocol.broker import refusal
-from relay.protocol.messages import SEND, DeliveryState, EventStored, MessageSent
+from relay.protocol.message_ops import SEND, DeliveryState, EventStored, MessageSent
 
 #: The most requests in one commit; others wait for the next one.
 BATCH_MAX = 1024

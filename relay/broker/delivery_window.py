@@ -17,7 +17,7 @@ from relay.broker.watchers import Watchers
 from relay.core.message import State
 from relay.ledger.store import Ledger
 from relay.protocol.broker import WINDOW, encode
-from relay.protocol.messages import DeliverPush, InboxPush, MessageRow, ReceiptPush
+from relay.protocol.message_ops import DeliverPush, InboxPush, MessageRow, ReceiptPush
 
 #: Bodies read from the ledger at once. Bytes.
 _REFILL_BYTES = 1024 * 1024

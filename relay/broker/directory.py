@@ -17,9 +17,9 @@ from relay.core.errors import NotFound, RelayError, only_the_person
 from relay.core.message import AgentState, State
 from relay.core.processes import marks_above
 from relay.ledger.schema import AgentRecord
-from relay.protocol.agents import AgentRow
+from relay.protocol.agent_ops import AgentRow
 from relay.protocol.broker import Json
-from relay.protocol.messages import DeliveryRow, HistoryRow, MessageRow
+from relay.protocol.message_ops import DeliveryRow, HistoryRow, MessageRow
 
 SomeRow = TypeVar("SomeRow", MessageRow, HistoryRow, DeliveryRow)
 

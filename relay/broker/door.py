@@ -16,9 +16,9 @@ from relay.broker.items import ItemKind
 from relay.core.errors import RelayError
 from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
-from relay.protocol.agents import AgentStateReport, Register
+from relay.protocol.agent_ops import AgentStateReport, Register
 from relay.protocol.broker import WATCHED, Json
-from relay.protocol.messages import MessageSent, Send, StoreEvent, WaitResult
+from relay.protocol.message_ops import MessageSent, Send, StoreEvent, WaitResult
 from relay.protocol.turns import TurnEnded
 
 #: Rows of the stream that only the kernel, or who reads it, puts there.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from relay.core.errors import RelayError, UsageError
-from relay.protocol.agents import ASK
+from relay.protocol.agent_ops import ASK
 from relay.protocol.broker import ASK_TIMEOUT_MAX
 
 #: Added to the session's time for both ways. Seconds.

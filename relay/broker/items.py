@@ -1,6 +1,6 @@
 """What waits for the person, as the parts of the broker that keep it list it.
 
-See relay.protocol.items.
+See relay.protocol.item_ops.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from relay.broker.batch import AnyRequest, Batch
-from relay.protocol.items import Choice, Item
+from relay.protocol.item_ops import Item, ItemChoice
 
 #: The choices of what is allowed or refused.
-YES_NO: list[Choice] = [{"key": "yes", "label": "Yes"}, {"key": "no", "label": "No"}]
+YES_NO: list[ItemChoice] = [{"key": "yes", "label": "Yes"}, {"key": "no", "label": "No"}]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from relay.core.errors import RelayError, UsageError
 from relay.core.message import HeldFor, State
 from relay.ledger import queries
 from relay.ledger.schema import Row
-from relay.protocol.agents import PERSON
-from relay.protocol.items import Item
+from relay.protocol.agent_ops import PERSON
+from relay.protocol.item_ops import Item
 from relay.protocol.op import Done
 
 #: The longest chain of messages that follow from one another without a person.

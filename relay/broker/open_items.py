@@ -16,13 +16,13 @@ from relay.broker.ops_hooks import SessionRequests
 from relay.broker.ops_query import fitting
 from relay.core.errors import NotFound, UsageError
 from relay.core.ids import new_ulid
-from relay.protocol.agents import Question
+from relay.protocol.agent_ops import ShownQuestion
 from relay.protocol.broker import Json
-from relay.protocol.items import (
+from relay.protocol.item_ops import (
     ITEM_ANSWER,
     ITEMS,
-    Answered,
     Item,
+    ItemAnswered,
     ItemAnswerRequest,
     ItemAnswers,
     ItemsAnswer,
@@ -117,7 +117,7 @@ class ScreenQuestions:
         """The questions that stand now."""
         return list(self._asked.values())
 
-    def asks(self, agent: str, question: Question | None) -> None:
+    def asks(self, agent: str, question: ShownQuestion | None) -> None:
         """The agent asks this on its screen, as its session says; None: nothing, or no more."""
         key = agent.lower()
         item = None if question is None else _question(agent, question)
@@ -138,7 +138,7 @@ class ScreenQuestions:
         """Ask the agent's session to type it."""
         [item] = items
 
-        def ended(response: Json | None, why: str) -> Answered:
+        def ended(response: Json | None, why: str) -> ItemAnswered:
             if response is None:
                 self._typing.pop(item["id"], None)
                 self._committer.submit_job(
@@ -202,7 +202,7 @@ def answer_event(
     )
 
 
-def _told(item: Item, answer: ItemAnswer) -> Answered:
+def _told(item: Item, answer: ItemAnswer) -> ItemAnswered:
     return {"item": item, "choice": item["choices"][answer.index], "by": answer.by}
 
 
@@ -220,7 +220,7 @@ def _meant(part: str, items: list[Item]) -> Item:
     )
 
 
-def _question(agent: str, question: Question) -> Item:
+def _question(agent: str, question: ShownQuestion) -> Item:
     """The item of what a session says."""
     return {
         "id": question["id"][:32],

@@ -21,7 +21,7 @@ from relay.core.processes import ancestry
 from relay.core.visible import is_visible
 from relay.ledger import persons, queries, spawn_rows
 from relay.ledger.schema import AgentRecord
-from relay.protocol.agents import (
+from relay.protocol.agent_ops import (
     AGENT_STATE,
     AGENTS,
     REGISTER,

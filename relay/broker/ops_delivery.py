@@ -24,7 +24,7 @@ from relay.ledger.agent_ledger import answers_to
 from relay.ledger.schema import Delivery
 from relay.ledger.store import Ledger
 from relay.protocol.broker import ROWS_MAX
-from relay.protocol.messages import (
+from relay.protocol.message_ops import (
     CANCEL,
     READ,
     STATE,

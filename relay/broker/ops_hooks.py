@@ -25,15 +25,15 @@ from relay.core.ids import new_ulid
 from relay.core.visible import visible
 from relay.ledger import queries
 from relay.ledger.schema import INVOCATION_COLUMNS
-from relay.protocol.agents import (
+from relay.protocol.agent_ops import (
     ANSWER,
     ASK,
     HOOK_LOG,
     HOOKS_RAN,
     AnswerTaken,
     AnswerToAsk,
-    Ask,
-    HookLog,
+    AskQuery,
+    HookLogQuery,
     HookLogRows,
     HooksRan,
     HooksStored,
@@ -111,7 +111,7 @@ class SessionRequests:
 
     # -- the ops
 
-    def ask(self, request: ClientRequest[Ask], batch: Batch) -> None:
+    def ask(self, request: ClientRequest[AskQuery], batch: Batch) -> None:
         """Push a request to the session of ``agent``; it is answered later.
 
         Refused to agents: the hooks' answer to an input that an agent made up would seem to come
@@ -280,7 +280,7 @@ class HookRuns:
             self._ledger.add_invocations(rows)
         return len(rows)
 
-    def hook_log(self, request: ClientRequest[HookLog], batch: Batch) -> HookLogRows:
+    def hook_log(self, request: ClientRequest[HookLogQuery], batch: Batch) -> HookLogRows:
         """The newest runs of hooks, and of route functions, that match; newest first."""
         fields = request.fields
         limit = fields.get("limit")

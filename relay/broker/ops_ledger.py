@@ -20,8 +20,8 @@ from relay.core.errors import RelayError, UsageError
 from relay.ledger import agent_ledger
 from relay.ledger.queries import Filter
 from relay.ledger.search_index import SearchIndex
-from relay.protocol.messages import HistoryRow, HistoryRows
-from relay.protocol.service import COMPACT, REINDEX, Compact, Compacted, Reindex
+from relay.protocol.broker_ops import COMPACT, REINDEX, Compact, Compacted, Reindex
+from relay.protocol.message_ops import HistoryRow, HistoryRows
 
 #: How often to check whether the index can catch up, in seconds. It does so if nothing was stored
 #: since the last check.

@@ -25,7 +25,7 @@ from relay.core.visible import is_visible
 from relay.ledger import persons, queries
 from relay.ledger.obligation_rows import told_meta
 from relay.protocol.broker import ABOUT, Json, not_unicode
-from relay.protocol.messages import EVENT, SEND, EventStored, MessageSent, Send, StoreEvent
+from relay.protocol.message_ops import EVENT, SEND, EventStored, MessageSent, Send, StoreEvent
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _FOLLOWUP = QueueMode.FOLLOWUP.value

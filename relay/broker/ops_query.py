@@ -19,7 +19,7 @@ from relay.ledger.queries import Filter
 from relay.ledger.search_index import can_find, snippet
 from relay.ledger.store import Ledger
 from relay.protocol.broker import LINE_MAX, ROWS_MAX
-from relay.protocol.messages import (
+from relay.protocol.message_ops import (
     HISTORY,
     INBOX,
     SENT,

@@ -18,16 +18,16 @@ from relay.core.agent_names import valid_name
 from relay.core.errors import RelayError, UsageError, only_the_person
 from relay.core.processes import MARKS
 from relay.ledger import spawn_rows
-from relay.protocol.agents import (
+from relay.protocol.agent_ops import (
     RELEASE,
     SPAWN,
     SPAWNED,
     Release,
     ReleaseGranted,
-    Spawn,
-    Spawned,
+    SpawnedQuery,
     SpawnedRecord,
     SpawnGranted,
+    SpawnQuery,
 )
 from relay.protocol.broker import Json
 
@@ -60,7 +60,7 @@ class SpawnOps:
             serve(RELEASE, self.release),
         ]
 
-    def spawn(self, request: ClientRequest[Spawn], batch: Batch) -> SpawnGranted:
+    def spawn(self, request: ClientRequest[SpawnQuery], batch: Batch) -> SpawnGranted:
         """Allow the client to start an agent called ``name``, or refuse it."""
         parent = self._rights.check(request, "spawn")
         fields = request.fields
@@ -81,7 +81,7 @@ class SpawnOps:
         spawn_rows.save(self._ledger, name, parent, wanted, batch.now_ms)
         return {"parent": parent}
 
-    def spawned(self, request: ClientRequest[Spawned], batch: Batch) -> SpawnedRecord:
+    def spawned(self, request: ClientRequest[SpawnedQuery], batch: Batch) -> SpawnedRecord:
         """The record of the agent that was last started as ``name``."""
         self._directory.check_person(request, "see what was spawned")
         return {"spawned": spawn_rows.find(self._ledger, request.fields["name"])}
@@ -127,7 +127,7 @@ class SpawnOps:
         )
 
 
-def _wanted(fields: Spawn) -> Json:
+def _wanted(fields: SpawnQuery) -> Json:
     """The record to store of the agent to start."""
     wanted = {
         "cwd": fields.get("cwd") or "",

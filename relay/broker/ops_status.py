@@ -13,9 +13,9 @@ from relay.broker.ops_agents import AgentOps
 from relay.broker.stored_bytes import StorageGuard
 from relay.core.build import build, program
 from relay.ledger import queries
-from relay.protocol.agents import AgentRow
+from relay.protocol.agent_ops import AgentRow
 from relay.protocol.broker import PROTOCOL
-from relay.protocol.service import HELLO, STATUS, STOP, Hello, Status, Stop
+from relay.protocol.broker_ops import HELLO, STATUS, STOP, BrokerStatus, Hello, Stop
 
 
 class StatusOps:
@@ -52,8 +52,8 @@ class StatusOps:
             "person": self._directory.is_outside(request.client),
         }
 
-    def _status(self, request: AnyRequest, batch: Batch) -> Status:
-        status: Status = {
+    def _status(self, request: AnyRequest, batch: Batch) -> BrokerStatus:
+        status: BrokerStatus = {
             "running": True,
             "pid": os.getpid(),
             # For people to read; a folder's name may be no Unicode.
@@ -66,7 +66,7 @@ class StatusOps:
             "agents": [self._agent(row) for row in self._agents.agent_list()],
             "parked": queries.parked_count(self._ledger),
         }
-        return cast(Status, {**self._features.status(batch.now_ms), **status})
+        return cast(BrokerStatus, {**self._features.status(batch.now_ms), **status})
 
     def _agent(self, row: AgentRow) -> AgentRow:
         note = self._storage.note(row["run"] or "")

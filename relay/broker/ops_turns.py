@@ -16,7 +16,7 @@ from relay.core.errors import NotFound, UsageError
 from relay.core.ids import derived_ulid
 from relay.ledger.agent_ledger import TurnPrompt, add_turn, answered, session_of
 from relay.ledger.schema import SENDER
-from relay.protocol.messages import TURN, TurnReport, TurnStored
+from relay.protocol.message_ops import TURN, TurnReport, TurnStored
 from relay.protocol.turns import TurnEnded
 
 #: Messages that one turn can answer.

@@ -29,10 +29,10 @@ from relay.core.errors import StorageError, UsageError
 from relay.core.ids import new_ulid
 from relay.ledger import queries
 from relay.ledger.store import Ledger
-from relay.protocol.agents import AgentRow
+from relay.protocol.agent_ops import AgentRow
 from relay.protocol.broker import WATCHED, Json, decode, encode
-from relay.protocol.items import Item
-from relay.protocol.service import WATCH, Watch, Watched
+from relay.protocol.broker_ops import WATCH, Watch, Watched
+from relay.protocol.item_ops import Item
 from relay.protocol.turns import TurnEnded
 
 #: Rows that are kept, and characters of their texts; beyond it the oldest are dropped.

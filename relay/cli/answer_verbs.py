@@ -11,8 +11,8 @@ from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_FOUND, NotFound, UsageError
 from relay.core.paths import Home
 from relay.core.visible import visible
-from relay.protocol.agents import ASK
-from relay.protocol.items import ITEM_ANSWER, ITEMS
+from relay.protocol.agent_ops import ASK
+from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

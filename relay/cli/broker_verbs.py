@@ -22,7 +22,7 @@ from relay.core.lock_holders import holders
 from relay.core.paths import Home
 from relay.core.signals import signal
 from relay.protocol.broker import Json
-from relay.protocol.service import STOP
+from relay.protocol.broker_ops import STOP
 
 #: Longer than a broker takes that must kill a store which hangs. Seconds.
 _STOP_WITHIN = 30.0

@@ -14,7 +14,7 @@ from relay.cli.table import prose
 from relay.cli.verbs import every, group_of, help_text, is_verb, verb
 from relay.core.errors import RelayError
 from relay.core.paths import Home
-from relay.protocol.agents import AGENTS
+from relay.protocol.agent_ops import AGENTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ from relay.core.processes import ancestry
 from relay.core.visible import visible
 from relay.directive.redact import redact
 from relay.hooks.events import HookEventName
-from relay.protocol.agents import AGENTS
+from relay.protocol.agent_ops import AGENTS
 
 _MARKS = {"ok": "✓", "warn": "!", "bad": "✗", "absent": "·"}
 #: How long the broker may take to accept a connection, in seconds.

@@ -13,7 +13,7 @@ from relay.cli.verbs import verb
 from relay.core.errors import UsageError
 from relay.core.paths import Home
 from relay.protocol.broker import Json
-from relay.protocol.service import COMPACT, REINDEX
+from relay.protocol.broker_ops import COMPACT, REINDEX
 
 #: Seconds that one step of making the index may take.
 _STEP_WITHIN = 300.0

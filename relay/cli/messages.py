@@ -12,15 +12,15 @@ from relay.core import signals
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home
 from relay.core.processes import wrapped
-from relay.protocol.items import ITEMS
-from relay.protocol.messages import CANCEL, HISTORY, INBOX, READ, SENT, SHOW
+from relay.protocol.item_ops import ITEMS
+from relay.protocol.message_ops import CANCEL, HISTORY, INBOX, READ, SENT, SHOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from relay.cli.output import Json
-    from relay.protocol.messages import Inbox, InboxRows, MessageRow
+    from relay.protocol.message_ops import Inbox, InboxRows, MessageRow
 
 _UNDELIVERED = ("failed", "cancelled")
 _DELIVERY = (

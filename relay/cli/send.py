@@ -13,8 +13,8 @@ from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, UsageError
 from relay.core.paths import Home
 from relay.core.processes import wrapped
-from relay.protocol.agents import AGENTS
-from relay.protocol.messages import INBOX, READ, SEND, WAIT
+from relay.protocol.agent_ops import AGENTS
+from relay.protocol.message_ops import INBOX, READ, SEND, WAIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from relay.cli.output import Json
-    from relay.protocol.messages import (
+    from relay.protocol.message_ops import (
         DeliveryState,
         MessageAnswer,
         MessageSent,

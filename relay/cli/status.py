@@ -11,7 +11,7 @@ from relay.config.trust import TRUSTED, candidates, found_at, trusted_paths
 from relay.core.build import build, is_older
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home, working_folder
-from relay.protocol.service import STATUS
+from relay.protocol.broker_ops import STATUS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

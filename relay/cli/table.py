@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from relay.cli.output import Json
-    from relay.protocol.messages import HistoryRow, HistoryRows, MessageRow, SentRows
+    from relay.protocol.message_ops import HistoryRow, HistoryRows, MessageRow, SentRows
 
 #: The fields of one message in ``inbox``, ``sent`` and ``history``. Scripts rely on them.
 MESSAGE_FIELDS = (

@@ -13,16 +13,16 @@ from relay.cli.verbs import verb
 from relay.core import signals
 from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, NotFound, RelayError, UsageError
 from relay.core.paths import Home
-from relay.protocol.agents import AGENTS, ASK
+from relay.protocol.agent_ops import AGENTS, ASK
 from relay.protocol.broker import WATCHED
-from relay.protocol.messages import HISTORY, SENT, SHOW, WAIT
+from relay.protocol.message_ops import HISTORY, SENT, SHOW, WAIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from relay.cli.output import Json
-    from relay.protocol.messages import FullMessage
+    from relay.protocol.message_ops import FullMessage
 
     Spans = list[tuple[str, Json]]
 

@@ -286,7 +286,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """A request that a server got, with its whole body."""
 
     method: bytes
@@ -331,7 +331,7 @@ class ServerConnection:
         peer = self._writer.get_extra_info("peername")
         return (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else ("", 0)
 
-    async def request(self, body_max: int, admit: Callable[[Request], None]) -> Request:
+    async def request(self, body_max: int, admit: Callable[[HttpRequest], None]) -> HttpRequest:
         """The request that has begun, whole. Raises Refused, also for what is no HTTP; ``admit``
         may for what it begins with, before the body is read."""
         import h11
@@ -341,7 +341,7 @@ class ServerConnection:
             if not isinstance(head, h11.Request):
                 raise Refused(400, "not an HTTP request")
             headers = {bytes(name): bytes(value) for name, value in head.headers}
-            begun = Request(bytes(head.method), headers, bytes(head.target))
+            begun = HttpRequest(bytes(head.method), headers, bytes(head.target))
             admit(begun)
             if self._http.they_are_waiting_for_100_continue:
                 proceed = h11.InformationalResponse(status_code=100, headers=[])

@@ -20,8 +20,8 @@ from relay.broker.client import connect
 from relay.cli import table
 from relay.core.errors import Timeout
 from relay.core.paths import Home
-from relay.protocol.agents import AGENTS
-from relay.protocol.messages import HISTORY, WAIT, HistoryRow
+from relay.protocol.agent_ops import AGENTS
+from relay.protocol.message_ops import HISTORY, WAIT, HistoryRow
 
 #: How long each part of the demo may take, in seconds.
 DEADLINE = 60.0

@@ -35,7 +35,7 @@ from relay.core import http
 from relay.core.dispatch import read_event
 from relay.core.errors import NotDelivered, RelayError, UsageError
 from relay.core.files import read_file
-from relay.core.http import Refused, Request, ServerConnection
+from relay.core.http import HttpRequest, Refused, ServerConnection
 
 if TYPE_CHECKING:
     from relay.app.relay import Relay
@@ -190,7 +190,7 @@ class _Webhook:
             status, answer = refused.status, {"error": refused.reason}
         await connection.answer(status, json.dumps(answer).encode())
 
-    def _admit(self, connection: ServerConnection, begun: Request) -> None:
+    def _admit(self, connection: ServerConnection, begun: HttpRequest) -> None:
         """Raises Refused for what no sender of ours has sent, before its body is read."""
         headers = begun.headers
         host, _, _ = headers.get(b"host", b"").lower().rpartition(b":")
@@ -210,7 +210,9 @@ class _Webhook:
         if connection in self._connections:
             self._connections[connection] = True
 
-    async def _store(self, name: str, request: Request, inlet: ChannelInlet) -> tuple[int, Json]:
+    async def _store(
+        self, name: str, request: HttpRequest, inlet: ChannelInlet
+    ) -> tuple[int, Json]:
         headers = {
             key.decode("latin-1"): value.decode("latin-1")
             for key, value in request.headers.items()
@@ -258,7 +260,7 @@ class _Webhook:
             raise RelayError(f"the callback answered with status {response.status}")
 
 
-def _name(request: Request) -> str:
+def _name(request: HttpRequest) -> str:
     return request.target.partition(b"?")[0].removeprefix(b"/").decode("latin-1")
 
 

@@ -18,7 +18,7 @@ from typing import cast
 
 from relay.core.ids import derived_ulid
 from relay.ledger.store import Ledger
-from relay.protocol.messages import MessageAnswer
+from relay.protocol.message_ops import MessageAnswer
 from relay.protocol.turns import TurnEnded
 
 #: The ``source`` of relay's own sessions; others are those of ingested files.

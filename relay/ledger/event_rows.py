@@ -16,7 +16,7 @@ from relay.ledger import persons
 from relay.ledger.content_files import path_of
 from relay.ledger.schema import BLOCK_BITS
 from relay.ledger.store import Ledger
-from relay.protocol.messages import ChannelOrigin, EventMarks
+from relay.protocol.message_ops import ChannelOrigin, EventMarks
 
 #: What ``events.origin`` is of them.
 OUTSIDE = "channel"

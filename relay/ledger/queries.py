@@ -23,7 +23,7 @@ from relay.ledger.schema import (
     message_row,
 )
 from relay.ledger.store import Ledger
-from relay.protocol.messages import DeliveryRow, FullMessage, HistoryRow, MessageRow
+from relay.protocol.message_ops import DeliveryRow, FullMessage, HistoryRow, MessageRow
 
 #: All recipients. They are few and the index starts with them: hop from one to the next.
 RECIPIENTS = """WITH RECURSIVE recipients (name) AS (

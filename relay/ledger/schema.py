@@ -9,7 +9,7 @@ from typing import Any
 from relay.core import sqlite
 from relay.core.message import State
 from relay.ledger.migrations import MIGRATIONS
-from relay.protocol.messages import HistoryRow
+from relay.protocol.message_ops import HistoryRow
 
 #: The ledger's file. 16 MB of log before it is moved: pages that change often are moved once, with
 #: fewer syncs.

@@ -22,7 +22,7 @@ from relay.core.errors import DamagedFile, StorageError, Timeout
 from relay.core.files import unlink_if_there
 from relay.ledger.queries import CHANNEL, READABLE, Filter
 from relay.ledger.schema import COLUMNS, SCHEMA, message_row
-from relay.protocol.messages import HistoryRow
+from relay.protocol.message_ops import HistoryRow
 
 #: Characters in the smallest text that the index finds.
 SHORTEST = 3

@@ -29,7 +29,7 @@ from relay.ledger.schema import (
     message_row,
 )
 from relay.ledger.transactions import Transactions
-from relay.protocol.messages import MessageRow
+from relay.protocol.message_ops import MessageRow
 
 EventTuple = tuple[
     int, str, str, str | None, str, str | None, str | None, str | None, str | None, int

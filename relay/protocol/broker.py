@@ -209,7 +209,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from relay.core.message import Message
-    from relay.protocol.messages import DeliverPush
+    from relay.protocol.message_ops import DeliverPush
 
 PROTOCOL = 1
 

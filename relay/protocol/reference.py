@@ -14,7 +14,7 @@ from relay.protocol import op as described
 from relay.protocol.op import Op, Request
 
 #: The modules that describe the kernel's ops; a feature's is its ``ops``.
-KERNEL = ("agents", "messages", "items", "service")
+KERNEL = ("agent_ops", "message_ops", "item_ops", "broker_ops")
 _FIELD = re.compile(r" {4}(\w+): (.*?)(?: +# (.*))?")
 _NAMES = re.compile(r"[A-Z]\w+")
 _RECORD: Any = described.Record

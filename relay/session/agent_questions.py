@@ -18,7 +18,7 @@ from relay.core.message import AgentState
 from relay.core.source_events import Screen, StateChange, Terminal
 from relay.core.state import from_json, to_json
 from relay.protocol import frames
-from relay.protocol.agents import Question
+from relay.protocol.agent_ops import ShownQuestion
 from relay.screen.dialogs import Dialog, as_text, read_dialog
 from relay.screen.questions import (
     DIALOG,
@@ -177,7 +177,7 @@ class ScreenQuestion:
     dialog: Dialog
     since_ms: int
 
-    def fields(self) -> Question:
+    def fields(self) -> ShownQuestion:
         """Its fields for the broker."""
         return {
             "id": self.id,

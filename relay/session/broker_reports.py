@@ -16,8 +16,8 @@ from relay.core.errors import BrokerUnavailable, RelayError, StorageError, Timeo
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import Message, State
 from relay.directive.grammar import Match
-from relay.protocol.agents import AGENT_STATE, PERSON
-from relay.protocol.messages import EVENT, STATE, TURN, WAIT
+from relay.protocol.agent_ops import AGENT_STATE, PERSON
+from relay.protocol.message_ops import EVENT, STATE, TURN, WAIT
 from relay.protocol.op import Op
 from relay.session.background import Tasks
 from relay.session.detector import Detection, match_event_id, match_meta

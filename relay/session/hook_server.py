@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from relay.core.http import Newcomers, Refused, Request, ServerConnection
+from relay.core.http import HttpRequest, Newcomers, Refused, ServerConnection
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -146,7 +146,7 @@ class HookServer:
                 connection.abort()  # the rest of the answer must not follow
             _settle(answer, sent=sent)
 
-    def _admit(self, connection: ServerConnection, begun: Request) -> None:
+    def _admit(self, connection: ServerConnection, begun: HttpRequest) -> None:
         """Raises Refused for a client without the token, and for one too many."""
         given = begun.headers.get(b"authorization", b"")
         if not hmac.compare_digest(given, b"Bearer " + self._token.encode()):
@@ -159,7 +159,7 @@ class HookServer:
                 raise Refused(503, "too many connections")
             self._unproven.remove(connection)
 
-    def _event(self, request: Request) -> dict[str, Any]:
+    def _event(self, request: HttpRequest) -> dict[str, Any]:
         if request.method != b"POST":
             raise Refused(405, "only POST is served")
         try:

@@ -29,7 +29,7 @@ from relay.hooks.planner import Planner
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import FunctionRunner
 from relay.hooks.runner import HookRunner
-from relay.protocol.agents import ANSWER, HOOKS_RAN
+from relay.protocol.agent_ops import ANSWER, HOOKS_RAN
 from relay.session.background import Tasks
 from relay.session.broker_reports import Broker
 from relay.session.door import FeatureAnswer

@@ -18,7 +18,7 @@ from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.json_text import dumps, loads
 from relay.core.paths import Home
 from relay.protocol import broker, frames
-from relay.protocol.agents import AGENTS
+from relay.protocol.agent_ops import AGENTS
 from relay.pump import tty
 from relay.screen.terminal_modes import DISTURBING, EXPECTED, PictureFilter, reset_bytes
 

@@ -13,7 +13,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home
 from relay.protocol.broker import Json
-from relay.protocol.service import WATCH
+from relay.protocol.broker_ops import WATCH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

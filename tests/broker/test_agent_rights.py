@@ -12,7 +12,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.protocol import broker as protocol
-from relay.protocol.messages import HISTORY, SEND, STATE, TURN, WAIT
+from relay.protocol.message_ops import HISTORY, SEND, STATE, TURN, WAIT
 from tests.broker.fixtures import Configure
 from tests.broker.support import Json, register
 from tests.broker.test_hook_runs import record

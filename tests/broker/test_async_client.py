@@ -11,7 +11,7 @@ import pytest
 from relay.broker import async_client
 from relay.core.errors import BrokerUnavailable, NameTaken, RelayError, UsageError
 from relay.core.paths import Home
-from relay.protocol.messages import HISTORY, WAIT
+from relay.protocol.message_ops import HISTORY, WAIT
 from tests.broker.support import Json, Session, registration
 
 

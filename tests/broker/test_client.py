@@ -22,7 +22,7 @@ from relay.core.errors import (
 )
 from relay.core.paths import Home
 from relay.protocol.broker import PROTOCOL, Json, decode, encode, refusal
-from relay.protocol.messages import SEND
+from relay.protocol.message_ops import SEND
 
 #: What a broker does with a request that is no hello: the line to answer, or None to hang up.
 Answer = Callable[[Json], bytes | None]

@@ -21,7 +21,7 @@ from relay.broker.connection import ClientConnection
 from relay.core.paths import Home
 from relay.core.processes import MARKS
 from relay.protocol.broker import decode
-from relay.protocol.messages import SEND, STATE, WAIT
+from relay.protocol.message_ops import SEND, STATE, WAIT
 from tests.broker.support import broker_thread, register, registration, stop_broker
 
 pytestmark = pytest.mark.usefixtures("served")

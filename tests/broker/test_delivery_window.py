@@ -21,7 +21,7 @@ from relay.broker.directory import Directory
 from relay.core.message import State
 from relay.core.paths import Home
 from relay.protocol.broker import WINDOW
-from relay.protocol.messages import SEND, SHOW, STATE
+from relay.protocol.message_ops import SEND, SHOW, STATE
 from tests.broker.support import Json, Session, register, stop_broker
 
 pytestmark = pytest.mark.usefixtures("served")

@@ -23,7 +23,7 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
 from relay.protocol.broker import decode, encode
-from relay.protocol.messages import HISTORY, INBOX, SEND, SHOW
+from relay.protocol.message_ops import HISTORY, INBOX, SEND, SHOW
 from tests.broker.support import (
     Json,
     broker_process,

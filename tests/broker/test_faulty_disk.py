@@ -15,7 +15,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.errors import StorageError
 from relay.core.paths import Home
-from relay.protocol.messages import HISTORY, SEND
+from relay.protocol.message_ops import HISTORY, SEND
 from tests.broker import faulty_disk
 from tests.broker.faulty_disk import FAULTS, Control, broker_on, lose_power
 from tests.broker.support import wait_for_broker

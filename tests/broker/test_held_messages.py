@@ -19,7 +19,7 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
 from relay.ledger.schema import AgentRecord
-from relay.protocol.messages import HISTORY, INBOX, SEND, SHOW, STATE, DeliveryState
+from relay.protocol.message_ops import HISTORY, INBOX, SEND, SHOW, STATE, DeliveryState
 from tests.broker.support import (
     Json,
     decide,

@@ -15,7 +15,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.paths import Home
 from relay.protocol.broker import LINE_MAX, encode
-from relay.protocol.messages import SEND, STATE
+from relay.protocol.message_ops import SEND, STATE
 from tests.broker.support import broker_process, register, wait_for_broker
 
 #: docs/reliability.md has the figures of a million.

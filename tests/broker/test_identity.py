@@ -18,7 +18,7 @@ from relay.core.paths import Home
 from relay.core.processes import MARK, MARKS, Process, ancestry
 from relay.core.processes import SESSION as SESSION_NAME
 from relay.protocol.broker import message_from
-from relay.protocol.messages import HISTORY, SEND, DeliverPush
+from relay.protocol.message_ops import HISTORY, SEND, DeliverPush
 from tests.broker.support import (
     broker_process,
     broker_thread,

@@ -12,7 +12,7 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.protocol.broker import ABOUT, OBLIGATION
-from relay.protocol.messages import CANCEL, EVENT, HISTORY, SEND, STATE, TURN
+from relay.protocol.message_ops import CANCEL, EVENT, HISTORY, SEND, STATE, TURN
 from relay.protocol.op import AwaitMaybe
 from relay.ui.watching import Watching
 from tests.broker.support import Json, broker_thread, kill_broker, register

@@ -12,7 +12,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.ledger import search_index
-from relay.protocol.messages import HISTORY, SEND
+from relay.protocol.message_ops import HISTORY, SEND
 from tests.broker.support import register
 
 pytestmark = pytest.mark.usefixtures("served")

@@ -12,7 +12,7 @@ from relay.core.errors import NotFound, UsageError
 from relay.core.message import REPORTED
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
-from relay.protocol.messages import SEND, STATE, TURN, WAIT, ToolCallFields
+from relay.protocol.message_ops import SEND, STATE, TURN, WAIT, ToolCallFields
 from tests.broker.support import Json, register
 
 ENDED: Json = {"state": "completed", "text": "It is 42.", "started_ms": 5, "ended_ms": 9}

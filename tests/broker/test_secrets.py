@@ -12,7 +12,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
-from relay.protocol.messages import HISTORY, INBOX, READ, SEND, STATE, TURN
+from relay.protocol.message_ops import HISTORY, INBOX, READ, SEND, STATE, TURN
 from tests.broker.fixtures import Configure
 from tests.broker.support import Json, broker_thread, register
 

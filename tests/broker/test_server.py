@@ -18,7 +18,7 @@ from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, State
 from relay.core.paths import Home
 from relay.protocol.broker import LINE_MAX, decode, encode
-from relay.protocol.messages import (
+from relay.protocol.message_ops import (
     CANCEL,
     EVENT,
     HISTORY,

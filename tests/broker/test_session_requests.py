@@ -17,7 +17,7 @@ from relay.broker.start import open_socket
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, Timeout, UsageError
 from relay.core.paths import Home
 from relay.protocol.broker import LINE_MAX, encode
-from relay.protocol.messages import SEND
+from relay.protocol.message_ops import SEND
 from tests.broker.support import Json, Session, register, registration, stop_broker
 
 pytestmark = pytest.mark.usefixtures("served")

@@ -19,7 +19,7 @@ from relay.broker.start import failure_since
 from relay.core.errors import BrokerUnavailable, RelayError, StorageError
 from relay.core.paths import Home
 from relay.core.processes import read_process
-from relay.protocol.messages import SEND
+from relay.protocol.message_ops import SEND
 from tests.broker.support import broker_process, lock_is_free, lock_kept, wait_for_broker
 from tests.support import wait_until
 

@@ -9,7 +9,7 @@ from relay.broker.stored_bytes import MIB, MINUTES, ROW, StoredBytes
 from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
-from relay.protocol.messages import EVENT, INBOX, SEND
+from relay.protocol.message_ops import EVENT, INBOX, SEND
 from tests.broker.support import Json, register
 
 

@@ -17,7 +17,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.paths import Home
 from relay.ledger.schema import SCHEMA
-from relay.protocol.messages import SEND
+from relay.protocol.message_ops import SEND
 from tests.broker.support import Session, kill_broker, stop_broker
 
 AGENTS = 20

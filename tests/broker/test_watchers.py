@@ -9,7 +9,7 @@ import pytest
 from relay.broker import watchers
 from relay.broker.client import BrokerClient, connect
 from relay.core.paths import Home
-from relay.protocol.messages import SEND, STATE, TURN
+from relay.protocol.message_ops import SEND, STATE, TURN
 from relay.ui.watching import Watching
 from tests.broker.support import Json, register
 

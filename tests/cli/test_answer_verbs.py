@@ -19,7 +19,7 @@ from relay.cli.answer_verbs import show_items
 from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
-from relay.protocol.messages import SEND
+from relay.protocol.message_ops import SEND
 from tests.broker.support import Json, register
 from tests.broker.test_held_messages import next_delivery
 from tests.cli.fixtures import Run

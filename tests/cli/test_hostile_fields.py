@@ -13,7 +13,7 @@ from relay.core.errors import UsageError
 from relay.core.paths import Home
 from relay.core.visible import is_visible
 from relay.directive.grammar import Scanner
-from relay.protocol.messages import SEND
+from relay.protocol.message_ops import SEND
 from tests.broker.support import registration
 from tests.cli.fixtures import Run
 

@@ -9,7 +9,7 @@ import pytest
 from relay.cli import table
 from relay.cli.verbs import help_text
 from relay.core.visible import columns_of
-from relay.protocol.messages import HistoryRow
+from relay.protocol.message_ops import HistoryRow
 
 ID = "01M80A3SJCBYEWEDVSTKKKPE1S"
 REASON = "the program takes neither lines nor pastes now"

@@ -15,7 +15,7 @@ import pytest
 from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
-from relay.protocol.messages import SEND, STATE, TURN
+from relay.protocol.message_ops import SEND, STATE, TURN
 from tests.broker.support import register
 from tests.cli.fixtures import Run
 

@@ -16,7 +16,7 @@ from relay.app import throwaway_home
 from relay.core.files import is_locked
 from relay.core.paths import Home
 from relay.demo import agents, stage
-from relay.protocol.messages import HistoryRow
+from relay.protocol.message_ops import HistoryRow
 from tests.cli.verbs import program
 from tests.e2e.wrapped import RELAY, Wrapped, relay
 

@@ -20,7 +20,7 @@ from relay.core.errors import NameTaken
 from relay.core.paths import Home
 from relay.core.processes import MARKS, mark, read_process
 from relay.protocol.broker import message_from
-from relay.protocol.messages import HISTORY, DeliverPush
+from relay.protocol.message_ops import HISTORY, DeliverPush
 from tests.e2e.wrapped import (
     ECHO,
     RELAY,

@@ -19,7 +19,7 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.hooks.registry import Registry
-from relay.protocol.messages import SEND
+from relay.protocol.message_ops import SEND
 from relay.ui import row_view
 from tests.broker.support import register
 

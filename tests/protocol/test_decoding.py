@@ -13,9 +13,9 @@ from relay.core.errors import UsageError
 from relay.core.log import Log
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
-from relay.protocol.agents import AGENT_STATE, AGENTS
+from relay.protocol.agent_ops import AGENT_STATE, AGENTS
 from relay.protocol.decoding import check, decode, schema
-from relay.protocol.messages import HISTORY, SEND, TURN, WAIT, MessageSent, Send
+from relay.protocol.message_ops import HISTORY, SEND, TURN, WAIT, MessageSent, Send
 from relay.protocol.op import Op
 
 QUESTION: dict[str, Any] = {"id": "q", "what": "Run it?", "chosen": None, "since_ms": 1}

@@ -10,7 +10,7 @@ import pytest
 
 from relay.broker.client import connect
 from relay.core.paths import Home
-from relay.protocol.messages import SEND, WAIT
+from relay.protocol.message_ops import SEND, WAIT
 from tests.e2e.wrapped import relay
 from tests.real_agents.conftest import Binary
 from tests.real_agents.model import Gate, Say, ScriptedModel, Shell

@@ -9,7 +9,7 @@ from relay.broker.batch import Batch, ClientRequest, Served, serve
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
 from relay.core.errors import UsageError
-from relay.protocol.messages import MessageSent, Send
+from relay.protocol.message_ops import MessageSent, Send
 from relay.protocol.op import Request
 from relay_shout.ops import SHOUT, SHOUT_COUNTS, Shout, ShoutCounts
 

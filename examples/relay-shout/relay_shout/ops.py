@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.protocol.messages import MessageSent
+from relay.protocol.message_ops import MessageSent
 from relay.protocol.op import Op, Record, Request
 
 

@@ -23,8 +23,8 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.features.agent_check import standard_conversation as talk
 from relay.features.agent_check.standard_conversation import Ask, Verdict
-from relay.protocol.agents import AGENTS, AgentRow
-from relay.protocol.messages import SEND, STATE
+from relay.protocol.agent_ops import AGENTS, AgentRow
+from relay.protocol.message_ops import SEND, STATE
 from relay.session.typist import STARTING
 
 #: The name of the agent that is the check.

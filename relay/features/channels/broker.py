@@ -22,7 +22,7 @@ from relay.core.errors import NotFound, UsageError
 from relay.core.message import AgentState
 from relay.ledger import queries
 from relay.ledger.store import Ledger
-from relay.protocol.agents import Register
+from relay.protocol.agent_ops import Register
 from relay.protocol.broker import Json
 
 #: Channels that one may be in, and whose coming and going it may hear of.

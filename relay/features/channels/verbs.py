@@ -10,7 +10,7 @@ from relay.cli.verbs import verb
 from relay.core.agent_names import NAME_CHARACTERS
 from relay.core.errors import RelayError
 from relay.core.paths import Home
-from relay.protocol.messages import HISTORY
+from relay.protocol.message_ops import HISTORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from relay.core.visible import visible
 from relay.features.console.console_state import ConsoleState
 from relay.features.console.console_view import Row, styled_rows_shown
 from relay.features.console.console_words import BrokerRequest
-from relay.protocol.agents import AGENTS, ASK
-from relay.protocol.items import ITEMS
-from relay.protocol.messages import HISTORY, INBOX, READ
+from relay.protocol.agent_ops import AGENTS, ASK
+from relay.protocol.item_ops import ITEMS
+from relay.protocol.message_ops import HISTORY, INBOX, READ
 from relay.ui.watching import AsyncWatching
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from relay.cli.parser import Parser
 from relay.cli.verbs import every, verb
 from relay.core.errors import UsageError
 from relay.core.paths import Home
-from relay.protocol.messages import INBOX
+from relay.protocol.message_ops import INBOX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

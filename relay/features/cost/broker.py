@@ -27,7 +27,7 @@ from relay.features.cost.prices import COUNTS, user_prices
 from relay.features.cost.settings import CAP_OF_ALL, CAPS
 from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
-from relay.protocol.agents import AgentStateReport
+from relay.protocol.agent_ops import AgentStateReport
 from relay.protocol.broker import Json, encode
 
 #: Models of one run that are counted, and the most tokens that one can have used.

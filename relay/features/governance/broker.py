@@ -28,7 +28,7 @@ from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import derived_ulid
 from relay.protocol.broker import Json, encode
-from relay.protocol.items import Item
+from relay.protocol.item_ops import Item
 
 #: Calls that wait: of one agent, and in all. A further one is refused at once.
 PER_AGENT_MAX = 32

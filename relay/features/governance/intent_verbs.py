@@ -28,7 +28,7 @@ from relay.features.governance.intents_file import IntentsFile
 from relay.features.governance.scope import IntentScope
 from relay.features.governance.trace import Trace
 from relay.features.governance.trace_records import TraceEntry, TraceKind
-from relay.protocol.agents import AGENTS, ASK
+from relay.protocol.agent_ops import AGENTS, ASK
 from relay.protocol.broker import Json
 
 #: Characters of a scope in the list.

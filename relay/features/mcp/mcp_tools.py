@@ -21,7 +21,7 @@ from relay.features.governance.intent_context import intent_context
 from relay.features.governance.intents import check_id
 from relay.features.governance.intents_file import IntentsFile
 from relay.features.governance.lessons import read_lessons
-from relay.protocol.service import HELLO
+from relay.protocol.broker_ops import HELLO
 
 Json = dict[str, Any]
 #: Called every few seconds while an answer is waited for: a client that hears nothing gives up.

@@ -26,7 +26,7 @@ from relay.features.personas.workers import ConfigWorkers
 from relay.features.personas.wrapped_turns import WrappedTurns
 from relay.ledger.agent_ledger import answers_to
 from relay.protocol.broker import ROWS_MAX, Json
-from relay.protocol.messages import DeliveryState, MessageSent, Send, StoreEvent, WaitResult
+from relay.protocol.message_ops import DeliveryState, MessageSent, Send, StoreEvent, WaitResult
 from relay.protocol.turns import TurnEnded
 
 _DAY_MS = 86_400_000

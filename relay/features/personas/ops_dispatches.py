@@ -35,7 +35,7 @@ from relay.features.personas.known_personas import Personas
 from relay.features.personas.turn_engine import TurnEngine
 from relay.ledger.schema import Row
 from relay.protocol.broker import ROWS_MAX, Json
-from relay.protocol.messages import DeliveryState, MessageSent, Send
+from relay.protocol.message_ops import DeliveryState, MessageSent, Send
 
 #: What made a dispatch that no route function made.
 BY_HAND = "relay/dispatch"

@@ -34,7 +34,7 @@ from relay.ledger import event_rows, queries
 from relay.ledger.content_files import CONTENT_MAX
 from relay.ledger.event_rows import OUTSIDE, ContentFile, OutsideEvent
 from relay.protocol.broker import Json, check_unicode, not_unicode, too_deep
-from relay.protocol.messages import ChannelEvent, StoreEvent
+from relay.protocol.message_ops import ChannelEvent, StoreEvent
 
 #: Characters of an address, an id of a channel's, a name of a file.
 ADDRESS_MAX = 512

@@ -14,7 +14,7 @@ from relay.cli.verbs import verb
 from relay.core.errors import EXIT_FAILED, BrokerUnavailable, RelayError, Timeout, UsageError
 from relay.core.paths import Home
 from relay.protocol.broker import Json
-from relay.protocol.messages import EVENT
+from relay.protocol.message_ops import EVENT
 
 #: Bytes of one event's JSON: one whose every byte is escaped fits.
 EVENT_MAX = 7 * 1024 * 1024

@@ -36,7 +36,7 @@ from relay.features.teams.team import (
 from relay.features.teams.worktrees import WorktreeContent, Worktrees
 from relay.hooks.hook_types import Command
 from relay.protocol.broker import Json
-from relay.protocol.messages import CANCEL, SEND, SENT
+from relay.protocol.message_ops import CANCEL, SEND, SENT
 from relay.pump.agent_process import find_program
 
 #: Agents that are started, or ended, at the same time.

@@ -26,9 +26,9 @@ from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.trace import Trace
 from relay.features.governance.trace_view import trace_line
 from relay.ledger import traffic
-from relay.protocol.agents import AGENTS, ASK
-from relay.protocol.items import ITEM_ANSWER, ITEMS
-from relay.protocol.messages import SHOW, FullMessage
+from relay.protocol.agent_ops import AGENTS, ASK
+from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
+from relay.protocol.message_ops import SHOW, FullMessage
 from relay.ui.row_view import words
 from relay.ui.watching import AsyncWatching
 

@@ -23,7 +23,7 @@ from importlib import resources
 from typing import Any, Protocol
 
 from relay.core.errors import RelayError, error_fields
-from relay.core.http import JSON, Header, Newcomers, Refused, Request, ServerConnection
+from relay.core.http import JSON, Header, HttpRequest, Newcomers, Refused, ServerConnection
 from relay.core.loopback_guard import ClientKind, admitted, check_host, check_origin, client_of
 from relay.core.visible import visible_lines
 
@@ -195,7 +195,7 @@ class WebServer:
         async with asyncio.timeout(REQUEST_DEADLINE):
             await connection.answer(status, body, headers)
 
-    def _admit(self, begun: Request) -> None:
+    def _admit(self, begun: HttpRequest) -> None:
         """Raises Refused for what is not served, before the body is read."""
         if begun.method == b"GET":
             check_host(begun.headers)  # a link may stand on any page
@@ -321,7 +321,7 @@ def _hash(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _fields(request: Request) -> Json:
+def _fields(request: HttpRequest) -> Json:
     """The object in a request's body. Raises Refused."""
     try:
         fields = json.loads(request.body)

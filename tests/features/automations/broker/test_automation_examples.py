@@ -16,7 +16,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.paths import Home
 from relay.features.automations.automation_pool import AutomationPool, RunAnswer
 from relay.ledger.store import Ledger
-from relay.protocol.messages import EVENT
+from relay.protocol.message_ops import EVENT
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread
 from tests.features.automations.broker.test_automation_pool import question

@@ -26,7 +26,7 @@ from relay.features.automations.automation_runs import SeenEvent, SeenEvents
 from relay.features.automations.definition import Definition
 from relay.features.personas import evaluation
 from relay.ledger.store import Ledger
-from relay.protocol.messages import EVENT, SEND, STATE
+from relay.protocol.message_ops import EVENT, SEND, STATE
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread, decide, kill_broker, register
 from tests.features.personas.broker.test_evaluation import outside, rows

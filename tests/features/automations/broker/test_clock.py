@@ -19,7 +19,7 @@ from relay.core.paths import Home
 from relay.features.automations import automation_rows, clock
 from relay.features.automations.automation_rows import AutomationStatus, RegisteredVersion
 from relay.ledger.store import Ledger
-from relay.protocol.messages import EVENT, INBOX
+from relay.protocol.message_ops import EVENT, INBOX
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread
 from tests.support import wait_until

@@ -11,7 +11,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.paths import Home
 from relay.features.automations.ops_automations import folder_of
-from relay.protocol.messages import EVENT
+from relay.protocol.message_ops import EVENT
 from tests.broker.support import kill_broker
 from tests.support import wait_until
 

@@ -10,7 +10,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, UsageError
 from relay.core.paths import Home
-from relay.protocol.messages import HISTORY, INBOX, SEND, SHOW, STATE, WAIT
+from relay.protocol.message_ops import HISTORY, INBOX, SEND, SHOW, STATE, WAIT
 from tests.broker.support import Json, kill_broker, registration, stop_broker
 
 pytestmark = pytest.mark.usefixtures("served")

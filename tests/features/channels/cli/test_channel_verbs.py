@@ -8,7 +8,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from relay.features.channels.verbs import status_line
-from relay.protocol.messages import SEND, STATE
+from relay.protocol.message_ops import SEND, STATE
 from tests.broker.support import Json, registration
 from tests.cli.fixtures import Run
 

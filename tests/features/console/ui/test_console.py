@@ -18,7 +18,7 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.processes import AGENT
 from relay.protocol.broker import Json
-from relay.protocol.messages import SEND, STATE
+from relay.protocol.message_ops import SEND, STATE
 from tests.broker.support import kill_broker, stop_broker
 from tests.real_agents.terminal import Terminal
 

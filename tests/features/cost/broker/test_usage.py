@@ -15,7 +15,7 @@ from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.features.cost import verbs
 from relay.features.cost.prices import Prices, PricesError, parse_prices, user_prices
-from relay.protocol.messages import INBOX, SEND, STATE
+from relay.protocol.message_ops import INBOX, SEND, STATE
 from tests.broker.fixtures import Configure
 from tests.broker.support import Json, Session, broker_thread, decide, register
 from tests.broker.test_held_messages import next_delivery

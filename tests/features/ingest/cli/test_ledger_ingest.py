@@ -19,7 +19,7 @@ from relay.core.paths import Home
 from relay.features.ingest.broker import note_own
 from relay.ledger import agent_ledger
 from relay.ledger.store import Ledger
-from relay.protocol.messages import SEND
+from relay.protocol.message_ops import SEND
 from tests.broker.support import register
 from tests.cli.fixtures import Run
 

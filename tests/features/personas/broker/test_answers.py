@@ -28,7 +28,7 @@ from relay.features.personas import answers, dispatch_rows
 from relay.features.personas.answers import AnswerDeliveries
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
-from relay.protocol.messages import INBOX
+from relay.protocol.message_ops import INBOX
 from tests.broker.support import broker_thread, held, kernel_of, message_id, register
 
 EVENT = message_id(7)

@@ -20,7 +20,7 @@ from relay.core.paths import Home
 from relay.features.personas import answers, channels
 from relay.ledger.content_files import store
 from relay.ledger.store import Ledger
-from relay.protocol.messages import EVENT, INBOX, SEND
+from relay.protocol.message_ops import EVENT, INBOX, SEND
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread, register, registration
 from tests.features.personas.broker.test_answers import answered

@@ -18,7 +18,7 @@ from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.processes import read_process
-from relay.protocol.messages import STATE, TURN
+from relay.protocol.message_ops import STATE, TURN
 from tests.broker.support import (
     Json,
     register,

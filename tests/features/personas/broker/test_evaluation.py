@@ -21,7 +21,7 @@ from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.features.personas import evaluation
 from relay.ledger.store import Ledger
-from relay.protocol.messages import EVENT, SEND, SHOW, STATE
+from relay.protocol.message_ops import EVENT, SEND, SHOW, STATE
 from tests.broker.fixtures import Configure
 from tests.broker.support import (
     broker_process,

@@ -14,7 +14,7 @@ from relay.broker.client import connect
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from relay.features.personas import hook_observer, workers
-from relay.protocol.messages import EVENT
+from relay.protocol.message_ops import EVENT
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread, register
 from tests.support import wait_until

@@ -37,7 +37,7 @@ from relay.ledger.event_rows import OutsideEvent
 from relay.ledger.sql_query import query
 from relay.ledger.store import Ledger
 from relay.protocol.broker import message_from
-from relay.protocol.messages import CANCEL, EVENT, HISTORY, INBOX, STATE, TURN, DeliverPush
+from relay.protocol.message_ops import CANCEL, EVENT, HISTORY, INBOX, STATE, TURN, DeliverPush
 from tests.broker.support import Json, broker_thread, decide, held, register, stop_broker
 from tests.support import wait_until
 

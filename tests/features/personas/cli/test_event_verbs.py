@@ -10,7 +10,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
-from relay.protocol.messages import EVENT
+from relay.protocol.message_ops import EVENT
 from tests.broker.support import register
 from tests.cli.fixtures import Run
 

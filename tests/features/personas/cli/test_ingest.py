@@ -12,7 +12,7 @@ import pytest
 
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
-from relay.protocol.messages import EVENT
+from relay.protocol.message_ops import EVENT
 from tests.broker.support import kill_broker, register
 from tests.cli.fixtures import Run
 

@@ -10,7 +10,7 @@ import pytest
 
 from relay.config.trust import CONFIG_NAME, read_config, trust
 from relay.core.paths import Home
-from relay.protocol.messages import EVENT
+from relay.protocol.message_ops import EVENT
 from tests.broker.support import message_id, register
 from tests.broker.test_hook_runs import record
 from tests.cli.fixtures import Run

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from relay.features.web.web_data import path_steps
-from relay.protocol.messages import FullMessage
+from relay.protocol.message_ops import FullMessage
 from tests.features.web.ui.page_source import FakeSource, Served, served
 from tests.support import wait_until
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.protocol.agents import AgentRow
+from relay.protocol.agent_ops import AgentRow
 from relay.protocol.op import NotRequired, Op, Record, Request
 
 
@@ -16,7 +16,7 @@ class Hello(Record):
     person: bool  # whether the person asks, not an agent
 
 
-class Status(Record):
+class BrokerStatus(Record):
     """How the broker is. Features add keys of their own."""
 
     running: bool
@@ -95,7 +95,7 @@ class Compacted(Record):
 
 
 HELLO = Op("hello", Request, Hello)
-STATUS = Op("status", Request, Status)
+STATUS = Op("status", Request, BrokerStatus)
 STOP = Op("stop", Request, Stop)
 WATCH = Op("watch", Watch, Watched)
 REINDEX = Op("reindex", Reindex, Reindexed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.protocol.items import Choice
+from relay.protocol.item_ops import ItemChoice
 from relay.protocol.op import Any, Done, NotRequired, Op, Record, Request
 
 
@@ -53,12 +53,12 @@ class Registered(Record):
     protocol: int
 
 
-class Question(Record):
+class ShownQuestion(Record):
     """What an agent asks on its screen."""
 
     id: str
     what: str
-    choices: list[Choice]
+    choices: list[ItemChoice]
     chosen: int | None  # the index of the choice in focus
     since_ms: int
 
@@ -71,7 +71,7 @@ class AgentStateReport(Request):
     source: NotRequired[str | None]
     notes: NotRequired[list[str]]
     conversation: NotRequired[str | None]
-    question: NotRequired[Question | None]
+    question: NotRequired[ShownQuestion | None]
     usage: NotRequired[list[Any]]  # [model, [tokens …]], of the session so far
     retry: NotRequired[float | None]  # seconds until its usage limit ends
     account: NotRequired[str | None]  # who has the same has the same limits
@@ -91,7 +91,7 @@ class Agents(Record):
     persons: list[str]
 
 
-class Spawn(Request):
+class SpawnQuery(Request):
     """May whoever asks start this agent without a terminal? It is written down. Agents need the
     right ``spawn``, and have a limited number of helpers, of a limited depth."""
 
@@ -109,7 +109,7 @@ class SpawnGranted(Record):
     parent: str  # the agent whose helper it is; "": the person's
 
 
-class Spawned(Request):
+class SpawnedQuery(Request):
     """The agent that was last started as ``name``. For the person."""
 
     name: str
@@ -133,7 +133,7 @@ class ReleaseGranted(Record):
     by: str  # the agent that asks; "": the person
 
 
-class Ask(Request):
+class AskQuery(Request):
     """Ask an agent's session for something. Nothing of it is stored.
 
     Refused as ``no_session``, ``session_gone``, ``timeout`` or ``busy``, or with the session's own
@@ -189,7 +189,7 @@ class HooksStored(Record):
     stored: int
 
 
-class HookLog(Request):
+class HookLogQuery(Request):
     """How hooks ran, and what route functions said (kind ``route``; ``correlation_id`` is the
     event's)."""
 
@@ -213,10 +213,10 @@ REGISTER = Op("register", Register, Registered)
 AGENT_STATE = Op("agent_state", AgentStateReport, AgentStateKnown)
 AGENTS = Op("agents", Request, Agents)
 PERSON = Op("person", Request, Done)
-SPAWN = Op("spawn", Spawn, SpawnGranted)
-SPAWNED = Op("spawned", Spawned, SpawnedRecord)
+SPAWN = Op("spawn", SpawnQuery, SpawnGranted)
+SPAWNED = Op("spawned", SpawnedQuery, SpawnedRecord)
 RELEASE = Op("release", Release, ReleaseGranted)
-ASK = Op("ask", Ask, Asked)
+ASK = Op("ask", AskQuery, Asked)
 ANSWER = Op("answer", AnswerToAsk, AnswerTaken)
 HOOKS_RAN = Op("hooks_ran", HooksRan, HooksStored)
-HOOK_LOG = Op("hook_log", HookLog, HookLogRows)
+HOOK_LOG = Op("hook_log", HookLogQuery, HookLogRows)

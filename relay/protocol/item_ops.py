@@ -5,7 +5,7 @@ from __future__ import annotations
 from relay.protocol.op import Any, NotRequired, Op, Record, Request
 
 
-class Choice(Record):
+class ItemChoice(Record):
     """One of what the person can choose from."""
 
     key: str
@@ -21,7 +21,7 @@ class Item(Record):
     what: str  # the words of whoever asks
     about: list[str]  # lines of relay's own
     details: dict[str, Any]  # fields of that kind
-    choices: list[Choice]
+    choices: list[ItemChoice]
     chosen: int | None  # the index of the choice in focus
     since_ms: int
     until_ms: int | None
@@ -46,11 +46,11 @@ class ItemAnswerRequest(Request):
     note: NotRequired[str | None]
 
 
-class Answered(Record):
+class ItemAnswered(Record):
     """What an item was answered."""
 
     item: Item
-    choice: Choice
+    choice: ItemChoice
     by: str  # who answered, and at which terminal
     gone: NotRequired[bool]  # of a question: whether it went
 
@@ -59,10 +59,10 @@ class ItemAnswers(Record):
     """The answer of the one item; or, of a list of ids, all of them."""
 
     item: NotRequired[Item]
-    choice: NotRequired[Choice]
+    choice: NotRequired[ItemChoice]
     by: NotRequired[str]
     gone: NotRequired[bool]
-    answers: NotRequired[list[Answered]]
+    answers: NotRequired[list[ItemAnswered]]
 
 
 ITEMS = Op("items", Request, ItemsAnswer)
