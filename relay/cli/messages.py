@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from relay.broker.client import BrokerClient, connect, request
 from relay.cli import door, output, table
+from relay.cli.output import Json
 from relay.cli.parser import Parser, count, moment
 from relay.cli.verbs import verb
 from relay.core import signals
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home
 from relay.core.processes import wrapped
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from relay.cli.output import Json
 
 _UNDELIVERED = ("failed", "cancelled")
 _DELIVERY = (
