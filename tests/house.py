@@ -24,7 +24,7 @@ PARTS_MAX = 6
 RATCHETS = {
     "arrows": 0,
     "crossings": 19,
-    "constructors": 15,
+    "constructors": 14,
     "callbacks": 184,
     "cycles": 0,
     "limits": 542,

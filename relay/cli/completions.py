@@ -17,6 +17,7 @@ from relay.cli.table import prose
 from relay.cli.verbs import every, group_of, help_text, is_verb, verb
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.protocol.agents import AGENTS
 
 SHELLS = ("bash", "zsh", "fish")
 #: Of the words that arguments have as ``offers``, "verbs" are relay's own and "commands" the
@@ -91,7 +92,7 @@ def _names(asked: str) -> list[str]:
         if asked != _AGENTS:
             return list(door.tables("NAMES")[asked]())
         with connect(Home.from_env(), start=False) as client:
-            return [one["name"] for one in client.request("agents")["agents"]]
+            return [one["name"] for one in client.request(AGENTS)["agents"]]
     except (RelayError, OSError):
         return []  # at a tab nobody wants to read why
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from relay.core.ids import derived_ulid
-from relay.ledger.schema import Row
 from relay.ledger.store import Ledger
+from relay.protocol.messages import MessageAnswer
 from relay.protocol.turns import TurnEnded
 
 #: The ``source`` of relay's own sessions; others are those of ingested files.
@@ -165,7 +166,7 @@ def history(ledger: Ledger, session: str, turns: int, longest: int) -> list[tupl
     return [(str(role), str(text)) for role, text in found]
 
 
-def answers_to(ledger: Ledger, message: str) -> list[Row]:
+def answers_to(ledger: Ledger, message: str) -> list[MessageAnswer]:
     """What came of the message with this id, from each that has answered it."""
     rows = ledger.rows(
         "SELECT s.persona, t.id, t.state, t.reason, t.inferred, t.model, t.tool_call_count,"
@@ -179,7 +180,7 @@ def answers_to(ledger: Ledger, message: str) -> list[Row]:
     )
     names = ("from", "turn", "state", "reason", "inferred", "model", "tool_calls", "text")
     found = [dict(zip(names, row, strict=True)) for row in rows]
-    return [{**one, "inferred": bool(one["inferred"])} for one in found]
+    return [cast(MessageAnswer, {**one, "inferred": bool(one["inferred"])}) for one in found]
 
 
 _OLD = """SELECT t.id FROM agent_turns t WHERE t.rowid > ? AND t.rowid <= ?

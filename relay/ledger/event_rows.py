@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 from relay.core.dispatch import PeerKind, PersonType
 from relay.core.paths import Home
@@ -16,12 +16,12 @@ from relay.ledger import persons
 from relay.ledger.content_files import path_of
 from relay.ledger.schema import BLOCK_BITS
 from relay.ledger.store import Ledger
+from relay.protocol.messages import ChannelOrigin, EventMarks
 
 #: What ``events.origin`` is of them.
 OUTSIDE = "channel"
 #: What an event can be, besides its status, which is a word of the person's own.
 FLAGS = ("read", "flagged", "archived")
-Json = dict[str, Any]
 #: (seq, id, kind, sender, thread, body, meta_json, created_ms)
 OutsideRow = tuple[int, str, str, str, str | None, str | None, str | None, int]
 _EVENT = (
@@ -115,7 +115,7 @@ def files_of(ledger: Ledger, seq: int) -> list[ContentFile]:
     return [ContentFile(*row) for row in rows]
 
 
-def shown(ledger: Ledger, id_: str) -> dict[str, Any]:
+def shown(ledger: Ledger, id_: str) -> ChannelOrigin:
     """What an event of another channel says beyond what every event does, for people."""
     names = ("channel", "source_id", "account", "peer_kind", "peer", "reply_to", "content_type")
     seq, occurred, sender, *values = ledger.row(
@@ -123,7 +123,7 @@ def shown(ledger: Ledger, id_: str) -> dict[str, Any]:
     )
     home = Home(os.path.dirname(ledger.path))
     return {
-        **dict(zip(names, values, strict=True)),
+        **cast(ChannelOrigin, dict(zip(names, values, strict=True))),
         "occurred_ms": occurred,
         "sender_type": persons.sender_type(ledger, values[0], sender, OUTSIDE).value,
         "files": [
@@ -155,12 +155,17 @@ def mark(ledger: Ledger, event: int, column: str, value: object, now_ms: int) ->
     )
 
 
-def marks_of(ledger: Ledger, event: int) -> Json:
+def marks_of(ledger: Ledger, event: int) -> EventMarks:
     """``tags``, ``status`` and ``FLAGS`` of an event."""
     tags = ledger.rows("SELECT tag FROM event_tags WHERE event=? ORDER BY tag", (event,))
     state = ledger.row(
         "SELECT status, read, flagged, archived FROM event_state WHERE event=?", (event,)
     )
-    status, *flags = state or (None, 0, 0, 0)
-    set_ = dict(zip(FLAGS, map(bool, flags), strict=True))
-    return {"tags": [name for (name,) in tags], "status": status, **set_}
+    status, read, flagged, archived = state or (None, 0, 0, 0)
+    return {
+        "tags": [name for (name,) in tags],
+        "status": status,
+        "read": bool(read),
+        "flagged": bool(flagged),
+        "archived": bool(archived),
+    }
