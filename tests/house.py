@@ -27,7 +27,7 @@ RATCHETS = {
     "constructors": 5,
     "callbacks": 177,
     "cycles": 0,
-    "limits": 542,
+    "limits": 541,
     "words": 44,
 }
 

@@ -10,30 +10,29 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from relay.agents.headless import HeadlessForm
 from relay.agents.input_line import ComposerState, InputLine, Patterns
 from relay.agents.profile_start import PROFILE_MAX, SHIPPED, StartFacts, path_of
-from relay.core.errors import RelayError, UsageError
+from relay.core.errors import UsageError
 from relay.core.files import read_file
+from relay.core.yaml_tree import Mistake, YamlError, YamlForm, YamlNode, read_tree
 from relay.screen.agent_styles import UNKNOWN, AgentStyle
 from relay.screen.questions import question_on_screen
-
-if TYPE_CHECKING:
-    from yaml import MappingNode, Node, SequenceNode
 
 #: A row that encloses an input line.
 _BORDER = "─" * 8
 _TOLD_BY = re.compile(r"(?:-\S+ |\w+=)\{(?:text\}|file\}|folder\}(?:/[\w.-]*\w)+)")
+_NUMBER = re.compile(r"[-+]?(?:\d{1,15}(?:\.\d*)?|\.\d+)")
 #: Rows above the input line in which a turn shows; what waits may lie in between.
 _ABOVE = 12
 
 
-class ProfileError(RelayError):
-    """A profile's file cannot be used; the message says where it is wrong."""
+class ProfileError(YamlError):
+    """A profile's file cannot be used."""
 
     code = "profile"
 
@@ -195,155 +194,132 @@ def has_profile(name: str, folder: str = "") -> bool:
 
 
 def read_profile(path: str) -> Profile:
-    """Read one file. Raises ProfileError with the place of the first mistake."""
+    """Read one file. Raises ProfileError with all mistakes and their places."""
     try:
         data = read_file(path, PROFILE_MAX)
     except OSError as error:
-        raise ProfileError(f"{path} cannot be read: {error.strerror}") from error
+        raise ProfileError(
+            [Mistake(0, f"it cannot be read: {error.strerror}")], file=path
+        ) from error
     if len(data) > PROFILE_MAX:
-        raise ProfileError(f"{path} has more than {PROFILE_MAX} bytes")
+        raise ProfileError([Mistake(0, f"it has more than {PROFILE_MAX} bytes")], file=path)
     return parse_profile(data.decode("utf-8", "replace"), path)
 
 
 def parse_profile(text: str, path: str) -> Profile:
-    """Make the profile that ``path`` holds. Raises ProfileError with the place of a mistake."""
-    import yaml  # 15 ms: only where there is a profile to read
-
-    try:
-        node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f"{path}:{mark.line + 1}" if mark else path
-        raise ProfileError(f"{at}: {getattr(error, 'problem', None) or error}") from error
+    """Make the profile that ``path`` holds. Raises ProfileError with all mistakes."""
     name = os.path.basename(path).removesuffix(".yaml")
-    if node is None:
-        return Profile(name)
-    made: Profile = _Form(path).build(Profile, node, name=name)
-    _check_start(made, text, path)
-    return made
+    try:
+        node, mistakes = read_tree(text, ProfileError)
+    except ProfileError as error:
+        raise ProfileError(error.mistakes, file=path) from None
+    form = _Form(mistakes)
+    made = Profile(name) if node is None else form.build(Profile, node, name=name)
+    if made is not None and not form.mistakes:
+        form.mistakes += _start_mistakes(made, text)
+    if form.mistakes:
+        raise ProfileError(form.mistakes, file=path)
+    return cast(Profile, made)
 
 
-def _check_start(made: Profile, text: str, path: str) -> None:
-    """Raises ProfileError where the start of the program would read another thing."""
+def _start_mistakes(made: Profile, text: str) -> Iterator[Mistake]:
+    """Where the start of the program would read another thing."""
     facts, lines = StartFacts(text), text.split("\n")
     for key in facts.__slots__:
         number = next((n for n, line in enumerate(lines, 1) if line.startswith(f"{key}:")), 1)
         if getattr(facts, key) != getattr(made, key):
-            wrong = f"{key!r} must stand on one line, without a remark"
+            yield Mistake(number, f"{key!r} must stand on one line, without a remark")
         elif key == "told_by" and made.told_by and not _TOLD_BY.fullmatch(made.told_by):
-            wrong = "an option or VARIABLE= and {text}, {file} or {folder}/NAME are meant here"
-        else:
-            continue
-        raise ProfileError(f"{path}:{number}: {wrong}")
+            meant = "an option or VARIABLE= and {text}, {file} or {folder}/NAME"
+            yield Mistake(number, f"told_by: {meant} are meant here")
 
 
-class _Form:
-    """Builds dataclasses of a YAML document's nodes, which know their lines."""
+class _Form(YamlForm):
+    """Builds dataclasses of a YAML document. ``path`` is a field's: ``input.above_within``."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def build(self, form: type, node: Node, **given: Any) -> Any:
+    def build(self, form: type, node: YamlNode, path: str = "", **given: Any) -> Any:
+        """An object of the dataclass ``form``; None where there is a mistake."""
         known = {one.name: one for one in fields(form) if one.name not in given}
+        needed = [
+            name
+            for name, one in known.items()
+            if one.default is MISSING and one.default_factory is MISSING
+        ]
+        found = self.mapping(node, tuple(known), tuple(needed), path)
         values = dict(given)
-        for key, value in self._mapping(node).value:
-            name = self._text(key)
-            if name not in known:
-                hint = ", ".join(known)
-                raise self._error(key, f"there is no {name!r} here; there are {hint}")
-            if name in values:
-                raise self._error(key, f"{name!r} stands here twice")
-            values[name] = self._value(str(known[name].type), value)
-        for name, one in known.items():
-            if name not in values and one.default is MISSING and one.default_factory is MISSING:
-                raise self._error(node, f"{name!r} is missing")
-        return form(**values)
+        for name, value in found.items():
+            at = f"{path}.{name}" if path else name
+            values[name] = self._value(str(known[name].type), value, at)
+        return None if self.mistakes else form(**values)
 
-    def _value(self, kind: str, node: Node) -> Any:
-        optional = kind.endswith(" | None")
-        if optional and node.tag.endswith(":null"):
+    def _value(self, kind: str, node: YamlNode, path: str) -> Any:
+        if kind.endswith(" | None") and node.is_null:
             return None
-        return self._readers[kind.removesuffix(" | None")](self, node)
+        return self._readers[kind.removesuffix(" | None")](self, node, path)
 
-    def _style(self, node: Node) -> AgentStyle:
-        made: AgentStyle = self.build(AgentStyle, node, works=None)
-        return made
+    def _style(self, node: YamlNode, path: str) -> Any:
+        return self.build(AgentStyle, node, path, works=None)
 
-    def _input(self, node: Node) -> InputLine:
-        made: InputLine = self.build(InputLine, node)
-        return made
+    def _input(self, node: YamlNode, path: str) -> Any:
+        return self.build(InputLine, node, path)
 
-    def _headless(self, node: Node) -> HeadlessForm:
-        made: HeadlessForm = self.build(HeadlessForm, node)
+    def _headless(self, node: YamlNode, path: str) -> Any:
+        made: HeadlessForm | None = self.build(HeadlessForm, node, path)
         try:
-            return made.checked()
+            return made and made.checked()
         except UsageError as error:
-            raise self._error(node, error.message) from error
+            self.wrong(node, error.message)
 
-    def _pattern(self, node: Node) -> re.Pattern[str]:
+    def _pattern(self, node: YamlNode, path: str) -> re.Pattern[str] | None:
         try:
-            return re.compile(self._text(node))
+            return re.compile(self._string(node, path))
         except (re.error, RecursionError) as error:
-            raise self._error(node, f"this is no regular expression: {error}") from error
+            self.wrong(node, f"{path}: this is no regular expression: {error}")
+            return None
 
-    def _patterns(self, node: Node) -> Patterns:
-        return tuple(map(self._pattern, self._sequence(node).value))
+    def _patterns(self, node: YamlNode, path: str) -> tuple[Any, ...]:
+        return tuple(self._pattern(one, path) for one in self.entries(node, path))
 
-    def _texts(self, node: Node) -> tuple[str, ...]:
-        return tuple(map(self._text, self._sequence(node).value))
+    def _texts(self, node: YamlNode, path: str) -> tuple[str, ...]:
+        return tuple(self._string(one, path) for one in self.entries(node, path))
 
-    def _pairs(self, node: Node) -> tuple[tuple[re.Pattern[str], str], ...]:
+    def _pairs(self, node: YamlNode, path: str) -> tuple[Any, ...]:
         pairs = []
-        for one in self._sequence(node).value:
-            pair = self._sequence(one).value
-            if len(pair) != 2:
-                raise self._error(one, "two are meant: a pattern, and what stands for it")
-            pairs.append((self._pattern(pair[0]), self._text(pair[1])))
+        for one in self.entries(node, path):
+            if one.kind != "list" or len(one.items) != 2:
+                self.wrong(one, f"{path}: two are meant here: a pattern, and its replacement")
+            else:
+                pairs.append((self._pattern(one.items[0], path), self._string(one.items[1], path)))
         return tuple(pairs)
 
-    def _text(self, node: Node) -> str:
-        if node.id != "scalar":
-            raise self._error(node, "text is meant here")
-        return str(node.value)
+    def _string(self, node: YamlNode, path: str) -> str:
+        """Any text, also an empty one or one of control characters."""
+        if node.kind != "text":
+            self.wrong(node, f"{path}: text is meant here")
+        return node.value
 
-    def _takes(self, node: Node) -> Takes:
-        for known in get_args(Takes):
-            if known == self._text(node):
-                made: Takes = known
-                return made
-        raise self._error(node, "line or paste is meant here")
+    def _takes(self, node: YamlNode, path: str) -> str:
+        if node.kind != "text" or node.value not in get_args(Takes):
+            self.wrong(node, f"{path}: line or paste is meant here")
+        return node.value
 
-    def _flag(self, node: Node) -> bool:
-        if node.tag.endswith(":bool"):
-            return str(node.value).lower() in ("true", "yes", "on")
-        raise self._error(node, "true or false is meant here")
+    def _flag(self, node: YamlNode, path: str) -> bool:
+        word = node.value.lower() if node.kind == "text" and node.plain else ""
+        if word not in ("true", "yes", "on", "false", "no", "off"):
+            self.wrong(node, f"{path}: true or false is meant here")
+        return word in ("true", "yes", "on")
 
-    def _whole(self, node: Node) -> int:
-        return int(self._number(node))
+    def _whole(self, node: YamlNode, path: str) -> int:
+        return int(self._number(node, path))
 
-    def _number(self, node: Node) -> float:
-        if node.tag.endswith((":int", ":float")):
-            try:
-                return float(node.value)
-            except ValueError:
-                pass
-        raise self._error(node, "a number is meant here")
+    def _number(self, node: YamlNode, path: str) -> float:
+        if node.kind == "text" and node.plain and _NUMBER.fullmatch(node.value):
+            return float(node.value)
+        self.wrong(node, f"{path}: a number is meant here")
+        return 0.0
 
-    def _mapping(self, node: Node) -> MappingNode:
-        if node.id != "mapping":
-            raise self._error(node, "names with values are meant here, as in `name: value`")
-        return node
-
-    def _sequence(self, node: Node) -> SequenceNode:
-        if node.id != "sequence":
-            raise self._error(node, "a list is meant here, as in `[one, two]`")
-        return node
-
-    def _error(self, node: Node, text: str) -> ProfileError:
-        return ProfileError(f"{self._path}:{node.start_mark.line + 1}: {text}")
-
-    _readers: dict[str, Callable[[_Form, Node], Any]] = {
-        "str": _text,
+    _readers: dict[str, Callable[[_Form, YamlNode, str], Any]] = {
+        "str": _string,
         "Takes": _takes,
         "bool": _flag,
         "int": _whole,

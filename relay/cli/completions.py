@@ -7,6 +7,9 @@ starts nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from relay.broker.client import connect
 from relay.cli import door, output
 from relay.cli.parser import Parser
@@ -15,11 +18,6 @@ from relay.cli.verbs import every, group_of, help_text, is_verb, verb
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.protocol.agent_ops import AGENTS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
 
 SHELLS = ("bash", "zsh", "fish")
 #: Of the words that arguments have as ``offers``, "verbs" are relay's own and "commands" the

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from relay.broker.client import BrokerClient, connect, request
 from relay.cli import door, output, table
+from relay.cli.output import Json
 from relay.cli.parser import Parser, count, moment
 from relay.cli.verbs import verb
 from relay.core import signals
@@ -13,14 +15,17 @@ from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home
 from relay.core.processes import wrapped
 from relay.protocol.item_ops import ITEMS
-from relay.protocol.message_ops import CANCEL, HISTORY, INBOX, READ, SENT, SHOW
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from relay.cli.output import Json
-    from relay.protocol.message_ops import Inbox, InboxRows, MessageRow
+from relay.protocol.message_ops import (
+    CANCEL,
+    HISTORY,
+    INBOX,
+    READ,
+    SENT,
+    SHOW,
+    Inbox,
+    InboxRows,
+    MessageRow,
+)
 
 _UNDELIVERED = ("failed", "cancelled")
 _DELIVERY = (

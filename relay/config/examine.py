@@ -1,7 +1,4 @@
-"""Runs a configuration once in a process of its own, to see what a person is about to trust.
-
-Apart from the loader: no session needs it.
-"""
+"""Runs a configuration once in a process of its own, to see what a person is about to trust."""
 
 from __future__ import annotations
 

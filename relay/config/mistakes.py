@@ -1,6 +1,6 @@
-"""Collects the mistakes in a configuration file, each with its line, so that all are told at once.
+"""Collects the mistakes in a configuration file, each with its line, to report all of them at once.
 
-In a file of its own: the settings, the registration in a program and the loader all report here.
+The settings, the registration in a program and the loader all report here.
 """
 
 from __future__ import annotations

@@ -14,12 +14,13 @@ connection (Linux): a process of the person's must. A client that nobody is seen
 it may be an agent's that hides, or come through a tunnel, which only the person can allow.
 Elsewhere whoever shows the key is believed.
 
-A file of its own because every server of relay's for people needs it.
+Every server of relay's for people uses it.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from enum import Enum
 
@@ -27,10 +28,6 @@ from relay.core.descriptors import loopback_client
 from relay.core.errors import RelayError
 from relay.core.http import Refused
 from relay.core.processes import AGENT, MARKS, PERSON, UNKNOWN, ancestry, side_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import socket
 
 #: Names of this machine that no DNS server is asked about. ``ssh -L`` brings ports of its own.
 _HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -44,8 +41,6 @@ TUNNEL_HELP = "also serve clients that come through a tunnel (ssh -L) or from a 
 
 def loopback_listener(port: int) -> socket.socket:
     """A socket that listens on 127.0.0.1, at ``port`` or (0) a free one. Raises RelayError."""
-    import socket
-
     try:
         return socket.create_server(("127.0.0.1", port), backlog=64)
     except OSError as error:

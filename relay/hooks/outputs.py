@@ -408,18 +408,19 @@ class _Reader:
     permission_reason: str = ""
     unknown: int = 0
 
-    def take(self, value: Mapping[object, object], *, nested: bool = False) -> None:
+    def take(self, value: Mapping[object, object], path: str = "") -> None:
+        """Read the keys of ``value``, which stands at ``path`` in the answer."""
         for key, item in value.items():
             meaning = _meaning(key)
-            if meaning == "specific" and not nested:
+            if meaning == "specific" and not path:
                 if isinstance(item, Mapping):
-                    self.take(item, nested=True)
+                    self.take(item, f"{str(key)[:80]}.")
                 elif item is not None:
                     raise self._wrong(key, item, "it is a mapping")
             elif meaning in ("", "specific"):
                 self._not_known(key)
             elif item is not None and meaning != "ignored":
-                self._take_one(meaning, str(key), item)
+                self._take_one(meaning, f"{path}{str(key)[:80]}", item)
 
     def _take_one(self, meaning: str, key: str, item: object) -> None:
         if meaning in ("decision", "permission"):
@@ -501,14 +502,14 @@ class _Reader:
             problem = f"{self.event.registration} cannot be {what}"
             names = sorted(event.registration for event in DENIABLE)
             hint = "it is possible for " + ", ".join(names)
-        raise HandlerError(f'{self.name} returned "{key[:80]}", but {problem}', hint=hint)
+        raise HandlerError(f'{self.name} returned "{key}", but {problem}', hint=hint)
 
     def _rewrite(self, meaning: str, key: str, item: object) -> None:
         target = _TARGETS.get((meaning, self.event))
         if target is None:
             if self.strict:
                 raise HandlerError(
-                    f'{self.name} returned "{key[:80]}", which means nothing for'
+                    f'{self.name} returned "{key}", which means nothing for'
                     f" {self.event.registration}",
                     hint=f"it is for {_events_with(meaning)}",
                 )
@@ -527,9 +528,9 @@ class _Reader:
         for inner, value in item.items():
             word = _key(inner)
             if word == "mode":
-                mode = ToolMode.AUTO if value is None else self._mode("mode", value)
+                mode = ToolMode.AUTO if value is None else self._mode(f"{key}.mode", value)
             elif word in ("names", "allowed", "allowedfunctionnames"):
-                names = None if value is None else self._names(str(inner), value)
+                names = None if value is None else self._names(f"{key}.{str(inner)[:80]}", value)
             elif self.strict:
                 raise unknown_key(inner, self.name, ("mode", "names"), _TOOLS_HINT)
         return ToolSelection(mode, names)
@@ -557,7 +558,7 @@ class _Reader:
         return clipped(item, limit)
 
     def _wrong(self, key: object, item: object, hint: str) -> HandlerError:
-        return wrong_value(str(key)[:80], item, self.name, hint)
+        return wrong_value(str(key)[:200], item, self.name, hint)
 
     def _not_known(self, key: object) -> None:
         if self.strict:

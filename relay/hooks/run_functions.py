@@ -29,8 +29,6 @@ from relay.hooks.registry import TIMEOUT_DEFAULT, Registry
 WORKERS = 128
 #: Calls of ``asyncio.to_thread`` that run at once, and plain calls that may wait for a thread.
 TO_THREAD_MAX, WAITING_MAX = 8, 1000
-#: Calls that may be under way or wait; further ones are refused.
-CALLS_MAX = WAITING_MAX
 #: Seconds that a cancelled call may take to end, and the handlers' event loop to answer.
 GRACE = 1.0
 #: Calls of one handler that hang before it is switched off, and of all before none is made.
@@ -204,7 +202,7 @@ class FunctionRunner:
             end, why = CallEnd.OFF, self._off[callee]
         elif self._closed:
             why = "relay is closing"
-        elif sum(batch.left for batch in self._batches) >= CALLS_MAX:
+        elif sum(batch.left for batch in self._batches) >= WAITING_MAX:
             why = "too many handler calls are waiting"
         elif len(self._given_up) >= HUNG_MAX:
             self._given_up = [one for one in self._given_up if not one[1].finished]

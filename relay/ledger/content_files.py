@@ -1,6 +1,6 @@
 """Content that is no text: files beside the ledger, each named by the hash of what is in it.
 
-A file of its own, because who brings an event stores its files, and the broker only their rows.
+Whoever brings an event stores its files; the broker stores only their rows.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Full-text search of both ledgers: an index of every three characters, in a file of its own.
 
-Of its own because it follows from the ledger: no commit waits for it, whatever happens to it is
-mended by making it anew, and it may be removed at any time. It catches up when somebody searches,
-or while nothing happens. Three characters rather than words, so that any part of a text is found,
-as it always was; each hit is checked against the text itself. Used by one thread, apart from
-``interrupt``; the ledger is only read, over a connection of the index's own.
+The index is derived from the ledger: no commit waits for it, a damaged one is rebuilt, and it can
+be removed at any time. It catches up when somebody searches, or while the broker is idle. It holds
+three characters rather than words, so that any part of a text is found; each hit is checked against
+the text itself. One thread uses it, except for ``interrupt``; it only reads the ledger, over a
+connection of its own.
 """
 
 from __future__ import annotations

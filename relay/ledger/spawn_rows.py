@@ -1,7 +1,4 @@
-"""The rows of agents that were started without a terminal: what, where, and on whose word.
-
-Apart from the op that writes them, as only the ledger has SQL.
-"""
+"""The rows of agents that were started without a terminal: what, where, and on whose word."""
 
 from __future__ import annotations
 

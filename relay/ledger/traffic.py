@@ -1,8 +1,8 @@
 """The traffic in the ledger as a person looks at it: pages of messages, the hooks on a message's
 way, and figures for charts.
 
-A file of its own: it is read in the process of who asks, as ``relay.ledger.sql_query`` reads, so
-that no look at many messages keeps the broker from its work.
+It is read in the process of who asks, as ``relay.ledger.sql_query`` reads, so that reading many
+messages does not delay the broker.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads a dialog off a screen: what is asked, the choices, which one has the focus. Pure.
 
-Apart from relay.screen.questions, which only says *that* something is asked. Here it is known
-already, and the lowest place that looks like choices is taken: a list with or without numbers, a
-row of buttons, or a question in words (``(Y)es/(N)o``, ``[y/N]``).
+relay.screen.questions only says *that* something is asked. Here it is known already, and the lowest
+place that looks like choices is taken: a list with or without numbers, a row of buttons, or a
+question in words (``(Y)es/(N)o``, ``[y/N]``).
 """
 
 from __future__ import annotations

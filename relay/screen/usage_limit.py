@@ -1,7 +1,6 @@
 """Reads when a usage limit ends from what an agent says of it. Pure.
 
-A file of its own, tested by itself: each agent words it otherwise, and says it on its screen, in
-its error or in both.
+Each agent words it differently, and says it on its screen, in its error or in both.
 """
 
 from __future__ import annotations

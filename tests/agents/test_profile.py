@@ -69,7 +69,7 @@ def test_a_broken_one_costs_a_remark_and_relays_stands_in(own: Path) -> None:
     path = write(own, "claude", "screen:\n  person: '('\n")
     profile, notes = find_profile("claude", str(own))
     assert profile.input is not None
-    assert len(notes) == 1 and notes[0].startswith(f"{path}:2: this is no regular expression")
+    assert len(notes) == 1 and notes[0].startswith(f"{path}: line 2: screen.person: ")
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
@@ -91,22 +91,22 @@ def test_a_link_is_not_used(own: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("speed: 3", "1: there is no 'speed' here; there are checked_with,"),
-        ("enter: x\nenter: y", "2: 'enter' stands here twice"),
-        ("\ninput:\n  prompt: '['", "3: this is no regular expression"),
-        ("input: [1]", "1: names with values are meant here"),
-        ("dialog: who", "1: a list is meant here"),
-        ("dialog: [{a: b}]", "1: text is meant here"),
-        ("shows_paste: 3", "1: true or false is meant here"),
-        ("input:\n  above_within: many", "2: a number is meant here"),
-        ("screen:\n  spelling: [[a]]", "2: two are meant"),
-        ("a: b: c", "1: mapping values are not allowed"),
+        ("speed: 3", "1: there is no 'speed' here (known: "),
+        ("enter: x\nenter: y", "2: 'enter' is here twice, first in line 1"),
+        ("\ninput:\n  prompt: '['", "3: input.prompt: this is no regular expression"),
+        ("input: [1]", "1: input: names with values are meant here"),
+        ("dialog: who", "1: dialog: a list is meant here"),
+        ("dialog: [{a: b}]", "1: dialog: text is meant here"),
+        ("shows_paste: 3", "1: shows_paste: true or false is meant here"),
+        ("input:\n  above_within: many", "2: input.above_within: a number is meant here"),
+        ("screen:\n  spelling: [[a]]", "2: screen.spelling: two are meant"),
+        ("a: b: c", "1: put it in quotes (mapping values are not allowed"),
         ("- a", "1: names with values are meant here"),
-        ("!!python/name:os.system x", "1: names with values are meant here"),
-        ("enter: *x", "1: found undefined alias"),
+        ("!!python/name:os.system x", "1: 'tag:yaml.org,2002:python/name:os.system' begins"),
+        ("enter: *x", "1: '*x' begins with a sign of YAML's own: put it in quotes"),
         ("[" * 3000, ""),
-        ("takes: all", "1: line or paste is meant here"),
-        ("told_by: --system", "1: an option or VARIABLE= and {text}, {file} or"),
+        ("takes: all", "1: takes: line or paste is meant here"),
+        ("told_by: --system", "1: told_by: an option or VARIABLE= and {text}, {file} or"),
         ("told_by: -s {text} # so", "1: 'told_by' must stand on one line, without a remark"),
         ("answers_once:\n  - -p", "1: 'answers_once' must stand on one line, without a remark"),
         ("name: x", "1: there is no 'name' here"),
@@ -115,7 +115,15 @@ def test_a_link_is_not_used(own: Path, tmp_path: Path) -> None:
 def test_a_mistake_is_told_with_its_place(text: str, said: str) -> None:
     with pytest.raises(ProfileError) as caught:
         parse_profile(text, "pi.yaml")
-    assert caught.value.message.startswith(f"pi.yaml:{said}")
+    assert caught.value.message.startswith(f"pi.yaml: line {said}")
+
+
+def test_all_mistakes_are_told_at_once_with_the_paths_of_their_fields() -> None:
+    text = "speed: 3\ninput:\n  prompt: '['\n  above_within: many\ntakes: all\n"
+    with pytest.raises(ProfileError) as caught:
+        parse_profile(text, "pi.yaml")
+    lines = [(one.line, one.text.partition(":")[0]) for one in caught.value.mistakes[1:]]
+    assert lines == [(3, "input.prompt"), (4, "input.above_within"), (5, "takes")]
 
 
 def test_what_is_no_file_or_far_too_long_is_not_read(own: Path) -> None:

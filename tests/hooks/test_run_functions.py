@@ -310,7 +310,7 @@ def test_at_most_that_many_sync_handlers_run_at_once(gate: threading.Event) -> N
 def test_too_many_waiting_calls_are_refused(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CALLS_MAX", 2)
+    monkeypatch.setattr(module, "WAITING_MAX", 2)
     registry = Registry()
     started = threading.Event()
 

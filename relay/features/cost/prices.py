@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from relay.config.trust import user_config
-from relay.config.yaml_tree import Mistake, YamlError, YamlForm, YamlNode, read_tree
 from relay.core.files import read_file
+from relay.core.yaml_tree import Mistake, YamlError, YamlForm, YamlNode, read_tree
 
 PRICES_FILE = "prices.yaml"
 #: Bytes of such a file: the broker reads it, and an agent may have written it.

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from relay.config.yaml_tree import PARTS_MAX, Mistake, YamlError, YamlForm, YamlNode, read_tree
 from relay.core.errors import NotFound
 from relay.core.suggest import did_you_mean, nearest
+from relay.core.yaml_tree import PARTS_MAX, Mistake, YamlError, YamlForm, YamlNode, read_tree
 from relay.features.governance.governed_paths import FOLDER
 from relay.features.governance.scope import glob_mistake
 

@@ -10,8 +10,8 @@ import os
 import re
 import threading
 
-from relay.config.yaml_tree import Mistake
 from relay.core.errors import RelayError, StorageError
+from relay.core.yaml_tree import Mistake
 from relay.features.governance.governed_paths import FOLDER
 from relay.features.governance.intents import (
     FILE_MAX,

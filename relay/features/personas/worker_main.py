@@ -39,9 +39,9 @@ from relay.hooks.hook_types import Call, RouteFunction
 from relay.hooks.outputs import HandlerError
 from relay.hooks.planner import Planner
 from relay.hooks.run_functions import (
-    CALLS_MAX,
     HUNG_MAX,
     HUNG_PER_HANDLER,
+    WAITING_MAX,
     WORKERS,
     FunctionRunner,
     one_line,
@@ -103,7 +103,7 @@ class Worker:
         self._observing = asyncio.Semaphore(OBSERVING_MAX)
         self._writer = writer
         #: Calls that may begin: the runner refuses what is beyond its bound.
-        self._free = CALLS_MAX
+        self._free = WAITING_MAX
         self._freed = asyncio.Event()
         self._by_kind: dict[tuple[str, str], list[RouteFunction]] = {}
         found = manifest_of(loaded).settings
@@ -219,8 +219,8 @@ class Worker:
         """What the async ones said; of very many some after the others."""
         said: list[Said] = []
         arguments = (event,)
-        for start in range(0, len(routes), CALLS_MAX):
-            part = routes[start : start + CALLS_MAX]
+        for start in range(0, len(routes), WAITING_MAX):
+            part = routes[start : start + WAITING_MAX]
             while self._free < len(part):
                 self._freed.clear()
                 await self._freed.wait()

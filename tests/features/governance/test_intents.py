@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.config.yaml_tree import MISTAKES_MAX
 from relay.core.errors import NotFound
+from relay.core.yaml_tree import MISTAKES_MAX
 from relay.features.governance.intents import (
     GovernanceSettings,
     Intent,

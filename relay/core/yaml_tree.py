@@ -1,7 +1,7 @@
 """A YAML file as a tree that knows its lines, and what is checked of its parts. Pure.
 
-Intents and teams say what has to stand in theirs. Such a file may come with a repository: no
-anchors, aliases or tags are read, and depth and number of its parts are bounded.
+Intents, teams, prices and profiles say what has to stand in theirs. Such a file may come with a
+repository: no anchors, aliases or tags are read, and depth and number of its parts are bounded.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Mistake:
 
 
 class YamlError(RelayError):
-    """The file cannot be used. It says every mistake, at most twenty of them."""
+    """The file cannot be used. It names every mistake, at most twenty of them."""
 
     #: What messages call the file.
     file = "the file"
 
-    def __init__(self, mistakes: Iterable[Mistake], hint: str = "") -> None:
+    def __init__(self, mistakes: Iterable[Mistake], hint: str = "", *, file: str = "") -> None:
         found = sorted(mistakes, key=lambda one: one.line)
         #: In the file's order.
         self.mistakes = tuple(found[:MISTAKES_MAX])
@@ -53,7 +53,7 @@ class YamlError(RelayError):
         details: dict[str, object] = {
             "mistakes": [{"line": one.line, "text": one.text} for one in self.mistakes]
         }
-        super().__init__(f"{self.file}: {said}", hint=hint, details=details)
+        super().__init__(f"{file or self.file}: {said}", hint=hint, details=details)
 
 
 class YamlNode:
@@ -203,24 +203,25 @@ class YamlForm:
         return []
 
     def mapping(
-        self, node: YamlNode, known: tuple[str, ...], needed: tuple[str, ...]
+        self, node: YamlNode, known: tuple[str, ...], needed: tuple[str, ...], path: str = ""
     ) -> dict[str, YamlNode]:
-        """The values of a table by their names, each of which is ``known``."""
+        """The values of a table by their names, each of which is ``known``; ``path`` names it."""
+        at = f"{path}: " if path else ""
         if node.kind != "map":
-            self.wrong(node, f"names with values are meant here: {', '.join(known)}")
+            self.wrong(node, f"{at}names with values are meant here: {', '.join(known)}")
             return {}
         found: dict[str, YamlNode] = {}
         for key, value in node.pairs:
             name = key.value
             if key.kind != "text" or name not in known:
                 hint = did_you_mean(name[:40], known)
-                self.wrong(key, f"there is no {name[:40]!r} here ({hint})")
+                self.wrong(key, f"{at}there is no {name[:40]!r} here ({hint})")
             elif name in found:
-                self.wrong(key, f"{name!r} is here twice, first in line {found[name].line}")
+                self.wrong(key, f"{at}{name!r} is here twice, first in line {found[name].line}")
             else:
                 found[name] = value
         if missing := [name for name in needed if name not in found]:
-            self.wrong(node, f"{', '.join(missing)} missing")
+            self.wrong(node, f"{at}{', '.join(missing)} missing")
         return found
 
     def wrong(self, node: YamlNode, text: str) -> None:
