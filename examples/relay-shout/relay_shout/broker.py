@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from relay.broker.batch import Batch, AnyRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Handler
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
 from relay.core.errors import UsageError

@@ -37,8 +37,8 @@ from relay.core.processes import become_monitor, mark
 from relay.directive.escape import clean
 from relay.directive.redact import redact
 from relay.features.governance.governed_paths import governed_root
-from relay.features.governance.governed_start import git_environment
 from relay.features.governance.session import GovernedAgent, project_opener
+from relay.features.governance.start import git_environment
 from relay.features.personas.headless_process import TYPED_MAX, HeadlessProcess, environment
 from relay.features.personas.personas import PersonaSpec, parse_persona
 from relay.protocol.turns import ALIVE_EVERY, CALLS_MAX, ToolCall, TurnEnded, TurnRequest, TurnState

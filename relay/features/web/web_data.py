@@ -24,7 +24,7 @@ from relay.features.cost.prices import user_prices
 from relay.features.governance.governance_store import GovernanceStore
 from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.trace import Trace
-from relay.features.governance.trace_view import trace_line
+from relay.features.governance.trace_records import trace_line
 from relay.ledger import traffic
 from relay.protocol.agents import AGENTS
 from relay.ui.row_view import words
