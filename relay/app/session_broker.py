@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from typing import Any, cast
 
 from relay.broker.async_client import AsyncClient
 from relay.core.errors import BrokerUnavailable, NameTaken, RelayError
 from relay.core.paths import Home
 from relay.protocol.agents import AGENT_STATE
 from relay.protocol.broker import message_from
+from relay.protocol.messages import DeliverPush
 from relay.session.session_commands import PersonNote, SessionAsked
 from relay.session.session_events import (
     BrokerReturned,
@@ -94,7 +95,7 @@ class RegisteredBroker:
     def _pushed(self, fields: dict[str, Any]) -> None:
         match fields["push"]:
             case "deliver":
-                self._queue.post(MessageArrived(message_from(fields)))
+                self._queue.post(MessageArrived(message_from(cast(DeliverPush, fields))))
             case "receipt":
                 self._queue.post(ReceiptArrived(fields))
             case "ask":

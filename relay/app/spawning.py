@@ -27,8 +27,10 @@ from relay.core.errors import BrokerUnavailable, NotFound, RelayError, Timeout, 
 from relay.core.json_text import dumps
 from relay.core.message import AgentState
 from relay.core.paths import Home
-from relay.protocol.agents import AGENTS, AgentRow
+from relay.protocol.agents import AGENTS, SPAWN, SPAWNED, AgentRow
 from relay.protocol.broker import Json
+from relay.protocol.op import Auth
+from relay.protocol.service import WATCH
 from relay.pump.agent_process import find_program
 from relay.screen import emulator_library
 
@@ -39,7 +41,7 @@ _LOOK = 0.1
 #: What a host writes of an agent that has ended at once is no longer. Bytes.
 _WORDS_MAX = 16 * 1024
 #: Seconds that an agent may take to end after its terminal has gone, once its hooks have run, and
-#: after SIGTERM. While it is ``ending``, by its last hooks, it has more (see relay.session.hangup).
+#: after SIGTERM. While it is ``ending``, by its last hooks, it has more (relay.session.lifecycle).
 _HANGUP, _TERM, _KILL = 5.0, 5.0, 5.0
 _ENDING_MAX = 65.0
 #: What can be an id of a conversation, and no option of a program.
@@ -57,7 +59,7 @@ class Spawned:
 
 
 def spawn(
-    home: Home, wanted: Spawn, *, wait: float | None = READY, auth: Json | None = None
+    home: Home, wanted: Spawn, *, wait: float | None = READY, auth: Auth | None = None
 ) -> Spawned:
     """Start an agent, and return once it is there: idle, or with a question for the person.
 
@@ -81,7 +83,7 @@ def spawn(
         find_program(wanted.command[0], search)
     told = {name: value for name, value in asdict(wanted).items() if name not in ("env", "parent")}
     with connect(home) as client:
-        parent = client.request("spawn", **told, auth=auth)["parent"]
+        parent = client.request(SPAWN, **told, auth=auth)["parent"]
     wanted = replace(wanted, parent=parent)
     words, host = _start_host(home, wanted)
     try:
@@ -139,7 +141,7 @@ def _wait_until_there(home: Home, wanted: Spawn, words: int, wait: float) -> Age
         said.check()
         try:
             with connect(home) as client:
-                client.request("watch", kinds=["agent"], agents=[wanted.name])
+                client.request(WATCH, kinds=["agent"], agents=[wanted.name])
                 row = _row_of(client.request(AGENTS)["agents"], wanted.name)
                 while not _is_there(home, row) and time.monotonic() < end:
                     said.check()
@@ -275,7 +277,7 @@ def resumable(home: Home, chosen: list[str]) -> list[tuple[Spawn, bool]]:
 def _resumed(home: Home, record: Json) -> tuple[Spawn, bool]:
     row = _row(home, record["name"])
     with connect(home) as client:
-        stored = client.request("spawned", name=record["name"])["spawned"]
+        stored = client.request(SPAWNED, name=record["name"])["spawned"]
     wanted = record if stored is None else stored
     conversation = str(wanted.get("conversation") or "")
     run = record.get("run")  # none where nobody waited until it was there

@@ -31,7 +31,9 @@ from relay.protocol.broker import (
     encode,
     error_from,
 )
+from relay.protocol.messages import SEND, STATE
 from relay.protocol.op import Op
+from relay.protocol.service import HELLO
 
 if TYPE_CHECKING:
     from relay.protocol.op import Answer, Fields
@@ -138,7 +140,7 @@ class AsyncClient:
         self, to: str | list[str], body: str, *, deadline: float = 30.0, **fields: object
     ) -> Json:
         """Send a message; see the op ``send``."""
-        return await self.request("send", deadline=deadline, to=to, body=body, **fields)
+        return await self.request(SEND, deadline=deadline, to=to, body=body, **fields)
 
     async def report(
         self,
@@ -153,7 +155,7 @@ class AsyncClient:
         """Report how far a delivery is. Pass ``attempt`` (the push's plus 1) with
         ``delivering``, so that a repeated report is not counted as another try."""
         return await self.request(
-            "state",
+            STATE,
             deadline=deadline,
             id=id_,
             state=state.value,
@@ -297,7 +299,7 @@ class AsyncClient:
         loop = asyncio.get_running_loop()
         _, link = await loop.create_unix_connection(lambda: _Link(self._heard), sock=connection)
         try:
-            return link, await link.ask("hello", {}, deadline)
+            return link, await link.ask(HELLO, {}, deadline)
         except BaseException as error:
             link.close()
             if isinstance(error, BrokerUnavailable) and link.lost.is_set():

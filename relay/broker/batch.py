@@ -19,6 +19,7 @@ from relay.core.processes import Process
 from relay.hooks.events import HookEventName
 from relay.ledger.event_rows import OutsideEvent
 from relay.protocol.broker import Json, encode
+from relay.protocol.messages import MessageRow
 from relay.protocol.op import Op
 
 
@@ -114,17 +115,17 @@ class Accepted:
         """Whether it is held for the person's decision."""
         return self.routing is not None and any(one.parked for one in self.routing.routes)
 
-    def row(self, index: int) -> Json:
+    def row(self, index: int) -> MessageRow:
         """The protocol's row of the delivery to recipient number ``index``."""
         assert self.routing is not None
         route = self.routing.routes[index]
-        row: Json = {
+        row: MessageRow = {
             "id": self.id,
             "kind": self.kind,
             "from": self.sender,
             "from_kind": self.origin,
             "to": route.to,
-            "body": self.body,
+            "body": self.body or "",
             "mode": self.mode,
             "thread": self.thread,
             "created_ms": self.created_ms,
@@ -208,7 +209,7 @@ class Batch:
         if observer is not None and observer.wants(event) and (told := fields()) is not None:
             self.after.append(partial(observer.observe, event, told))
 
-    def answer(self, client: Client, n: int, fields: Json) -> None:
+    def answer(self, client: Client, n: int, fields: Mapping[str, object]) -> None:
         """Answer request ``n`` once the batch is committed."""
         self.answers.append((client, encode({"n": n, "ok": True, **fields})))
 

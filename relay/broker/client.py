@@ -270,7 +270,18 @@ def connect(home: Home, start: bool = True, deadline: float = DEADLINE) -> Broke
     return BrokerClient(home, start=start, deadline=deadline)
 
 
-def request(op: str, *, deadline: float = 30.0, **fields: object) -> Json:
+if TYPE_CHECKING:
+
+    @overload
+    def request(  # type: ignore[overload-overlap]
+        op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
+    ) -> Answer: ...
+
+    @overload
+    def request(op: str, *, deadline: float = 30.0, **fields: object) -> Json: ...
+
+
+def request(op, *, deadline=30.0, **fields):  # type: ignore[no-untyped-def]  # noqa: ANN001,ANN003,ANN201
     """The answer to one request to the broker of this environment; see ``BrokerClient.request``."""
     with connect(Home.from_env()) as client:
         return client.request(op, deadline=deadline, **fields)

@@ -20,7 +20,8 @@ from relay.core.ids import new_ulid
 from relay.core.message import State
 from relay.ledger import event_rows, obligation_rows, queries
 from relay.ledger.store import DeliveryTuple, EventTuple, Ledger
-from relay.protocol.broker import Json, refusal
+from relay.protocol.broker import refusal
+from relay.protocol.messages import SEND, DeliveryState, EventStored, MessageSent
 
 #: The most requests in one commit; others wait for the next one.
 BATCH_MAX = 1024
@@ -274,26 +275,43 @@ def _answer(message: Accepted, batch: Batch) -> None:
     request = message.request
     if request is None:
         return
-    fields: Json = {"id": message.id, "from": message.sender, "duplicate": False}
-    if routing is not None:
-        fields["deliveries"] = [
-            {"to": one.to, "state": one.state.value, "reason": one.reason}
-            | ({"parked": True} if one.parked else {})
-            for one in routing.routes
-        ]
-        fields["did_you_mean"] = routing.did_you_mean
-        fields["present"] = routing.present
-    batch.answer(request.client, request.n, fields)
+    if routing is None:
+        event: EventStored = {"id": message.id, "from": message.sender, "duplicate": False}
+        batch.answer(request.client, request.n, event)
+        return
+    deliveries: list[DeliveryState] = [
+        {"to": one.to, "state": one.state.value, "reason": one.reason} for one in routing.routes
+    ]
+    for one, delivery in zip(routing.routes, deliveries, strict=True):
+        if one.parked:
+            delivery["parked"] = True
+    sent: MessageSent = {
+        "id": message.id,
+        "from": message.sender,
+        "duplicate": False,
+        "deliveries": deliveries,
+        "did_you_mean": routing.did_you_mean,
+        "present": routing.present,
+    }
+    batch.answer(request.client, request.n, sent)
 
 
 def _answer_repeated(ledger: Ledger, message: Accepted, batch: Batch) -> None:
     request = message.request
     if request is None:
         return
-    fields: Json = {"id": message.id, "from": message.sender, "duplicate": True}
-    if message.kind == "message":
-        fields["deliveries"] = [
-            {"to": d["to"], "state": d["state"], "reason": d["reason"]}
-            for d in queries.deliveries(ledger, message.id)
-        ]
-    batch.answer(request.client, request.n, fields)
+    if request.op != SEND:
+        event: EventStored = {"id": message.id, "from": message.sender, "duplicate": True}
+        batch.answer(request.client, request.n, event)
+        return
+    deliveries: list[DeliveryState] = [
+        {"to": row["to"], "state": row["state"], "reason": row["reason"]}
+        for row in queries.deliveries(ledger, message.id)
+    ]
+    sent: MessageSent = {
+        "id": message.id,
+        "from": message.sender,
+        "duplicate": True,
+        "deliveries": deliveries,
+    }
+    batch.answer(request.client, request.n, sent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from contextlib import suppress
+from typing import TypeVar
 
 from relay.broker.batch import AnyRequest, Client
 from relay.broker.delivery_states import absent
@@ -15,9 +16,12 @@ from relay.core.build import build, is_older
 from relay.core.errors import NotFound, RelayError, only_the_person
 from relay.core.message import AgentState, State
 from relay.core.processes import marks_above
-from relay.ledger.schema import AgentRecord, Row
+from relay.ledger.schema import AgentRecord
 from relay.protocol.agents import AgentRow
 from relay.protocol.broker import Json
+from relay.protocol.messages import DeliveryRow, HistoryRow, MessageRow
+
+SomeRow = TypeVar("SomeRow", MessageRow, HistoryRow, DeliveryRow)
 
 #: The reason for the state of an agent that waits for a person's yes or no.
 _ASKS = "waits for your yes or no: relay items"
@@ -367,14 +371,14 @@ class Directory:
 
     # -- lists
 
-    def with_absence(self, rows: list[Row]) -> list[Row]:
+    def with_absence(self, rows: list[SomeRow]) -> list[SomeRow]:
         """``rows`` of deliveries; the reason says so where the recipient does not run.
 
         That reason is not stored: such a delivery waits for the next agent of that name.
         """
         for row in rows:
             if row["state"] == State.QUEUED.value:
-                member = self.get(row["to"])
+                member = self.get(row["to"] or "")
                 if member is not None and member.deaf:
                     row["reason"] = f"{member.name} is {_DEAF}"
                 elif member is not None and not member.live and not member.person:

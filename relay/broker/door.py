@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from relay.broker.batch import Accepted, AnyRequest, Batch, Client, Served
+from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Served
 from relay.broker.directory import Member
 from relay.broker.items import ItemKind
 from relay.core.errors import RelayError
@@ -18,6 +18,7 @@ from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
 from relay.protocol.agents import AgentStateReport, Register
 from relay.protocol.broker import WATCHED, Json
+from relay.protocol.messages import MessageSent, Send, StoreEvent, WaitResult
 from relay.protocol.turns import TurnEnded
 
 #: Rows of the stream that only the kernel, or who reads it, puts there.
@@ -100,13 +101,13 @@ class BrokerFeature:
     # -- messages and events
 
     def addressed(
-        self, request: AnyRequest, sender: str, thread: str | None, batch: Batch
-    ) -> Json | None:
+        self, request: ClientRequest[Send], sender: str, thread: str | None, batch: Batch
+    ) -> MessageSent | None:
         """The answer to a message of the person's that the feature takes in the place of an agent;
         None: it is not for the feature."""
         return None
 
-    def outside(self, request: AnyRequest, batch: Batch) -> bool:
+    def outside(self, request: ClientRequest[StoreEvent], batch: Batch) -> bool:
         """Take an event of another channel than relay's own; False: the feature takes none."""
         return False
 
@@ -133,7 +134,7 @@ class BrokerFeature:
         and whether it hears of this turn for the first time."""
         return set(), False
 
-    def progress(self, id_: str, answer: bool) -> Json | None:
+    def progress(self, id_: str, answer: bool) -> WaitResult | None:
         """How far that is which the feature does for the event ``id_``, as the op ``wait`` tells
         it; ``answer``: it waits for answers, too. None: nothing is done for it."""
         return None
@@ -278,15 +279,15 @@ class Features(BrokerFeature):
                 feature.lost(client)
 
     def addressed(
-        self, request: AnyRequest, sender: str, thread: str | None, batch: Batch
-    ) -> Json | None:
+        self, request: ClientRequest[Send], sender: str, thread: str | None, batch: Batch
+    ) -> MessageSent | None:
         for feature in self.opened:
             answer = feature.addressed(request, sender, thread, batch)
             if answer is not None:
                 return answer
         return None
 
-    def outside(self, request: AnyRequest, batch: Batch) -> bool:
+    def outside(self, request: ClientRequest[StoreEvent], batch: Batch) -> bool:
         return any(feature.outside(request, batch) for feature in self.opened)
 
     def why_held(self, name: str, now_ms: int) -> str:
@@ -323,7 +324,7 @@ class Features(BrokerFeature):
             fresh |= first
         return theirs, fresh
 
-    def progress(self, id_: str, answer: bool) -> Json | None:
+    def progress(self, id_: str, answer: bool) -> WaitResult | None:
         told = (feature.progress(id_, answer) for feature in self.opened)
         return next((one for one in told if one is not None), None)
 

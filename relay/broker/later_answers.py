@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from relay.core.errors import RelayError
 from relay.protocol.broker import Json
 
 #: Makes the answer from the result, in a batch of its own; None: it answers in another way.
-Then = Callable[[Any, Batch], Json | None]
+Then = Callable[[Any, Batch], Mapping[str, object] | None]
 
 
 class LaterAnswers:
@@ -56,7 +56,7 @@ class LaterAnswers:
     async def _work(
         self, request: AnyRequest, work: Callable[[], Awaitable[Any]], then: Then
     ) -> None:
-        answer: Callable[[Batch], Json | None]
+        answer: Callable[[Batch], Mapping[str, object] | None]
         try:
             answer = partial(then, await work())
         except RelayError as error:
@@ -66,7 +66,10 @@ class LaterAnswers:
         self._committer.submit_job(partial(self._answer, request, answer))
 
     def _answer(
-        self, request: AnyRequest, answer: Callable[[Batch], Json | None], batch: Batch
+        self,
+        request: AnyRequest,
+        answer: Callable[[Batch], Mapping[str, object] | None],
+        batch: Batch,
     ) -> None:
         batch.owed.append(request)
         batch.on_failure.append(partial(self._done, request))

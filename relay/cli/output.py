@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
+    from relay.protocol.op import Speaker
+
 Json = dict[str, "Any"]
 
 _BODY_SHOWN = 60
@@ -31,7 +33,7 @@ def iso(ms: int | None) -> str | None:
     return time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(ms // 1000)) + f"{ms % 1000:03d}Z"
 
 
-def shaped(row: Json, names: Iterable[str]) -> Json:
+def shaped(row: Mapping[str, Any], names: Iterable[str]) -> Json:
     """These fields of a row, as scripts rely on them: ``created_at`` is its ``created_ms``."""
     return {
         name: iso(row[f"{name[:-3]}_ms"]) if name.endswith("_at") else row[name] for name in names
@@ -187,7 +189,7 @@ def summary(body: str | None) -> str:
     return text if len(text) <= _BODY_SHOWN else text[: _BODY_SHOWN - 1] + "…"
 
 
-def speaker() -> Json:
+def speaker() -> Speaker:
     """Inside an agent's tools a request is that agent's. Of a run without its token (some agents
     keep such variables from their tools) the broker knows by the kernel, or refuses it."""
     run, token = os.environ.get("RELAY_RUN"), os.environ.get("RELAY_TOKEN")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from relay.protocol.op import Any, NotRequired, Op, Record, Request
+from relay.protocol.items import Choice
+from relay.protocol.op import Any, Done, NotRequired, Op, Record, Request
 
 
 class AgentRow(Record):
@@ -52,13 +53,6 @@ class Registered(Record):
     protocol: int
 
 
-class Choice(Record):
-    """One of what an agent, or relay, lets the person choose from."""
-
-    key: str
-    label: str
-
-
 class Question(Record):
     """What an agent asks on its screen."""
 
@@ -97,6 +91,132 @@ class Agents(Record):
     persons: list[str]
 
 
+class Spawn(Request):
+    """May whoever asks start this agent without a terminal? It is written down. Agents need the
+    right ``spawn``, and have a limited number of helpers, of a limited depth."""
+
+    name: str
+    command: list[str]
+    cwd: NotRequired[str | None]
+    options: NotRequired[list[str] | None]
+    team: NotRequired[str | None]
+    conversation: NotRequired[str | None]
+
+
+class SpawnGranted(Record):
+    """It may."""
+
+    parent: str  # the agent whose helper it is; "": the person's
+
+
+class Spawned(Request):
+    """The agent that was last started as ``name``. For the person."""
+
+    name: str
+
+
+class SpawnedRecord(Record):
+    """What ``spawn`` was told, with ``parent``; null where nothing was."""
+
+    spawned: dict[str, Any] | None
+
+
+class Release(Request):
+    """May whoever asks end this agent? The person may end any, an agent its helpers."""
+
+    name: str
+
+
+class ReleaseGranted(Record):
+    """It may."""
+
+    by: str  # the agent that asks; "": the person
+
+
+class Ask(Request):
+    """Ask an agent's session for something. Nothing of it is stored.
+
+    Refused as ``no_session``, ``session_gone``, ``timeout`` or ``busy``, or with the session's own
+    error. By ``kind``, with the fields of ``request`` and of the response:
+
+    - ``hooks`` {correlation_id?, event_name, input}: run the hooks of an event. The response is an
+      aggregated_record of relay.hooks.hook_log, with the event and the correlation id. For the
+      person.
+    - ``screen`` {styled?}: lines, cols, rows, cursor ([x, y]; null: hidden), title, spans? (see
+      relay.screen.styled_rows). Agents need the right ``peek``, but for their own.
+    - ``transcript`` {count?}: turns [{prompt, text, tools?, state?, model?, started_ms?,
+      ended_ms?}], the oldest first. Agents need the right ``transcript``, but for their own.
+    - ``choose`` {id, choice (from 0)}: chosen, gone. For the person.
+    - ``interrupt`` {}: stopped. For the person.
+    - what features answer, such as ``governance``, for which an agent may ask its own session.
+    """
+
+    agent: NotRequired[str | None]  # left out: the agent's own session
+    kind: str
+    request: NotRequired[Any]
+    timeout: NotRequired[float | None]  # seconds that the session has
+
+
+class Asked(Record):
+    """What the session answered."""
+
+    response: dict[str, Any]
+
+
+class AnswerToAsk(Request):
+    """A session answers what it was asked. Only from the session that was asked."""
+
+    id: str
+    response: NotRequired[Any]
+    error: NotRequired[Any]  # instead: the fields of an error
+
+
+class AnswerTaken(Record):
+    """Whether the asker still waited for it."""
+
+    taken: bool
+
+
+class HooksRan(Request):
+    """The hooks that the session of an agent has run: records of relay.hooks.hook_log."""
+
+    records: list[dict[str, Any]]
+
+
+class HooksStored(Record):
+    """How many of them are in the ledger now."""
+
+    stored: int
+
+
+class HookLog(Request):
+    """How hooks ran, and what route functions said (kind ``route``; ``correlation_id`` is the
+    event's)."""
+
+    agent: NotRequired[str | None]
+    hook: NotRequired[str | None]  # a part of its name
+    event: NotRequired[str | None]  # of hooks
+    kind: NotRequired[str | None]  # of events
+    failed: NotRequired[bool]  # only those that failed
+    quiet: NotRequired[bool]  # route functions, too, that said nothing
+    limit: NotRequired[int | None]
+
+
+class HookLogRows(Record):
+    """The newest first."""
+
+    rows: list[dict[str, Any]]
+    more: bool
+
+
 REGISTER = Op("register", Register, Registered)
 AGENT_STATE = Op("agent_state", AgentStateReport, AgentStateKnown)
 AGENTS = Op("agents", Request, Agents)
+PERSON = Op("person", Request, Done)
+SPAWN = Op("spawn", Spawn, SpawnGranted)
+SPAWNED = Op("spawned", Spawned, SpawnedRecord)
+RELEASE = Op("release", Release, ReleaseGranted)
+ASK = Op("ask", Ask, Asked)
+ANSWER = Op("answer", AnswerToAsk, AnswerTaken)
+HOOKS_RAN = Op("hooks_ran", HooksRan, HooksStored)
+HOOK_LOG = Op("hook_log", HookLog, HookLogRows)

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     Asked = TypeVar("Asked", bound=Mapping[str, object])
     Answer = TypeVar("Answer", covariant=True)
 
-    #: ``from`` cannot stand in a class: these are for records that have it.
+    #: ``from`` and ``await`` cannot stand in a class: these are for records that have them.
     From = Record("From", {"from": str})
     FromMaybe = Record("FromMaybe", {"from": NotRequired[str | None]})
+    AwaitMaybe = Record("AwaitMaybe", {"await": NotRequired[bool]})
 
     class Op(str, Generic[Fields, Asked, Answer]):
         """One op: its name, the record of its fields and the one of its answer."""
@@ -58,6 +59,9 @@ else:
 
     class FromMaybe(Record):
         __annotations__ = {"from": "NotRequired[str | None]"}
+
+    class AwaitMaybe(Record):
+        __annotations__ = {"await": "NotRequired[bool]"}
 
     class Op(str):
         def __new__(cls, name, request, answer):
@@ -95,6 +99,7 @@ class Done(Record):
 __all__ = [
     "Any",
     "Auth",
+    "AwaitMaybe",
     "Done",
     "From",
     "FromMaybe",

@@ -16,7 +16,8 @@ from relay.core.errors import BrokerUnavailable, RelayError, StorageError, Timeo
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import Message, State
 from relay.directive.grammar import Match
-from relay.protocol.agents import AGENT_STATE
+from relay.protocol.agents import AGENT_STATE, PERSON
+from relay.protocol.messages import EVENT, STATE, TURN, WAIT
 from relay.protocol.op import Op
 from relay.session.background import Tasks
 from relay.session.detector import Detection, match_event_id, match_meta
@@ -90,7 +91,7 @@ class BrokerReports:
         """The person has spoken to the agent: its next words do not follow from a message."""
 
         async def tell() -> None:
-            await self._broker.request("person")
+            await self._broker.request(PERSON)
 
         self._tasks.spawn(self._until_answered(tell))
 
@@ -122,7 +123,7 @@ class BrokerReports:
             # However long it takes: nothing is typed before the broker knows of it, and the outcome
             # must not be lost while the broker is away or its disk is full.
             answer = await self._until_answered(
-                lambda: self._broker.request("state", **fields), "what came of a message waits"
+                lambda: self._broker.request(STATE, **fields), "what came of a message waits"
             )
             if news := answer.get("presence"):
                 self._presence[message.id] = str(news)
@@ -143,7 +144,7 @@ class BrokerReports:
         """Look up the last reported states of these deliveries to the agent ``name``."""
         for id_ in ids:
             try:
-                ask = partial(self._broker.request, "wait", id=id_, timeout=0)
+                ask = partial(self._broker.request, WAIT, id=id_, timeout=0)
                 found = await self._until_answered(ask)
             except RelayError as error:
                 told = f"how far a message is could not be asked: {error.message}"
@@ -157,7 +158,7 @@ class BrokerReports:
         """Report the end of a turn, again and again until the broker has it."""
         try:
             await self._until_answered(
-                lambda: self._broker.request("turn", **fields), "the answer to a message waits"
+                lambda: self._broker.request(TURN, **fields), "the answer to a message waits"
             )
         except RelayError as error:
             if error.code != "fenced":  # fenced: another attempt has begun meanwhile
@@ -230,7 +231,7 @@ class BrokerReports:
         while self._untold:
             fields = self._untold[0]
             with contextlib.suppress(RelayError):  # a final refusal: the event is dropped
-                await self._until_answered(partial(self._broker.request, "event", **fields))
+                await self._until_answered(partial(self._broker.request, EVENT, **fields))
             self._untold.popleft()
         self._left_out = False
         self._events_known.set()
@@ -249,7 +250,7 @@ class BrokerReports:
                 await self._events_known.wait()
 
     async def _claim(self, fields: dict[str, Any]) -> bool:
-        answer = await self._broker.request("event", **fields)
+        answer = await self._broker.request(EVENT, **fields)
         # In the first session of a run a duplicate is our own request, repeated because its answer
         # was lost.
         return not answer.get("duplicate") or not self._restarts

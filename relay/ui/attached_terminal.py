@@ -20,8 +20,7 @@ from relay.core.paths import Home
 from relay.protocol import broker, frames
 from relay.protocol.agents import AGENTS
 from relay.pump import tty
-from relay.screen.terminal_modes import DISTURBING, EXPECTED, reset_bytes
-from relay.screen.terminal_picture import PictureFilter
+from relay.screen.terminal_modes import DISTURBING, EXPECTED, PictureFilter, reset_bytes
 
 #: Seconds that the host has to answer.
 _GREETING = 5.0

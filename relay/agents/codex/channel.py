@@ -7,7 +7,7 @@ standard input. It is asked, answers and ends: nothing of it stays.
 
 Codex looks into the queue every ten seconds while nothing happens, and at the end of each turn that
 the person did not break off. So typing is quicker, and the queue is for when the input line is not
-free (relay.session.native_channel).
+free (relay.session.typist).
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from relay.broker.routing import EVERYONE, TARGETS_MAX, in_channel, with_role
 from relay.core.agent_names import channel_of, valid_name
 from relay.core.errors import NotFound, UsageError
 from relay.core.message import AgentState
-from relay.features.channels import membership_rows
 from relay.ledger import queries
+from relay.ledger.store import Ledger
 from relay.protocol.agents import Register
 from relay.protocol.broker import Json
 
@@ -65,9 +65,9 @@ class ChannelsFeature(BrokerFeature):
         """As the ledger has it."""
         members: dict[str, list[str]] = {}
         wanted: dict[str, list[str]] = {}
-        for name, channel in membership_rows.channels(self._ledger):
+        for name, channel in _memberships(self._ledger):
             members.setdefault(name.lower(), []).append(channel)
-        for name, who in membership_rows.presence(self._ledger):
+        for name, who in _presence_wanted(self._ledger):
             wanted.setdefault(name.lower(), []).append(who)
         for key, member in self._directory.members.items():
             member.be_in(tuple(members.get(key, ())))
@@ -109,7 +109,7 @@ class ChannelsFeature(BrokerFeature):
                 continue
             if len(in_channel(channel, self._directory.members)) < TARGETS_MAX:
                 found[channel] = None
-                membership_rows.join(self._ledger, name, channel, batch.now_ms)
+                _add_membership(self._ledger, name, channel, batch.now_ms)
         batch.after.append(partial(self._registered, name, tuple(found)))
 
     def _registered(self, name: str, channels: tuple[str, ...]) -> None:
@@ -131,7 +131,7 @@ class ChannelsFeature(BrokerFeature):
                 hint=f"somebody has to leave it: relay channel members {channel[1:]}",
             )
         self._ledger.begin()
-        membership_rows.join(self._ledger, member.name, channel, batch.now_ms)
+        _add_membership(self._ledger, member.name, channel, batch.now_ms)
         batch.cut = True  # the next message may be to this channel
         batch.after.append(partial(self._joined, member, channel))
 
@@ -146,7 +146,7 @@ class ChannelsFeature(BrokerFeature):
         if channel not in member.channels:
             raise NotFound(f"{member.name} is not in {channel}", hint="relay channel list")
         self._ledger.begin()
-        membership_rows.leave(self._ledger, member.name, channel)
+        _remove_membership(self._ledger, member.name, channel)
         batch.cut = True
         kept = tuple(one for one in member.channels if one != channel)
         batch.after.append(partial(member.be_in, kept))
@@ -179,7 +179,7 @@ class ChannelsFeature(BrokerFeature):
             if len(wanted) > PRESENCE_MAX:
                 raise UsageError(f"more than {PRESENCE_MAX} to hear of", hint="* is everybody")
             self._ledger.begin()
-            membership_rows.set_presence(self._ledger, member.name, wanted)
+            _store_presence(self._ledger, member.name, wanted)
             batch.after.append(partial(self._hear_of, member, wanted))
         words = ", ".join("everybody" if one == EVERYONE else one for one in wanted)
         note = (
@@ -289,3 +289,33 @@ def _who(word: Any) -> str:
     if word == EVERYONE or (isinstance(word, str) and valid_name(word)):
         return str(word).lower()
     return _channel(word)
+
+
+# -- rows
+
+
+def _memberships(ledger: Ledger) -> list[tuple[str, str]]:
+    """[(name, channel)] of everybody, in the order in which they joined."""
+    return ledger.rows("SELECT name, channel FROM memberships ORDER BY joined_ms, channel")
+
+
+def _add_membership(ledger: Ledger, name: str, channel: str, now_ms: int) -> None:
+    """``name`` is in ``channel`` from now on."""
+    ledger.change("INSERT OR IGNORE INTO memberships VALUES (?,?,?)", (name, channel, now_ms))
+
+
+def _remove_membership(ledger: Ledger, name: str, channel: str) -> None:
+    """``name`` is in ``channel`` no more."""
+    ledger.change("DELETE FROM memberships WHERE name=? AND channel=?", (name, channel))
+
+
+def _presence_wanted(ledger: Ledger) -> list[tuple[str, str]]:
+    """[(name, who)]: what everybody wants to hear of: a channel, a role, a name, or ``*``."""
+    return ledger.rows("SELECT name, who FROM presence_wanted ORDER BY who")
+
+
+def _store_presence(ledger: Ledger, name: str, wanted: tuple[str, ...]) -> None:
+    """``name`` wants to hear of these, and of nobody else."""
+    ledger.change("DELETE FROM presence_wanted WHERE name=?", (name,))
+    for who in wanted:
+        ledger.change("INSERT INTO presence_wanted VALUES (?,?)", (name, who))

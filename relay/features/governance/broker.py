@@ -28,6 +28,7 @@ from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import derived_ulid
 from relay.protocol.broker import Json, encode
+from relay.protocol.items import Item
 
 #: Calls that wait: of one agent, and in all. A further one is refused at once.
 PER_AGENT_MAX = 32
@@ -137,12 +138,12 @@ class ApprovalsFeature(BrokerFeature):
 
     # -- for the person
 
-    def waiting(self) -> list[Json]:
+    def waiting(self) -> list[Item]:
         """The calls that wait, as items."""
         return [_item(one.shown) for one in self._waiting.values()]
 
     def answered(
-        self, items: Sequence[Json], answer: ItemAnswer, request: AnyRequest, batch: Batch
+        self, items: Sequence[Item], answer: ItemAnswer, request: AnyRequest, batch: Batch
     ) -> bool:
         """The person says yes or no to these calls."""
         decided = _answer(answer.yes, by=answer.by, note=answer.note)
@@ -197,7 +198,7 @@ class ApprovalsFeature(BrokerFeature):
         self._windows.collect(replace(notice, id=id_, given=True), batch)
 
 
-def _item(shown: Json) -> Json:
+def _item(shown: Json) -> Item:
     """The item of a call that waits for its approval."""
     return {
         "id": shown["id"],

@@ -30,14 +30,8 @@ from relay.features.governance.orchestration import IntentsFile
 from relay.features.governance.scope import IntentScope
 from relay.features.governance.trace import Trace
 from relay.features.governance.trace_records import TraceEntry, TraceKind, TraceLine, trace_line
-from relay.protocol.agents import AGENTS
+from relay.protocol.agents import AGENTS, ASK
 from relay.protocol.broker import Json
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from relay.cli.output import Json
 
 #: Characters of a scope in the list.
 _SCOPE_SHOWN = 500
@@ -244,7 +238,7 @@ def _asked_for(options: Options) -> Json:
                 "you are no agent: say which one works on it",
                 hint=f"relay intent select {options.id} --agent NAME",
             )
-        found: Json = client.request("ask", **fields, **output.speaker())["response"]
+        found: Json = client.request(ASK, **fields, **output.speaker())["response"]
         return found
 
 
@@ -272,7 +266,7 @@ def status_verb(options: Options) -> int:
     if wrapped():
         request = {"do": "set_status", "id": options.id, "status": options.status}
         with connect(Home.from_env()) as client:
-            client.request("ask", kind="governance", request=request, **output.speaker())
+            client.request(ASK, kind="governance", request=request, **output.speaker())
     else:
         home = Home.from_env()
         check_person(home, "open an intent again")

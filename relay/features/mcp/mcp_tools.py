@@ -19,6 +19,7 @@ from relay.core.visible import visible_lines
 from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.intents import check_id, intent_context
 from relay.features.governance.orchestration import IntentsFile, read_lessons
+from relay.protocol.service import HELLO
 
 Json = dict[str, Any]
 #: Called every few seconds while an answer is waited for: a client that hears nothing gives up.
@@ -319,7 +320,7 @@ class ToolCaller:
 
     async def _select_active_intent(self, given: Mapping[str, Any], _: Progress) -> Json:
         self._governed()
-        if not self._auth and (await self._client.request("hello"))["person"]:
+        if not self._auth and (await self._client.request(HELLO))["person"]:
             raise UsageError(
                 "an agent works on an intent, and you are the person",
                 hint=f"relay intent select {given['id']} --agent NAME",

@@ -23,8 +23,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from relay.config import llm_client
-from relay.config.llm_settings import from_config
+from relay.config import llm as llm_client
+from relay.config.llm import from_config
 from relay.core import json_text
 from relay.core.bounded import RecentSet
 from relay.core.errors import RelayError, StorageError, UsageError
@@ -277,7 +277,7 @@ class Extraction:
     agent: str
     text: str  # empty once there are facts
     asked_ms: int
-    llm: dict[str, str]  # as relay.config.llm_settings has it, without the key
+    llm: dict[str, str]  # as relay.config.llm has it, without the key
     needs_key: bool
     fields: Json = field(default_factory=dict)  # of each save: where it belongs, what is secret
     facts: list[str] | None = None  # what the model found, once it has

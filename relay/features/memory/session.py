@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from relay.agents.context_door import ContextDoor, door_of
 from relay.agents.known_agents import in_conversation
-from relay.config import llm_settings as llm
+from relay.config import llm
 from relay.core.errors import BrokerUnavailable, ConfigError, RelayError, Timeout
 from relay.core.json_text import named
 from relay.core.suggest import did_you_mean

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from relay.config.llm_settings import (
+from relay.config.llm import (
     Section,
     check_known,
     check_url,

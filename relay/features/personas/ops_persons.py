@@ -1,6 +1,6 @@
 """The ops of persons: who is behind the addresses of all channels. Changed by the person alone.
 
-A file of its own, because it decides who counts as the owner, who may do everything.
+This decides who counts as the owner, who may do everything.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from relay.broker.kernel import Kernel
 from relay.core.dispatch import MAIN_SESSION, RELAY_CHANNEL, PersonType
 from relay.core.errors import UsageError
 from relay.core.visible import is_visible
-from relay.features.personas.persona_sessions import alias_label
+from relay.features.personas.dispatch_rows import alias_label
 from relay.features.personas.turn_engine import TurnEngine
 from relay.ledger import persons
 from relay.protocol.broker import Json

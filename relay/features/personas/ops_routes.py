@@ -1,7 +1,4 @@
-"""The ops ``routes`` and ``hook_switch``: what route functions there are.
-
-In a file of its own, apart from the ops of the hooks in sessions.
-"""
+"""The ops ``routes`` and ``hook_switch``: what route functions there are."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from relay.broker.kernel import Kernel
 from relay.broker.ops_query import fitting
 from relay.broker.trusted_configs import TrustedConfig
 from relay.core.errors import NotFound, UsageError
-from relay.features.personas import evaluation_rows
+from relay.features.personas import evaluation
 from relay.features.personas.evaluation import Evaluations
 from relay.protocol.broker import Json
 
@@ -66,13 +63,13 @@ class RouteOps:
         hook = self._known(hook)
         self._ledger.begin()
         if on:
-            evaluation_rows.enable_hook(self._ledger, hook)
+            evaluation.enable_hook(self._ledger, hook)
             off = None
         else:
             off = self._evaluations.disabled.get(hook)
         if not on and off is None:
             reason = f"switched off by {who}"
-            evaluation_rows.disable_hook(self._ledger, hook, reason, None, batch.now_ms)
+            evaluation.disable_hook(self._ledger, hook, reason, None, batch.now_ms)
             off = {"reason": reason, "event": None, "disabled_ms": batch.now_ms}
         batch.after.append(partial(self._evaluations.switched, hook, off))
         return {"hook": hook, "on": on}
