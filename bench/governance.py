@@ -35,7 +35,7 @@ from relay.features.governance.gate import Gate
 from relay.features.governance.governance_store import GovernanceStore
 from relay.features.governance.governed_paths import FOLDER
 from relay.features.governance.intents import INTENTS_FILE
-from relay.features.governance.intents_file import IntentsFile
+from relay.features.governance.orchestration import IntentsFile
 from relay.features.governance.trace import Trace
 from relay.features.governance.trace_records import TraceEntry, TraceKind
 from relay.hooks.events import HookEventName

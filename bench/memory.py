@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import memory_quality as quality
 
-from relay.features.memory.embedding.numeric import load_numpy
+from relay.features.memory.embedding import load_numpy
 
 load_numpy()  # with one thread, before the others import it
 

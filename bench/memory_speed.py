@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from relay.features.memory.local.local_store import LocalStore
-from relay.features.memory.local.query import expression, words
+from relay.features.memory.local.search import expression, words
 from relay.features.memory.local.vectors import VectorMeaning
 from relay.features.memory.records import Memory, Place, Scope
 

@@ -21,7 +21,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from relay.core.errors import ConfigError, RelayError
-from relay.core.http import RequestFailed, request
 from relay.core.suggest import did_you_mean
 from relay.directive.redact import server_words
 
@@ -323,6 +322,8 @@ async def ask(
 
     Raises LLMUnavailable. The deadline is for all but the look-up of the host's name.
     """
+    from relay.core.http import RequestFailed, request  # asyncio: only reading settings needs none
+
     body = _BODIES[llm.api](llm.model, system, user)
     if form is not None and llm.api is LLMApi.OLLAMA:
         body["format"] = form

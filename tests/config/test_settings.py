@@ -10,8 +10,8 @@ from relay.config.settings import (
     with_setting,
 )
 from relay.core.errors import ConfigError
-from relay.features.memory.memory_spec import StoreSpec
 from relay.features.memory.settings import MEMORY, MemorySettings
+from relay.features.memory.spec import StoreSpec
 from relay.hooks.registry import Registry
 
 

@@ -2,36 +2,41 @@
 
 It says yes, or why not (relay.features.governance.refusals). What a call has done is compared with
 what was there before, and written into the trace. What waits for the disk (files, the store, the
-trace) runs in threads, one call of a run after the other; a person is waited for beside that."""
+trace) runs in threads, one call of a run after the other; a person is waited for beside that.
+
+A call that only a person may let go on waits for their yes or no. The gate knows of no broker:
+``BrokerApprover`` asks by way of it, and it lists what waits for ``relay items``.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.features.governance import refusals
-from relay.features.governance.approvals import ApprovalAnswer, ApprovalRequest, Approver
 from relay.features.governance.call_plan import (
     CallPlan,
+    FileState,
     GateCall,
     GovernedRun,
     Target,
     kind_of,
     named,
     plan_of,
+    read_states,
 )
 from relay.features.governance.commands import CommandKind
-from relay.features.governance.file_states import FileState, read_states
 from relay.features.governance.governance_store import (
     ABSENT,
     UNREAD,
@@ -41,7 +46,6 @@ from relay.features.governance.governance_store import (
     start_of,
 )
 from relay.features.governance.governed_paths import folds_case, is_below, is_governed, protected
-from relay.features.governance.intent_map import update_map
 from relay.features.governance.intents import (
     GovernanceSettings,
     Intent,
@@ -51,6 +55,7 @@ from relay.features.governance.intents import (
     check_id,
 )
 from relay.features.governance.mutation import FileMutation, compare, content_hash, opaque
+from relay.features.governance.orchestration import update_map
 from relay.features.governance.refusals import Refusal
 from relay.features.governance.scope import IntentScope
 from relay.features.governance.trace import revision
@@ -348,7 +353,7 @@ _OFF = "governance was off"
 
 
 class IntentsReader(Protocol):
-    """What the gate uses of relay.features.governance.intents_file."""
+    """What the gate uses of relay.features.governance.orchestration."""
 
     def read(self) -> IntentDocument:
         """Return the file as it is now. Raises RelayError with all that is wrong with it."""
@@ -689,3 +694,80 @@ def _why_to_ask(plan: CallPlan, settings: GovernanceSettings, unread: Sequence[s
     if unread:
         return f"it removes {len(unread)} files that the agent has not read"
     return ""
+
+
+#: Seconds that the broker may take beyond the deadline, which it keeps itself.
+LATER = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """What a person is asked. They are shown ``what`` as it is: whole, and with its secrets."""
+
+    id: str  # a ULID; the same where the same is asked again
+    tool: str
+    what: str  # the command, or what else the call does
+    why: str  # the reason why a person has to say yes, a sentence without its full stop
+    intent: str
+    root: str
+    cwd: str
+    asked_ms: int
+    seconds: float  # that the person has
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAnswer:
+    """What became of it."""
+
+    granted: bool
+    by: str = ""  # who said so; "": nobody did
+    note: str = ""  # the person's words, or why there is no yes
+
+
+class Approver(Protocol):
+    """Asks a person. Raises nothing but CancelledError: where nobody can be asked, that is no."""
+
+    async def ask(self, request: ApprovalRequest) -> ApprovalAnswer: ...
+
+
+class BrokerRequests(Protocol):
+    """The part of the broker's client that asking needs."""
+
+    async def request(self, op: str, **fields: Any) -> dict[str, Any]: ...
+
+
+class BrokerApprover:
+    """Asks the person by way of the broker, for one agent's session.
+
+    After a kill of the broker the client asks the next one the same: the person has to decide
+    again where their word was lost.
+    """
+
+    def __init__(self, broker: BrokerRequests) -> None:
+        self._broker = broker
+        self._withdrawals: set[asyncio.Task[None]] = set()
+
+    async def ask(self, request: ApprovalRequest) -> ApprovalAnswer:
+        """Wait for the person, at most ``request.seconds``. Cancelled, it takes the question back:
+        nobody waits for it any more."""
+        deadline = request.seconds + LATER
+        try:
+            answer = await self._broker.request(
+                "approval_ask", deadline=deadline, **asdict(request)
+            )
+        except asyncio.CancelledError:
+            task = asyncio.get_running_loop().create_task(self._withdraw(request.id))
+            self._withdrawals.add(task)
+            task.add_done_callback(self._withdrawals.discard)
+            raise
+        except RelayError as error:
+            return ApprovalAnswer(False, note=f"no person could be asked: {error.line}")
+        return ApprovalAnswer(
+            answer.get("granted") is True,
+            str(answer.get("by") or ""),
+            str(answer.get("note") or ""),
+        )
+
+    async def _withdraw(self, id_: str) -> None:
+        with contextlib.suppress(RelayError):
+            await self._broker.request("approval_withdraw", deadline=LATER, id=id_)

@@ -122,7 +122,7 @@ class _Governance:
 
         from relay.features.governance.governance_store import GovernanceStore
         from relay.features.governance.governed_paths import governed_root
-        from relay.features.governance.intents_file import IntentsFile
+        from relay.features.governance.orchestration import IntentsFile
 
         self.root = governed_root(cwd)
         self._switch: Switch | None = None

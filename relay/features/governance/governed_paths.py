@@ -1,7 +1,6 @@
 """Which folder is governed, and where a path that an agent names really is.
 
-A file of its own because ``relay wrap`` asks before it starts the agent: only ``os`` and ``stat``
-are imported at the top.
+``relay wrap`` asks before it starts the agent: only ``os`` and ``stat`` are imported at the top.
 """
 
 from __future__ import annotations

@@ -20,12 +20,10 @@ from relay.core.visible import visible
 from relay.features.governance import refusals
 from relay.features.governance.call_plan import GateCall, gate_call
 from relay.features.governance.gate import Gate, surely_reads
-from relay.features.governance.governed_start import ACTIONS
-from relay.features.governance.intent_context import intent_context, reminder, rules
-from relay.features.governance.intents import Status
-from relay.features.governance.intents_file import IntentsFile
-from relay.features.governance.lessons import add_lesson, read_lessons
+from relay.features.governance.intents import Status, intent_context, reminder, rules
+from relay.features.governance.orchestration import IntentsFile, add_lesson, read_lessons
 from relay.features.governance.shell_lines import UnreadableLine, commands_of
+from relay.features.governance.start import ACTIONS
 from relay.features.governance.trace import Trace
 from relay.features.governance.trace_records import TraceEntry, TraceKind
 

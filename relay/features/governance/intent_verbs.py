@@ -1,33 +1,35 @@
-"""The verb ``intent``: what is to be done in a governed project, and who works on what."""
+"""The verb ``intent``: what is to be done in a project, who works on what, and the trace."""
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from contextlib import closing
+from datetime import datetime
 from typing import Any
 
 from relay.broker.client import check_person, connect
 from relay.cli import output, table
-from relay.cli.parser import Options, Parser
+from relay.cli.parser import BadValue, Options, Parser
 from relay.cli.verbs import verb
 from relay.core.agent_names import owner_name
-from relay.core.errors import BrokerUnavailable, RelayError, StorageError, UsageError
+from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageError, UsageError
 from relay.core.paths import Home, working_folder
 from relay.core.processes import own_place, wrapped
 from relay.features.governance.governance_store import GovernanceStore
 from relay.features.governance.governed_paths import (
     FOLDER,
     folds_case,
+    governed_root,
     is_below,
     protected,
     real_places,
 )
-from relay.features.governance.intent_log import add_log, governed_project
 from relay.features.governance.intents import INTENTS_FILE, Intent, IntentsError, Status, check_id
-from relay.features.governance.intents_file import IntentsFile
+from relay.features.governance.orchestration import IntentsFile
 from relay.features.governance.scope import IntentScope
 from relay.features.governance.trace import Trace
-from relay.features.governance.trace_records import TraceEntry, TraceKind
+from relay.features.governance.trace_records import TraceEntry, TraceKind, TraceLine, trace_line
 from relay.protocol.agent_ops import AGENTS, ASK
 from relay.protocol.broker import Json
 
@@ -245,8 +247,8 @@ def _selected_here(id: str) -> Json | None:
 
     No session serves a headless turn: its gate has selected it when it let this very command run.
     """
-    from relay.features.governance.intent_context import intent_context
-    from relay.features.governance.lessons import read_lessons
+    from relay.features.governance.intents import intent_context
+    from relay.features.governance.orchestration import read_lessons
 
     with closing(GovernanceStore.open(Home.from_env())) as store:
         chosen = store.selection(os.environ.get("RELAY_RUN", ""))
@@ -291,3 +293,125 @@ def _set_status(home: Home, root: str, id: str, status: Status) -> None:
             Trace(root, store).append(TraceEntry(TraceKind.GOVERNANCE, intent_id=id, metadata=said))
     except StorageError as error:
         output.note(f"the trace does not say so: {error.line}")
+
+
+_KINDS = tuple(str(kind) for kind in TraceKind)
+#: Records that are shown, and at most.
+_LAST, _LAST_MAX = 20, 5000
+
+
+def add_log(own: Parser) -> None:
+    """Declare the two verbs in the group ``relay intent``."""
+    text = "what was done, refused and decided here, the newest last"
+    log = own.add_parser("log", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    log.add_argument("--intent", metavar="ID", help="only what belongs to this intent")
+    log.add_argument("--agent", metavar="NAME", help="only what this agent did")
+    log.add_argument("--kind", choices=_KINDS, metavar="KIND", help=f"only {', '.join(_KINDS)}")
+    log.add_argument("--last", type=_count, metavar="N", help=f"only the last N ({_LAST})")
+    log.gone("--html", "relay web shows the trace under Intents; --json prints all of each record")
+    log.add_argument("--json", action="store_true", help="print the records as JSON")
+    log.set_defaults(run=_log)
+    text = "whether the trace is as it was written: nothing changed, nothing taken out"
+    verify = own.add_parser("verify", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    verify.add_argument("--json", action="store_true", help="print JSON")
+    verify.set_defaults(run=_verify)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= _LAST_MAX:
+        raise BadValue(f"give a number from 1 to {_LAST_MAX}")
+    return int(text)
+
+
+def governed_project() -> str:
+    """The governed folder that this one is in. Raises NotFound."""
+    root = governed_root(working_folder())
+    if not root:
+        raise NotFound(
+            "this folder is in no governed project",
+            hint="relay init --governed makes its project one",
+        )
+    return root
+
+
+def _log(options: Any) -> int:
+    root = governed_project()
+    kept: deque[Json] = deque(maxlen=options.last or _LAST)
+    matching = 0
+    with closing(GovernanceStore.open(Home.from_env())) as store:
+        for _, record in Trace(root, store).records():
+            if _wanted(options, record):
+                matching += 1
+                kept.append(record)
+    if options.json:
+        output.as_json(list(kept))
+        return 0
+    _print(list(map(trace_line, kept)))
+    if left_out := matching - len(kept):
+        output.note(f"{left_out} older ones are left out: --last N shows more")
+    return 0
+
+
+def _wanted(options: Any, row: Json) -> bool:
+    return (
+        options.intent in (None, row["intent_id"])
+        and options.agent in (None, row["agent"])
+        and options.kind in (None, row["kind"])
+    )
+
+
+def _print(rows: list[TraceLine]) -> None:
+    if not rows:
+        output.note("nothing of that is in the trace")
+        return
+    width = table.columns()
+    table.table(
+        ("TIME", "KIND", "INTENT", "AGENT", "WHAT"),
+        [
+            (
+                *(_when(row.time), row.kind, row.intent or "-", row.agent),
+                row.what if width is not None else f"{row.what} {row.words}".strip(),
+            )
+            for row in rows
+        ],
+        width=width,
+        remarks=[] if width is None else [row.words for row in rows],
+    )
+
+
+def _when(time_: str) -> str | None:
+    """A record's time as the other verbs show theirs; as it stands there if it is none."""
+    try:
+        return table.when(int(datetime.fromisoformat(time_).timestamp() * 1000))
+    except (ValueError, OverflowError, OSError):
+        return time_
+
+
+def _verify(options: Any) -> int:
+    """0 where the trace is whole, else 1."""
+    root = governed_project()
+    with closing(GovernanceStore.open(Home.from_env())) as store:
+        trace = Trace(root, store)
+        verified = trace.verify()
+    if options.json:
+        faults = [{"line": one.line, "text": one.told} for one in verified.faults]
+        output.as_json(
+            {
+                "path": trace.path,
+                "records": verified.records,
+                "whole": not faults,
+                "faults": faults,
+                "more": verified.more,
+                "foreign": verified.foreign,
+            }
+        )
+    elif not verified.faults:
+        output.data(f"{trace.path}: {verified.told} (records: {verified.records})")
+    else:
+        output.data(f"{trace.path} was changed:")
+        for fault in verified.faults:
+            output.data(f"  {fault.told}")
+        if verified.more:
+            output.data("  … and more")
+        output.note("so you cannot rely on it; compare it with a copy if you have one")
+    return 1 if verified.faults else 0

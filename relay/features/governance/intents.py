@@ -1,19 +1,21 @@
-"""What people write in ``.orchestration/active_intents.yaml``: intents, and how strictly to govern.
+"""Intents: what people write in ``.orchestration/active_intents.yaml``, and what agents hear of it.
 
-Pure. A file of its own because the gate, the verbs and the log page all use what stands in it. The
-file may come with a repository: nothing in it is more than text, and all of it is bounded.
+Pure. The file may come with a repository: nothing in it is more than text, and all of it is
+bounded. In what an agent hears it is shown without effect on a terminal, fires no pattern, and
+cannot end its own XML element.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from relay.core.errors import NotFound
 from relay.core.suggest import did_you_mean, nearest
+from relay.core.visible import visible
 from relay.core.yaml_tree import PARTS_MAX, Mistake, YamlError, YamlForm, YamlNode, read_tree
 from relay.features.governance.governed_paths import FOLDER
 from relay.features.governance.scope import glob_mistake
@@ -263,3 +265,97 @@ _MISTAKES = dict.fromkeys(
 )
 #: The least and the most of each setting in seconds. An agent's own hook waits for 590 at most.
 _SECONDS = {"approve_seconds": (1.0, 580.0), "lease_seconds": (1.0, 86_400.0)}
+
+
+#: Intents that the rules name, and characters of a name and of one line of the context; lessons
+#: that go with it, and characters of the whole: a message to an agent is read by a model.
+NAMED_MAX, SHOWN_NAME_MAX, LINE_MAX = 20, 80, 1000
+LESSONS_MAX, CONTEXT_MAX = 20, 16_000
+_CUT = "[more stands in .orchestration/active_intents.yaml]"
+
+
+def intent_context(intent: Intent, lessons: Iterable[str] = ()) -> str:
+    """``<intent_context>`` of ``intent`` as XML, with the newest of the project's ``lessons``."""
+    groups = (
+        ("owned_scope", "scope", intent.owned_scope),
+        ("constraints", "constraint", intent.constraints),
+        ("acceptance_criteria", "criterion", intent.acceptance_criteria),
+        ("lessons", "lesson", tuple(lessons)[-LESSONS_MAX:]),
+    )
+    head = [
+        _element("id", intent.id),
+        _element("name", intent.name),
+        _element("status", intent.status.value),
+    ]
+    lines, left = ["<intent_context>", *(f"  {one}" for one in head)], CONTEXT_MAX
+    for group, name, values in groups:
+        if not values and group == "lessons":
+            continue
+        lines.append(f"  <{group}>")
+        for value in values:
+            line = f"    {_element(name, value)}"
+            left -= len(line)
+            if left < 0:
+                lines.append(f"    <!-- {_CUT} -->")
+                break
+            lines.append(line)
+        lines.append(f"  </{group}>")
+    return "\n".join([*lines, "</intent_context>"])
+
+
+def rules(
+    intents: Iterable[Intent], *, words: bool = True, shell: bool = True, tool: str = ""
+) -> str:
+    """What an agent of a governed project is told at its start.
+
+    ``words``: relay hears what it says, ``shell``: it may run commands, ``tool``: it has one of
+    that name by which it selects; one of them at least.
+    """
+    ways = [f"call {tool} with its id"] if tool else []
+    if words:
+        ways.append(
+            "write @intent:select and its id on a line of your answer that begins with it, then end"
+            " your turn"
+        )
+    if shell:
+        ways.append("run `relay intent select ID` in your shell")
+    lines = [
+        "This project is governed: no file is changed without an intent. Before your first change"
+        f" select the intent that you work on: {', or '.join(ways)}. You are answered with its"
+        " context: the files you may change, constraints, and when it is done.",
+        "Read a file with your own tools before you change it. A call that is refused is answered"
+        ' with JSON of the type "HOOK_BLOCKED": do what its "recovery" says, and do not look for'
+        " another way to write. Nothing in .orchestration or .git is yours to change.",
+    ]
+    if words:
+        lines.append(
+            "What others who work here should know you say as @intent:learn and one sentence."
+        )
+    open_ones = [one for one in intents if one.status in (Status.IN_PROGRESS, Status.PENDING)]
+    if open_ones:
+        lines.append("The intents, as the project words them:")
+        lines += [_line(one) for one in open_ones[:NAMED_MAX]]
+        if len(open_ones) > NAMED_MAX:
+            lines.append(f"and {len(open_ones) - NAMED_MAX} more: relay intent list")
+    return "\n".join(lines)
+
+
+def reminder(intent: Intent) -> str:
+    """One line for the next turn: what the agent has selected still counts."""
+    name = visible(intent.name)[:SHOWN_NAME_MAX]
+    return f"Your intent is still {visible(intent.id)}: {name}."
+
+
+def _line(intent: Intent) -> str:
+    name = visible(intent.name)
+    short = name if len(name) <= SHOWN_NAME_MAX else f"{name[:SHOWN_NAME_MAX]}…"
+    return f"- {visible(intent.id)} ({intent.status.value}): {short}"
+
+
+def _element(name: str, text: str) -> str:
+    shown = visible(text)
+    if len(shown) > LINE_MAX:
+        shown = f"{shown[:LINE_MAX]}…"
+    for char, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;")):
+        shown = shown.replace(char, entity)
+    return f"<{name}>{shown}</{name}>"

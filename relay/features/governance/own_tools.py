@@ -1,8 +1,8 @@
 """Tools of the user's own under governance: Python functions, and objects that a model calls.
 
-A file of its own, because a program that gives a model tools of its own has no agent's hooks, and
-no session that could ask the gate: the functions ask it themselves, in their own process. What
-they are asked, refused and traced by is what agents are.
+A program that gives a model tools of its own has no agent's hooks, and no session that could ask
+the gate: the functions ask it themselves, in their own process. What they are asked, refused and
+traced by is what agents are.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ from relay.agents.tool_uses import ToolUse, UseKind
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
-from relay.features.governance.approvals import ApprovalAnswer, ApprovalRequest
 from relay.features.governance.call_plan import GateCall, GovernedRun
-from relay.features.governance.gate import Gate
+from relay.features.governance.gate import ApprovalAnswer, ApprovalRequest, Gate
 from relay.features.governance.governance_store import GovernanceStore
 from relay.features.governance.governed_paths import governed_root
-from relay.features.governance.intent_context import intent_context, rules
-from relay.features.governance.intents_file import IntentsFile
-from relay.features.governance.lessons import read_lessons
+from relay.features.governance.intents import intent_context, rules
+from relay.features.governance.orchestration import IntentsFile, read_lessons
 from relay.features.governance.refusals import Refusal, engine_failed
 from relay.features.governance.trace import Trace
 

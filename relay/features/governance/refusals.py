@@ -1,7 +1,4 @@
-"""Why a call is refused, as one JSON object that a model can act on. Pure.
-
-A file of its own because agents' hooks, a user's own tools and the log all word a refusal with it.
-"""
+"""Why a call is refused, as one JSON object that a model can act on. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Scopes: which files of a project the globs of an intent allow to be written. Pure.
 
-A file of its own because the gate asks it about every path, the parser about every glob, and the
-verbs show what it says. No glob takes more than its length times the path's, whoever wrote it.
+No glob takes more than its length times the path's, whoever wrote it.
 
 - ``*`` is anything within one name, ``?`` one character, ``[a-z]`` one of these, ``[!a-z]`` none of
   them; ``**`` as a whole name is any number of folders, or none. Names that begin with a dot are

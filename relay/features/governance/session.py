@@ -29,7 +29,7 @@ from relay.core.files import make_private_folder
 from relay.core.message import AgentState
 from relay.core.paths import Home
 from relay.features.governance.governed_paths import governed_root, is_below
-from relay.features.governance.governed_start import ACTIONS, NAMESPACE, why_not
+from relay.features.governance.start import ACTIONS, NAMESPACE, why_not
 from relay.hooks.context import Actions, Context
 from relay.hooks.registry import BUILTIN, Registry
 from relay.session.door import FeatureAnswer, SessionFacts, SessionFeature
@@ -37,7 +37,7 @@ from relay.session.feature_parts import FeatureParts
 from relay.session.session_commands import FeatureCommand
 
 if TYPE_CHECKING:
-    from relay.features.governance.approvals import BrokerRequests
+    from relay.features.governance.gate import BrokerRequests
     from relay.features.governance.governed_project import GovernedProject
 
 #: Commands that wait; beyond it the agent is told. Characters of an id or a lesson.
@@ -375,12 +375,11 @@ def project_opener(
 
     def opened(root: str) -> GovernedProject:
         # Most sessions need none of it.
-        from relay.features.governance.approvals import BrokerApprover
         from relay.features.governance.call_plan import GovernedRun
-        from relay.features.governance.gate import Gate
+        from relay.features.governance.gate import BrokerApprover, Gate
         from relay.features.governance.governance_store import GovernanceStore
         from relay.features.governance.governed_project import GovernedProject
-        from relay.features.governance.intents_file import IntentsFile
+        from relay.features.governance.orchestration import IntentsFile
         from relay.features.governance.trace import Trace
 
         scratch = os.path.join(home.run_folder(agent.run), "scratch")

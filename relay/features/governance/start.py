@@ -1,17 +1,27 @@
-"""Governance at the start of a run: whether the folder is governed, and the agent can be."""
+"""Governance at the start of a run: whether the folder is governed, and the agent can be.
+
+An agent needs hooks there, or a person who does without them. Read before the agent starts, so
+little is imported. Wrapped runs and headless turns both begin so.
+"""
 
 from __future__ import annotations
 
 import os
 
+from relay.agents.known_agents import HOOK_CODECS
+from relay.agents.launch import SKILL_SHELL, TOOL_EVENTS
 from relay.app.start_door import StartFeature
+from relay.config.manifest import Known
+from relay.core.errors import RelayError
 from relay.features.governance.governed_paths import governed_root
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from relay.agents.launch import Launch
     from relay.app.wrapped_run import Choices
-    from relay.config.manifest import Known
     from relay.core.paths import Home
 
 
@@ -42,8 +52,6 @@ class GovernedStart(StartFeature):
     def known(self, known: Known) -> Known:
         if self._ungoverned:
             return known
-        from relay.features.governance.governed_start import with_governance
-
         return with_governance(known)
 
     def facts(self) -> dict[str, object]:
@@ -53,7 +61,67 @@ class GovernedStart(StartFeature):
         """Raises NotGoverned for a program that cannot be governed."""
         if self._ungoverned:
             return
-        from relay.features.governance.governed_start import check_start, git_environment
-
         check_start(self._root, program, plan.profile, plan.data)
         plan.env |= git_environment(os.environ)
+
+
+#: The namespace of the directives by which an agent selects its intent.
+NAMESPACE = "intent"
+#: ``@intent:ACTION``.
+ACTIONS = ("select", "learn", "list", "status")
+
+
+class NotGoverned(RelayError):
+    """The program cannot be governed, and the project demands it."""
+
+    code = "not_governed"
+
+
+def with_governance(known: Known) -> Known:
+    """What is known of a configuration, and what governance adds: its hooks and its namespace."""
+    own, *others = known.namespaces
+    namespaces = dict.fromkeys((own, NAMESPACE, *others))
+    return Known(
+        tuple(namespaces),
+        tuple(dict.fromkeys((*known.hooks, *TOOL_EVENTS))),
+        (SKILL_SHELL,),
+        known.mcp,
+    )
+
+
+def why_not(kind: str, data: Mapping[str, Any]) -> str:
+    """Why the tool calls of a program do not reach the gate; "" where they do.
+
+    ``kind`` and ``data`` are the profile and the data of its launch plan.
+    """
+    if TOOL_EVENTS[0] in data.get("gates", ()):
+        # Of one that was started for a configuration's hooks the calls' ends may not be told: what
+        # they did is found out at the turn's end.
+        return ""
+    if data.get("ungated"):
+        return str(data["ungated"])
+    if kind == "command":  # ``codex exec``, ``claude mcp``
+        return "what is no conversation in this terminal gets no hooks"
+    if kind in HOOK_CODECS:
+        return "it was started before that, without the hooks by which relay refuses writes"
+    return f"{kind or 'it'} has no hooks by which relay could refuse its writes"
+
+
+def git_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables, beside ``env``, by which git takes no folder for a repository that an agent or a
+    clone could have laid there: a bare one needs no ``.git``, and its settings name commands that
+    ``git status`` runs."""
+    # One variable, as of ``git -c``: of the documented three an agent may leave out the one whose
+    # name looks like a secret's (``GIT_CONFIG_KEY_0``), and then git does nothing at all.
+    name = "GIT_CONFIG_PARAMETERS"
+    return {name: f"{env.get(name, '')} 'safe.bareRepository=explicit'".lstrip()}
+
+
+def check_start(root: str, program: str, kind: str, data: Mapping[str, Any]) -> None:
+    """Raises NotGoverned for a program that would work in the project ``root`` ungoverned."""
+    if why := why_not(kind, data):
+        raise NotGoverned(
+            f"{os.path.basename(program)} is not started, because {root} is governed: {why}",
+            hint="fix that if you can, or start another agent; relay wrap --ungoverned … lets"
+            " this one write without an intent, and the trace records it",
+        )

@@ -17,10 +17,8 @@ from relay.broker.async_client import AsyncClient
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.visible import visible_lines
 from relay.features.governance.governed_paths import governed_root
-from relay.features.governance.intent_context import intent_context
-from relay.features.governance.intents import check_id
-from relay.features.governance.intents_file import IntentsFile
-from relay.features.governance.lessons import read_lessons
+from relay.features.governance.intents import check_id, intent_context
+from relay.features.governance.orchestration import IntentsFile, read_lessons
 from relay.protocol.broker_ops import HELLO
 
 Json = dict[str, Any]

@@ -17,7 +17,7 @@ from relay.core.loopback_guard import TUNNEL_HELP, admitted, loopback_listener
 from relay.core.paths import Home, working_folder
 from relay.core.processes import wrapped
 from relay.features.memory.memory_client import applying
-from relay.features.memory.memory_spec import StoreSpec
+from relay.features.memory.spec import StoreSpec
 
 #: Bytes of the token's file, and characters of one that can be meant.
 _TOKEN_MAX, _TOKEN_MIN = 200, 32

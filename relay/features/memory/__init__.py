@@ -2,7 +2,7 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "memory": ("memory_verbs", "what you and your agents have saved: find, add, move"),
+    "memory": ("verbs", "what you and your agents have saved: find, add, move"),
 }
 #: name in ctx -> (module of this package, what makes it).
 CONTEXT = {"memory": ("context_memory", "ContextMemory")}

@@ -1,4 +1,4 @@
-"""How ``relay memory`` asks: for the store that the trusted configuration of this folder names."""
+"""How ``relay memory`` asks: for the store that this folder's trusted configuration names."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from relay.config.load import load_for_session
 from relay.config.trust import place_of, read_config
 from relay.core.errors import ConfigError
 from relay.core.paths import Home, working_folder
-from relay.features.memory.memory_spec import StoreSpec
 from relay.features.memory.settings import MEMORY, MemorySettings
+from relay.features.memory.spec import StoreSpec
 from relay.protocol.broker import Json
 
 #: Seconds for one request.

@@ -30,10 +30,9 @@ from typing import Any
 from relay.core.child_process import give_up, take_input
 from relay.core.errors import RelayError, StorageError
 from relay.core.paths import Home
-from relay.features.memory.extractor import Extractor
-from relay.features.memory.memory_ops import MemoryOps
-from relay.features.memory.memory_requests import Json, MemoryRequest
-from relay.features.memory.memory_spec import StoreSpec
+from relay.features.memory.extraction import Extractor
+from relay.features.memory.requests import Json, MemoryOps, MemoryRequest
+from relay.features.memory.spec import StoreSpec
 from relay.features.memory.store_access import StoreAccess
 from relay.protocol.broker import encode, refusal
 

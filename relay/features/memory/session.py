@@ -14,27 +14,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import OrderedDict
+import sys
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from relay.agents.context_door import ContextDoor, door_of
 from relay.agents.known_agents import in_conversation
+from relay.config import llm
 from relay.core.errors import BrokerUnavailable, ConfigError, RelayError, Timeout
 from relay.core.json_text import named
 from relay.core.suggest import did_you_mean
+from relay.directive.escape import clean
+from relay.directive.redact import redact
 from relay.features.memory import session_texts as memory_texts
-from relay.features.memory.memory_spec import StoreSpec
 from relay.features.memory.settings import MEMORY
+from relay.features.memory.spec import StoreSpec
 from relay.hooks.context import Context
 from relay.hooks.registry import BUILTIN, Registry
 from relay.session.door import SessionFacts, SessionFeature
 from relay.session.feature_parts import FeatureParts
 from relay.session.session_commands import FeatureCommand
-
-if TYPE_CHECKING:
-    from relay.features.memory.last_words import LastWords
 
 ACTIONS = ("save", "search", "forget", "list")
 #: Commands, and characters of their texts, that wait; beyond it the agent is told. As JSON in the
@@ -81,7 +82,7 @@ def feature(parts: FeatureParts) -> MemorySession:
     project = named(run.project) or None
     words = None
     if settings.auto_save and settings.llm is not None:
-        from relay.features.memory.last_words import LastWords  # nothing of it without
+        from relay.features.memory.session import LastWords  # nothing of it without
 
         words = LastWords(settings.llm, run.env, gate.request, parts.note, project=project)
     memories = MemorySession(
@@ -409,3 +410,83 @@ class MemoryGate:
         """As the broker does; raises NoStore."""
         self.check(op)
         return await self._broker.request(op, **fields)
+
+
+#: Bytes of UTF-8 of a conversation's tail, which is what is sent.
+TAIL_MAX = 64 * 1024
+#: Characters that are kept: more than what is sent, so that no secret is cut before it is masked.
+KEPT_MAX = 2 * TAIL_MAX
+#: For the one request, in seconds: the end waits for no broker that is away.
+DEADLINE = 10.0
+
+Request = Callable[..., Awaitable[dict[str, Any]]]
+
+
+class LastWords:
+    """Of one agent. ``note`` is for the person; ``project`` is None where it cannot be named."""
+
+    def __init__(
+        self,
+        config: Mapping[str, object],
+        environ: Mapping[str, str],
+        request: Request,
+        note: Callable[[str], None],
+        *,
+        project: str | None,
+    ) -> None:
+        """``config`` is that of the model. What is wrong with it is noted, and nothing is saved."""
+        self._request = request
+        self._note = note
+        self._project = project
+        self._lines: deque[str] = deque()
+        self._size = 0
+        self._model: llm.LLM | None = None
+        try:
+            self._model = llm.resolved(config, environ)
+        except ConfigError as error:
+            self._problem(error)
+
+    def said(self, texts: list[str]) -> None:
+        """The agent said these lines."""
+        if self._model is None:
+            return
+        for text in texts:
+            line = text[-KEPT_MAX:]
+            self._lines.append(line)
+            self._size += len(line) + 1
+        while self._size - len(self._lines[0]) - 1 >= KEPT_MAX:
+            self._size -= len(self._lines.popleft()) + 1
+
+    async def end(self) -> None:
+        """The agent is gone: hand over what it said, with one request."""
+        text = tail(redact(clean("\n".join(self._lines)))).strip()
+        if self._model is None or not text:
+            return
+        if self._project is None:
+            self._note("auto_save: this folder's name is no Unicode, so nothing is saved for it")
+            return
+        try:
+            await self._request(
+                "memory_extract",
+                deadline=DEADLINE,
+                text=text,
+                llm={**self._model.public(), "api_key": self._model.key},
+            )
+        except RelayError as error:
+            print(self._problem(error), file=sys.stderr)  # the log: who looks later finds it there
+
+    def _problem(self, error: RelayError) -> str:
+        problem = f"auto_save: nothing is kept of this session: {error.line}"
+        self._note(problem)
+        return problem
+
+
+def tail(text: str, limit: int = TAIL_MAX) -> str:
+    """The end of ``text``, in at most ``limit`` bytes of UTF-8, from the beginning of a line on
+    where there is one."""
+    data = text.encode(errors="replace")
+    if len(data) <= limit:
+        return data.decode()
+    kept = data[-limit:].decode(errors="ignore")
+    begins_line = data[-limit - 1 : -limit] == b"\n"
+    return kept if begins_line else kept.partition("\n")[2] or kept

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from relay.directive.escape import clean, quote_headers
@@ -146,3 +147,15 @@ def _saved(reply: Json) -> str:
     if reply["redacted"]:
         head += f"; left out of it as secret: {', '.join(reply['redacted'])}"
     return head
+
+
+_MONTHS = "January February March April May June July August September October November December"
+
+
+def day(ms: int) -> str:
+    """The day (UTC) in words, as questions name it."""
+    try:
+        date = datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return ""
+    return f"{date.day} {_MONTHS.split()[date.month - 1]} {date.year}"

@@ -9,7 +9,7 @@ from typing import Any
 from relay.config.door import Setting
 from relay.config.settings import known_keys
 from relay.core.errors import ConfigError
-from relay.features.memory.memory_spec import StoreSpec, parse_llm, parse_store
+from relay.features.memory.spec import StoreSpec, parse_llm, parse_store
 
 Json = dict[str, Any]
 #: The keys of ``memory = {…}``.
@@ -25,7 +25,7 @@ _SWITCHES = ("prompt_on_end", "inject_on_start", "auto_save")
 class MemorySettings:
     """``memory: {…}``, with the defaults of what it does not name.
 
-    ``llm``: what ``auto_save`` asks (see memory_spec.parse_llm), its key still a variable's
+    ``llm``: what ``auto_save`` asks (see spec.parse_llm), its key still a variable's
     name. ``searcher``: the user's own function (see relay.features.memory.indexes.searcher).
     """
 
@@ -50,7 +50,7 @@ class MemorySettings:
 
     def shown(self) -> Json:
         """For people: what is set, without what is secret."""
-        from relay.features.memory.memory_spec import masked
+        from relay.features.memory.spec import masked
 
         found: Json = {
             "backend": self.backend,

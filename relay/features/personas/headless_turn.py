@@ -41,8 +41,8 @@ from relay.core.processes import become_monitor, mark
 from relay.directive.escape import clean
 from relay.directive.redact import redact
 from relay.features.governance.governed_paths import governed_root
-from relay.features.governance.governed_start import git_environment
 from relay.features.governance.session import GovernedAgent, project_opener
+from relay.features.governance.start import git_environment
 from relay.features.personas.settings import PersonaSpec, parse_persona
 from relay.protocol.turns import (
     ALIVE_EVERY,

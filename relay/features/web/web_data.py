@@ -24,7 +24,7 @@ from relay.features.cost.verbs import added_up, priced
 from relay.features.governance.governance_store import GovernanceStore
 from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.trace import Trace
-from relay.features.governance.trace_view import trace_line
+from relay.features.governance.trace_records import trace_line
 from relay.ledger import traffic
 from relay.protocol.agent_ops import AGENTS, ASK
 from relay.protocol.item_ops import ITEM_ANSWER, ITEMS

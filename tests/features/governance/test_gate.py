@@ -19,11 +19,10 @@ from relay.agents.hook_codec import AgentHookCall
 from relay.agents.tool_uses import RELAY_TOOLS, ToolUse, UseKind
 from relay.core.errors import RelayError
 from relay.core.paths import Home
-from relay.features.governance.approvals import ApprovalAnswer, ApprovalRequest
 from relay.features.governance.call_plan import GateCall, GovernedRun, gate_call
-from relay.features.governance.gate import Gate
+from relay.features.governance.gate import ApprovalAnswer, ApprovalRequest, Gate
 from relay.features.governance.governance_store import GovernanceStore
-from relay.features.governance.intents_file import IntentsFile
+from relay.features.governance.orchestration import IntentsFile
 from relay.features.governance.refusals import Reason, Refusal
 from relay.features.governance.trace import Trace
 from relay.features.mcp.mcp_tools import TOOLS
@@ -465,7 +464,7 @@ def test_a_call_that_is_given_up_while_a_person_thinks_is_told_of(project: Proje
 def test_of_a_folder_too_large_to_look_at_a_person_decides(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.features.governance.file_states.TREE_MAX", 1)
+    monkeypatch.setattr("relay.features.governance.call_plan.TREE_MAX", 1)
     settings = "governance:\n  unknown: allow\n"
     project.write(".orchestration/active_intents.yaml", INTENTS + settings)
     (project.root / "src/many/deep").mkdir(parents=True)

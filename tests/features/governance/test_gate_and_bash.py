@@ -17,7 +17,7 @@ from relay.features.governance.commands import CommandKind, classify
 from relay.features.governance.gate import Gate
 from relay.features.governance.governance_store import GovernanceStore
 from relay.features.governance.intents import GovernanceSettings
-from relay.features.governance.intents_file import IntentsFile
+from relay.features.governance.orchestration import IntentsFile
 from relay.features.governance.trace import Trace
 
 INTENTS = """\

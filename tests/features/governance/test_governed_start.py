@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relay.config.manifest import Known
-from relay.features.governance.governed_start import (
+from relay.features.governance.start import (
     NotGoverned,
     check_start,
     git_environment,

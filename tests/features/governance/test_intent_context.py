@@ -6,15 +6,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from relay.features.governance.intent_context import (
+from relay.features.governance.intents import (
     CONTEXT_MAX,
-    NAME_MAX,
     NAMED_MAX,
+    SHOWN_NAME_MAX,
+    Intent,
+    Status,
     intent_context,
     reminder,
     rules,
 )
-from relay.features.governance.intents import Intent, Status
 
 PLAIN = Intent(
     "INT-001",
@@ -73,5 +74,5 @@ def test_the_rules_name_the_intents_that_can_be_selected() -> None:
     many = [Intent(f"INT-{n}", "x" * 500, Status.PENDING, ("**",)) for n in range(NAMED_MAX + 2)]
     told = rules([Intent("INT-X", "Done", Status.COMPLETE, ("**",)), *many])
     assert "INT-X" not in told and "and 2 more: relay intent list" in told
-    assert max(map(len, told.splitlines()[2:])) < NAME_MAX + 40
+    assert max(map(len, told.splitlines()[2:])) < SHOWN_NAME_MAX + 40
     assert "@intent:" not in rules(many, words=False)

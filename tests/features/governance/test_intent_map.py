@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from relay.core.errors import StorageError
-from relay.features.governance.intent_map import update_map
 from relay.features.governance.mutation import compare
+from relay.features.governance.orchestration import update_map
 
 NOW = 1_790_000_000_000
 

@@ -11,7 +11,7 @@ import pytest
 from relay.core.errors import NotFound, RelayError
 from relay.features.governance.governed_paths import FOLDER
 from relay.features.governance.intents import FILE_MAX, INTENTS_FILE, IntentsError, Status
-from relay.features.governance.intents_file import IntentsFile
+from relay.features.governance.orchestration import IntentsFile
 
 TEXT = "active_intents:\n" + "".join(
     f"- {{id: I{n}, name: n, status: PENDING, owned_scope: [src]}} # {n}\n" for n in range(8)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relay.core.errors import StorageError, UsageError
-from relay.features.governance.lessons import add_lesson, read_lessons
+from relay.features.governance.orchestration import add_lesson, read_lessons
 
 NOW = 1_790_000_000_000
 

@@ -15,7 +15,7 @@ import pytest
 
 from relay import GovernedTools, HookBlocked
 from relay.core.errors import NotFound, UsageError
-from relay.features.governance.approvals import ApprovalRequest
+from relay.features.governance.gate import ApprovalRequest
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "governance" / "own_agent.py"
 INTENTS = """\

@@ -10,8 +10,8 @@ from typing import Any
 
 from relay.core.errors import RelayError
 from relay.core.paths import Home
-from relay.features.memory.extractor import Extractor
-from relay.features.memory.memory_requests import Json, MemoryRequest
+from relay.features.memory.extraction import Extractor
+from relay.features.memory.requests import Json, MemoryRequest
 from tests.features.memory.embedding.server import Answer, Asked
 
 KEY = "sk-sesame-0123456789"

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from relay.core.paths import Home
 from relay.features.memory import service
 from relay.features.memory.local.local_store import LocalStore
-from relay.features.memory.memory_spec import StoreSpec
 from relay.features.memory.records import Place
+from relay.features.memory.spec import StoreSpec
 from relay.features.memory.store_access import StoreAccess
 from tests.features.memory.flaky import Flaky
 

@@ -13,9 +13,9 @@ from relay.config.llm import PROVIDERS, resolved
 from relay.config.load import load
 from relay.config.trust import read_config
 from relay.core.paths import Home
-from relay.features.memory.memory_spec import StoreSpec
 from relay.features.memory.records import Place, Scope
 from relay.features.memory.settings import MEMORY, config_warnings, memory_settings
+from relay.features.memory.spec import StoreSpec
 from relay.features.memory.store_access import StoreAccess
 
 ROOT = Path(__file__).resolve().parents[3]

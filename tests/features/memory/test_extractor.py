@@ -13,7 +13,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.paths import Home
-from relay.features.memory.extraction_files import DONE_MAX, FILES_MAX, TEXT_MAX, ExtractionFolder
+from relay.features.memory.extraction import DONE_MAX, FILES_MAX, TEXT_MAX, ExtractionFolder
 from tests.broker.support import Json, broker_process, register, wait_for_broker
 from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
 from tests.features.memory.extracting import (

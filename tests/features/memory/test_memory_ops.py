@@ -12,11 +12,10 @@ import pytest
 
 from relay.core.errors import StorageError, UsageError
 from relay.core.paths import Home
-from relay.features.memory import memory_ops, store_access
+from relay.features.memory import requests, store_access
 from relay.features.memory.embedding import EmbedderUnavailable, minilm
-from relay.features.memory.memory_ops import MemoryOps
-from relay.features.memory.memory_requests import MemoryRequest
-from relay.features.memory.memory_spec import StoreSpec
+from relay.features.memory.requests import MemoryOps, MemoryRequest
+from relay.features.memory.spec import StoreSpec
 from relay.features.memory.store_access import StoreAccess
 from tests.features.memory.local.test_vectors import Words
 
@@ -99,7 +98,7 @@ def test_a_model_that_is_damaged_costs_the_meaning_only(
 def test_an_answer_is_no_longer_than_a_line_of_the_protocol(
     ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_ops, "PAGE_MAX", 2000)
+    monkeypatch.setattr(requests, "PAGE_MAX", 2000)
     for number in range(5):
         ask("save", text=f"fact number {number} " + "x" * 800)
     listed = ask("list", limit=5)

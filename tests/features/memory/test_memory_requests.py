@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from relay.core.errors import RelayError, UsageError
-from relay.features.memory.memory_requests import MemoryRequest, applying
 from relay.features.memory.records import ORIGIN, Memory, Place, Scope
+from relay.features.memory.requests import MemoryRequest, applying
 
 
 def test_the_most_specific_place_comes_first(tmp_path: Path) -> None:

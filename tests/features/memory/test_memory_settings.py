@@ -3,8 +3,8 @@
 import pytest
 
 from relay.core.errors import ConfigError
-from relay.features.memory.memory_spec import StoreSpec, parse_store
 from relay.features.memory.settings import MemorySettings, memory_settings
+from relay.features.memory.spec import StoreSpec, parse_store
 
 
 def test_the_memory_of_the_design_document() -> None:

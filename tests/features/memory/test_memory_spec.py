@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from relay.core.errors import ConfigError, UsageError
-from relay.features.memory import memory_providers as providers
-from relay.features.memory.memory_spec import StoreSpec, parse_llm, parse_store
+from relay.features.memory import spec as providers
+from relay.features.memory.spec import StoreSpec, parse_llm, parse_store
 
 #: As the design document writes it.
 DESIGN = {
@@ -286,9 +286,9 @@ def test_an_llm_is_checked_too() -> None:
 
 
 def test_nothing_large_is_imported_for_it() -> None:
-    code = "import sys, relay.features.memory.memory_spec; print('\\n'.join(sys.modules))"
+    code = "import sys, relay.features.memory.spec; print('\\n'.join(sys.modules))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(told.stdout.split())
     assert not loaded & {"numpy", "mem0", "qdrant_client", "sqlite3", "asyncio"}
     ours = {name for name in loaded if name.startswith("relay.features.memory.")}
-    assert ours == {f"relay.features.memory.memory_{part}" for part in ("spec", "providers")}
+    assert ours == {"relay.features.memory.spec"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.core.errors import UsageError
-from relay.features.memory.policy import Secrets, clean_meta, clean_text
+from relay.features.memory.rules import Secrets, clean_meta, clean_text
 
 TOKEN = "ghp_" + "Ab3dE5gH" * 4 + "1jK2"
 

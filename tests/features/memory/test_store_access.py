@@ -10,8 +10,8 @@ import pytest
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.features.memory.embedding import EmbedderUnavailable
-from relay.features.memory.memory_spec import StoreSpec, parse_store
 from relay.features.memory.records import Place, Scope, Tier
+from relay.features.memory.spec import StoreSpec, parse_store
 from relay.features.memory.store_access import StoreAccess, make_embedder
 from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
 

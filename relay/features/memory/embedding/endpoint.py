@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 from relay.core.errors import ConfigError
 from relay.core.http import RequestFailed, Response, request
 from relay.directive.redact import server_words
-from relay.features.memory.embedding import EmbedderUnavailable
-from relay.features.memory.embedding.numeric import load_numpy
+from relay.features.memory.embedding import EmbedderUnavailable, load_numpy
 
 if TYPE_CHECKING:
     import numpy as np

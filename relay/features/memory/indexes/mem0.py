@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from relay.features.memory.embedding import Embedder
-from relay.features.memory.index import missing, place_name
+from relay.features.memory.indexes import missing, place_name
 from relay.features.memory.indexes.qdrant import ID, Collection, usable
 from relay.features.memory.records import Memory, Place
 
@@ -16,8 +16,8 @@ _DEFAULTS = (None, "minilm", "none")
 
 
 class Mem0Index:
-    """See relay.features.memory.index. ``config``: of a resolved StoreSpec; ``folder``: all that is
-    on disk is in it. ``embedder`` None: mem0's own, when ``config`` names one."""
+    """See relay.features.memory.indexes. ``config``: of a resolved StoreSpec; ``folder`` has all
+    that is on disk. ``embedder`` None: mem0's own, when ``config`` names one."""
 
     batch = 1  # mem0 takes no batches without its LLM
 

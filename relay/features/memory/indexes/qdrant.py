@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from relay.core.errors import ConfigError, RelayError, StorageError
-from relay.features.memory.embedding import Embedder, embed_texts
-from relay.features.memory.embedding.numeric import load_numpy
-from relay.features.memory.index import missing, place_name
+from relay.features.memory.embedding import Embedder, embed_texts, load_numpy
+from relay.features.memory.indexes import missing, place_name
 from relay.features.memory.records import Memory, Place, from_json
 
 #: Seconds for one request.
@@ -110,7 +109,7 @@ class Collection:
 
 
 class QdrantIndex:
-    """See relay.features.memory.index. A point holds no text, only the memory's place and id."""
+    """See relay.features.memory.indexes. A point holds no text, only the memory's place and id."""
 
     batch = 32
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from relay.core.errors import ConfigError, StorageError
 from relay.core.paths import Home
-from relay.features.memory.memory_spec import StoreSpec
 from relay.features.memory.records import Memory, Place
+from relay.features.memory.spec import StoreSpec
 
 Search = Callable[[str, int, str], Iterable[str]]
 
@@ -48,7 +48,7 @@ def load(spec: StoreSpec, home: Home) -> Search:
 
 
 class SearcherIndex:
-    """See relay.features.memory.index. What it searches is the user's own affair: relay fills
+    """See relay.features.memory.indexes. What it searches is the user's own affair: relay fills
     nothing."""
 
     batch = 0

@@ -1,7 +1,8 @@
 """The store of memories: one SQLite file for each place, in one folder.
 
-What is here is the truth. Vectors and indexes (see relay.features.memory.index) only help to find
-it."""
+What is here is the truth. Vectors and indexes (see relay.features.memory.indexes) only help to
+find it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +13,8 @@ from contextlib import suppress
 from itertools import islice
 
 from relay.core.errors import NotFound, StorageError
-from relay.features.memory import backend_rules
-from relay.features.memory.backend_rules import new_id as random_id
-from relay.features.memory.backend_rules import readings
-from relay.features.memory.local import place_files
-from relay.features.memory.local.database import PlaceDatabase
+from relay.features.memory import rules
+from relay.features.memory.local.database import PlaceDatabase, file_name, is_ours
 from relay.features.memory.local.search import Meaning, Searcher
 from relay.features.memory.records import (
     Hit,
@@ -30,6 +28,8 @@ from relay.features.memory.records import (
     check_meta,
     check_text,
 )
+from relay.features.memory.rules import new_id as random_id
+from relay.features.memory.rules import readings
 
 #: Files that are open at once; the one that was used least recently is closed for another.
 OPEN_MAX = 16
@@ -79,7 +79,7 @@ class LocalStore:
         """Remember ``text``; it is durable before this returns.
 
         What is there already in ``place``, exactly or nearly (see
-        relay.features.memory.local.duplicates), is updated instead. ``supersedes`` (an id, or a
+        relay.features.memory.rules), is updated instead. ``supersedes`` (an id, or a
         unique prefix of one) is what this one replaces: it stays, but is not found by a search any
         more. Raises NotFound when that is unknown. ``new_id``: the id of a memory that is new."""
         text = check_text(text)
@@ -99,7 +99,7 @@ class LocalStore:
                     raise StorageError(f"another memory has the id {id_}", hint="save it again")
                 return Saved(fresh, Outcome.NEW)
             row, there = known
-            saved = backend_rules.updated(there, fresh, meta is not None)
+            saved = rules.updated(there, fresh, meta is not None)
             if saved.outcome is Outcome.SAME:
                 database.touch(row, now_ms)
             else:
@@ -108,9 +108,9 @@ class LocalStore:
 
     def search(self, query: str, places: Sequence[Place], limit: int, *, now_ms: int) -> Hits:
         """The best for ``query``, plain text, in ``places`` (the most specific first), the best
-        first. No superseded memories. For the scores see relay.features.memory.local.ranking."""
-        limit = backend_rules.check_limit(limit)
-        backend_rules.check_query(query)
+        first. No superseded memories. For the scores see relay.features.memory.local.search."""
+        limit = rules.check_limit(limit)
+        rules.check_query(query)
         return self._search.search(query, list(dict.fromkeys(places)), self._open, limit)
 
     def get(self, id_: str) -> Memory:
@@ -125,14 +125,14 @@ class LocalStore:
             for path in self._paths():
                 try:
                     if (database := self._database(path)) is not None:
-                        found += database.starting_with(wanted, backend_rules.MATCHES_MAX)
+                        found += database.starting_with(wanted, rules.MATCHES_MAX)
                 except StorageError as error:
                     damage = damage or error  # it must not hide what the other files hold
             exact = [memory for memory in found if memory.id == wanted]
             if len(exact or found) == 1:
                 return (exact or found)[0]
             if found:
-                raise backend_rules.ambiguous(id_, exact or found)
+                raise rules.ambiguous(id_, exact or found)
         raise damage or self._unknown(id_)
 
     def forget(self, id_: str) -> Memory:
@@ -169,7 +169,7 @@ class LocalStore:
         that very time those whose id is less than ``before_id``: with both from the last of a page
         the next page begins.
         """
-        limit = backend_rules.check_limit(limit)
+        limit = rules.check_limit(limit)
         found = [
             memory
             for place in dict.fromkeys(places)
@@ -211,7 +211,7 @@ class LocalStore:
             for database in self._all():
                 known |= database.by_ids(memory.id for memory in batch)
             by_place: dict[Place, Memories] = {}
-            for memory in backend_rules.not_there(batch, known, counts):
+            for memory in rules.not_there(batch, known, counts):
                 by_place.setdefault(memory.place, []).append(memory)
             for place, new in by_place.items():
                 database = self._make(place)
@@ -269,11 +269,11 @@ class LocalStore:
     # -- files
 
     def _path(self, place: Place) -> str:
-        return os.path.join(self.folder, place_files.file_name(place))
+        return os.path.join(self.folder, file_name(place))
 
     def _paths(self) -> Sequence[str]:
         try:
-            names = sorted(name for name in os.listdir(self.folder) if place_files.is_ours(name))
+            names = sorted(name for name in os.listdir(self.folder) if is_ours(name))
         except OSError as error:
             raise StorageError(
                 f"cannot read the folder of memories {self.folder}: {error.strerror}",
@@ -333,7 +333,7 @@ class LocalStore:
         newest = [
             known for database in self._all() for known in database.newest_ids(_SUGGESTED_FROM)
         ]
-        return backend_rules.unknown(id_, newest[: backend_rules.SUGGESTED_FROM])
+        return rules.unknown(id_, newest[: rules.SUGGESTED_FROM])
 
 
 def _size(path: str) -> int:

@@ -1,12 +1,27 @@
-"""Searching several databases at once, by words and, where that can be had, by meaning."""
+"""Searches several places' files at once, by words and, where that can be had, by meaning.
+
+A person's words become an expression of FTS5 in which nothing of theirs is syntax. The two ways to
+search become one order. Within a place, with ``b`` the BM25 of a memory and ``c`` the cosine of its
+vector and the query's::
+
+    fused = .5 * b / max(b) + .5 * max(c, 0) / max(c)
+
+(``b / max(b)`` alone where there are no vectors.) These are relative: the best of every place would
+have about 1, however bad it is, and BM25 itself cannot be compared between places, each of which
+has its own statistics. So a place's scores are multiplied by how well its best memories answer the
+query in absolute terms, the *fit*: the share of the query's words that they hold (with vectors, the
+mean of that and their cosine), and the best of them counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+import re
+import unicodedata
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
-from relay.features.memory.local import query as queries
-from relay.features.memory.local import ranking
+from relay.features.memory.local import search
+from relay.features.memory.local import search as queries
 from relay.features.memory.local.database import PlaceDatabase
 from relay.features.memory.records import Hit, Place, Tier
 
@@ -75,7 +90,7 @@ class Searcher:
         limit: int,
     ) -> list[Hit]:
         """The best of ``places`` (the most specific first): see
-        relay.features.memory.local.ranking.
+        relay.features.memory.local.search.
 
         The score of a hit is its fused score times the fit of its place, from 0 to 1; those in one
         step (see ranking.STEP) are in the order of ``places``. ``open_database`` is asked each
@@ -98,7 +113,7 @@ class Searcher:
             tier = Tier.WORDS if meaning is None or meaning.away else Tier.HYBRID
             for row, memory in database.rows(list(scores)).items():
                 hits.append((rank, Hit(memory, scores[row], tier)))
-        return ranking.ordered(hits)[:limit]
+        return search.ordered(hits)[:limit]
 
     def _rank(
         self,
@@ -121,8 +136,8 @@ class Searcher:
             words.pop(row, None)
             if cosines:
                 cosines.pop(row, None)
-        scores = ranking.fuse(words, cosines)
-        best = ranking.best(scores, limit)
+        scores = search.fuse(words, cosines)
+        best = search.best(scores, limit)
         fit = max((self._fit(database, row, found, cosines) for row in best[:_JUDGED]), default=0.0)
         return {row: min(1.0, scores[row] * fit) for row in best if scores[row] > 0}
 
@@ -130,4 +145,83 @@ class Searcher:
         self, database: PlaceDatabase, row: int, found: list[str], cosines: dict[int, float] | None
     ) -> float:
         held = database.holds(row, [queries.expression([word]) for word in found])
-        return ranking.fit(held, len(found), None if cosines is None else cosines.get(row, 0.0))
+        return search.fit(held, len(found), None if cosines is None else cosines.get(row, 0.0))
+
+
+#: Different words of a query that are looked for; a longer one is judged by its first words.
+WORDS_MAX = 64
+_WORD = re.compile(r"[^\W_]+")
+#: Words that nearly every English text holds: they cost time and add noise.
+_STOP = (
+    "a about all am an and any are as at be been being but by can could did do does doing for from"
+    " had has have having he her hers him his how i if in into is it its just me my no nor not of"
+    " off on or our ours out over own same she should so some such than that the their theirs them"
+    " then there these they this those to too under until up very was we were what when where"
+    " which while who whom why will with would you your yours s t d ll m re ve don isn doesn didn"
+    " please"
+)
+STOP_WORDS = frozenset(_STOP.split())
+
+
+def words(query: str) -> list[str]:
+    """The different words of ``query`` that are looked for, at most WORDS_MAX.
+
+    Stop words are left out, unless there is nothing else.
+    """
+    composed = unicodedata.normalize("NFC", query)
+    found = dict.fromkeys(word.lower() for word in _WORD.findall(composed))
+    telling = [word for word in found if word not in STOP_WORDS]
+    return (telling or list(found))[:WORDS_MAX]
+
+
+def expression(found: list[str]) -> str:
+    """The FTS5 expression for any of the words; each is quoted, so that none is an operator."""
+    return " OR ".join(f'"{word}"' for word in found)
+
+
+#: Whatever names a memory: a row, a key.
+Row = TypeVar("Row", bound=Hashable)
+
+#: Scores that fall into the same step, as a part of the best score of all, are equally good: the
+#: more specific place then comes first. A part, because few words of a long query are in any text.
+STEP = 0.05
+
+
+def fuse(words: Mapping[Row, float], cosines: Mapping[Row, float] | None) -> dict[Row, float]:
+    """Scores from 0 to 1 by row: ``words`` are BM25 (higher is better), ``cosines`` -1 to 1."""
+    top = max(words.values(), default=0.0)
+    relative = {row: max(value, 0.0) / top if top > 0 else 0.0 for row, value in words.items()}
+    if cosines is None:
+        return relative
+    near = max(cosines.values(), default=0.0)
+    return {
+        row: 0.5 * relative.get(row, 0.0)
+        + (0.5 * max(cosines.get(row, 0.0), 0.0) / near if near > 0 else 0.0)
+        for row in {*words, *cosines}
+    }
+
+
+def best(scores: Mapping[int, float], count: int) -> list[int]:
+    """The ``count`` best rows, the best first; of equal ones the newest (highest) row."""
+    return sorted(scores, key=lambda row: (-scores[row], -row))[:count]
+
+
+def fit(held: int, asked: int, cosine: float | None) -> float:
+    """How well a memory answers: it holds ``held`` of ``asked`` words; its cosine, if there is."""
+    share = held / asked if asked else 0.0
+    if cosine is None:
+        return share
+    # Without a word to look for, the vector alone says it.
+    return 0.5 * (share + max(cosine, 0.0)) if asked else max(cosine, 0.0)
+
+
+def ordered(hits: Sequence[tuple[int, Hit]]) -> list[Hit]:
+    """The hits in the order of an answer; each comes with the rank of its place, 0 being the most
+    specific."""
+    top = max((hit.score for _, hit in hits), default=0.0)
+
+    def order(one: tuple[int, Hit]) -> tuple[int, int, float, int]:
+        place, hit = one
+        return -round(hit.score / top / STEP), place, -hit.score, -hit.memory.updated_ms
+
+    return [hit for _, hit in sorted(hits, key=order)]

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from relay.features.memory.embedding import Embedder, EmbedderUnavailable, embed_texts
-from relay.features.memory.embedding.numeric import load_numpy
-from relay.features.memory.local.place_files import SCHEMA
+from relay.features.memory.embedding import Embedder, EmbedderUnavailable, embed_texts, load_numpy
+from relay.features.memory.local.database import SCHEMA
 
 load_numpy()  # before anybody imports it with as many threads as there are cores
 import numpy as np  # noqa: E402

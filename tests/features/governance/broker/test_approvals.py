@@ -19,7 +19,7 @@ from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.features.governance import broker as governance_broker
-from relay.features.governance.approvals import ApprovalAnswer, ApprovalRequest, BrokerApprover
+from relay.features.governance.gate import ApprovalAnswer, ApprovalRequest, BrokerApprover
 from tests.broker.support import Json, Session, kill_broker, stop_broker
 
 

@@ -21,8 +21,8 @@ from relay.broker.directory import Directory
 from relay.core.errors import ConfigError, RelayError, Timeout
 from relay.core.paths import Home
 from relay.core.processes import ancestry
-from relay.features.memory import memory_proxy
-from relay.features.memory.memory_proxy import DEATHS_MAX, STARTS_MAX, STORE_DEATHS_MAX, MemoryProxy
+from relay.features.memory import broker
+from relay.features.memory.broker import DEATHS_MAX, STARTS_MAX, STORE_DEATHS_MAX, MemoryProxy
 from relay.features.memory.service import STORES_MAX
 from relay.protocol.broker import error_from
 from tests.broker.support import Json
@@ -279,7 +279,7 @@ def test_a_store_that_hangs_delays_no_other_and_is_answered_at_its_deadline(rig:
 def test_a_service_that_hangs_at_its_end_is_killed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_proxy, "CLOSE_DEADLINE", 0.2)
+    monkeypatch.setattr(broker, "CLOSE_DEADLINE", 0.2)
     rig.save("one")
     rig.says(hang="")
     waiting = rig.submit("save", text="two")
@@ -306,7 +306,7 @@ def test_a_store_that_hangs_for_long_costs_a_new_service(
 def test_a_service_that_stands_still_is_replaced(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.save("one")
     rig.proxy._deadline = 1.0
-    monkeypatch.setattr(memory_proxy, "SILENCE_MAX", 1.5)
+    monkeypatch.setattr(broker, "SILENCE_MAX", 1.5)
     os.kill(rig.pids()[0], signal.SIGSTOP)
     for text in ("two", "three"):
         with pytest.raises(Timeout):
@@ -405,7 +405,7 @@ def test_no_kill_loses_doubles_or_reorders_what_was_confirmed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The service is killed at random times."""
-    monkeypatch.setattr(memory_proxy, "START_SPAN", 0.0)
+    monkeypatch.setattr(broker, "START_SPAN", 0.0)
     chance = random.Random(20261122)
     confirmed: list[str] = []
     for number in range(50):
@@ -445,7 +445,7 @@ def test_stats_say_which_store_it_is_without_its_keys(rig: Rig) -> None:
 
 
 def test_more_requests_than_may_wait_are_refused(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_proxy, "PENDING_MAX", 3)
+    monkeypatch.setattr(broker, "PENDING_MAX", 3)
     rig.says(hang="")
     for _ in range(3):
         rig.submit("save", text="x")

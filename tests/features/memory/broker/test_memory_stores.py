@@ -19,7 +19,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.config import trust
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
-from relay.features.memory import memory_proxy
+from relay.features.memory import broker
 from tests.broker.support import (
     Json,
     broker_process,
@@ -174,7 +174,7 @@ def _ignoring(store: Searched, client: BrokerClient) -> None:
 def test_a_broker_that_stops_leaves_no_process_not_even_one_that_hangs(
     home: Home, store: Searched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_proxy, "CLOSE_DEADLINE", 1.0)
+    monkeypatch.setattr(broker, "CLOSE_DEADLINE", 1.0)
     with connect(home) as client, connect(home) as other:
         store.save(client, "one")
         thread = threading.Thread(target=_ignoring, args=(store, other))

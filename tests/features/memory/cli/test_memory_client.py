@@ -13,8 +13,8 @@ from relay.config.trust import trust
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
 from relay.features.memory.memory_client import applying
-from relay.features.memory.memory_spec import StoreSpec
 from relay.features.memory.settings import MemorySettings
+from relay.features.memory.spec import StoreSpec
 from tests.cli.fixtures import Run
 from tests.config.trusted import trusted
 

@@ -20,7 +20,7 @@ import pytest
 
 from relay.broker.client import connect
 from relay.core.paths import Home
-from relay.features.memory import memory_moves
+from relay.features.memory import moves
 from relay.features.memory.records import TIME_MAX
 from tests.cli.fixtures import Run
 from tests.support import wait_until
@@ -74,7 +74,7 @@ def test_a_file_that_is_there_is_replaced_only_when_asked_to(relay: Run, tmp_pat
 def test_one_that_is_ended_leaves_no_part(number: signal.Signals, tmp_path: Path) -> None:
     script = (
         "import sys\n"
-        "from relay.features.memory.memory_moves import export_target\n"
+        "from relay.features.memory.moves import export_target\n"
         "with export_target(sys.argv[1], replace=True) as target:\n"
         "    target.write('half')\n"
         "    target.flush()\n"
@@ -174,8 +174,8 @@ def test_bad_lines_are_named_and_the_good_ones_kept(relay: Run, tmp_path: Path) 
         (lines(row(1, session="\x1b[2J")).encode().strip(), "cannot be a session"),
         (lines(row(1, updated_ms=1 << 52)).encode().strip(), "not a time"),
         (lines(row(1, created_ms=TIME_MAX + 1)).encode().strip(), "not a time"),
-        (b"x" * memory_moves.LINE_MAX, "too long"),
-        (b"x" * (3 * memory_moves.LINE_MAX + 7), "too long"),
+        (b"x" * moves.LINE_MAX, "too long"),
+        (b"x" * (3 * moves.LINE_MAX + 7), "too long"),
     ]
     for number, (line, reason) in enumerate(bad):
         file = tmp_path / f"{number}.jsonl"
@@ -242,7 +242,7 @@ def test_pages_are_bounded_however_long_the_file_is() -> None:
             return len(given)
 
     source = Endless()
-    pages = memory_moves._pages(io.BufferedReader(source), memory_moves._Counts())
+    pages = moves._pages(io.BufferedReader(source), moves._Counts())
     sizes = [len(rows) for rows, _ in itertools.islice(pages, 20)]
     assert all(100 < size <= 500 for size in sizes)
     assert source.read_so_far < 21 * (1 << 20)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from relay.features.memory.embedding import have_numpy, load_numpy
 from relay.features.memory.embedding.minilm import MiniLM
-from relay.features.memory.embedding.numeric import have_numpy, load_numpy
 
 if have_numpy():
     load_numpy()  # before a test imports it with as many threads as there are cores

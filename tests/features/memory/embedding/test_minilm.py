@@ -14,8 +14,14 @@ import numpy as np
 import pytest
 
 from relay.features.memory.embedding import Embedder, EmbedderUnavailable
-from relay.features.memory.embedding.minilm import DIMS, TOKENS_MAX, VOCABULARY, WEIGHTS, MiniLM
-from relay.features.memory.embedding.wordpiece import WordPiece
+from relay.features.memory.embedding.minilm import (
+    DIMS,
+    TOKENS_MAX,
+    VOCABULARY,
+    WEIGHTS,
+    MiniLM,
+    WordPiece,
+)
 
 REFERENCE = json.loads((Path(__file__).parent / "reference.json").read_text())
 TEXTS = [case["text"] for case in REFERENCE["cases"]]

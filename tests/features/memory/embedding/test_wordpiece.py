@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.features.memory.embedding.wordpiece import SPECIAL, WORD_MAX, WordPiece
+from relay.features.memory.embedding.minilm import SPECIAL, WORD_MAX, WordPiece
 
 PIECES = [*SPECIAL, "un", "##aff", "##able", "a", "##b", "c", "-", "#", "日", "naive", "σ", "i"]
 WORDS = WordPiece(PIECES)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relay.features.memory.embedding import EmbedderUnavailable
-from relay.features.memory.local.query import words
+from relay.features.memory.local.search import words
 
 
 class Cheap:

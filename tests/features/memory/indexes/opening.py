@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from relay.features.memory.embedding import Embedder
-from relay.features.memory.index import Index, IndexMeaning
+from relay.features.memory.indexes import Index, IndexMeaning
 from relay.features.memory.indexes.mem0 import Mem0Index
 from relay.features.memory.indexes.qdrant import QdrantIndex
 from relay.features.memory.local.local_store import LocalStore

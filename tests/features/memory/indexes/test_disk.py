@@ -80,7 +80,7 @@ NET = ("socket.connect", "socket.getaddrinfo", "socket.sendto", "urllib.Request"
 sys.addaudithook(lambda name, args: asked.append((name, args)) if name in NET else None)
 kind, folder = sys.argv[1:]
 from pathlib import Path
-from relay.features.memory.index import IndexMeaning
+from relay.features.memory.indexes import IndexMeaning
 from relay.features.memory.indexes.mem0 import Mem0Index
 from relay.features.memory.indexes.qdrant import QdrantIndex
 from relay.features.memory.records import Place, Scope

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from relay.core.paths import Home
-from relay.features.memory import former_saves
+from relay.features.memory import store_access
 from relay.features.memory.indexes.qdrant import QdrantIndex
 from relay.features.memory.local.local_store import LocalStore
-from relay.features.memory.memory_spec import StoreSpec
 from relay.features.memory.records import Memory, Place, Scope
+from relay.features.memory.spec import StoreSpec
 from relay.features.memory.store_access import StoreAccess
 from tests.features.memory.indexes.cheap import Cheap
 from tests.features.memory.indexes.opening import index_of, opened
@@ -117,14 +117,14 @@ def test_it_is_taken_over_without_an_embedder_too(tmp_path: Path, folder: Path) 
 
 def test_kept_saves_are_in_the_store(folder: Path) -> None:
     store = LocalStore(str(folder))
-    former_saves.take_over(str(folder), store)
+    store_access.take_over(str(folder), store)
     first, second, third = (store.get(f"kept000{number}") for number in range(1, 4))
     assert (first.text, first.place, first.agent) == ("Invoices are rounded half up", SHOP, "ada")
     assert (second.supersedes, second.agent) == (first.id, None)
     # Eve may not replace what the person has said for every project: it is not hidden.
     assert (third.text, third.supersedes) == ("I prefer long answers", None)
     assert list((folder / "kept").iterdir()) == []
-    former_saves.take_over(str(folder), store)
+    store_access.take_over(str(folder), store)
     store.close()
 
 
@@ -140,10 +140,10 @@ def test_kept_saves_of_a_process_that_still_runs_are_left_to_it(folder: Path) ->
     ) as other:
         assert other.stdout is not None and other.stdout.readline() == b"1\n"
         store = LocalStore(str(folder))
-        former_saves.take_over(str(folder), store)
+        store_access.take_over(str(folder), store)
         assert path.exists() and by_id(store) == saved("loca")
         assert other.stdin is not None
         other.stdin.close()
-    former_saves.take_over(str(folder), store)
+    store_access.take_over(str(folder), store)
     assert not path.exists() and len(by_id(store)) == 7
     store.close()

@@ -11,9 +11,9 @@ import pytest
 from relay.config import load, trust
 from relay.core.errors import ConfigError
 from relay.core.paths import Home
-from relay.features.memory.memory_spec import StoreSpec
 from relay.features.memory.records import Tier
 from relay.features.memory.settings import MEMORY
+from relay.features.memory.spec import StoreSpec
 from relay.features.memory.store_access import StoreAccess
 from tests.features.memory.store_contract import FACTS, NOW, PROJECT, USER, save, texts
 

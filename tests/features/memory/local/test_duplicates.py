@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.features.memory.local.duplicates import near_key
+from relay.features.memory.rules import near_key
 
 SOME = "run tests with redis port deploy main Ada Bob v1.2 8080 --all PATH"
 WORDS = st.lists(

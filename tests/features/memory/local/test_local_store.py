@@ -16,10 +16,10 @@ import pytest
 
 from relay.core.errors import NotFound, StorageError, UsageError
 from relay.features.memory.local import database
+from relay.features.memory.local import database as files
 from relay.features.memory.local import local_store as module
-from relay.features.memory.local import place_files as files
+from relay.features.memory.local.database import file_name
 from relay.features.memory.local.local_store import LocalStore
-from relay.features.memory.local.place_files import file_name
 from relay.features.memory.records import Memory, Place, Scope, Tier
 
 USER = Place(Scope.USER)

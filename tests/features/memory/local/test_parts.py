@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.errors import UsageError
-from relay.features.memory import backend_rules as ids
-from relay.features.memory.local import place_files as naming
-from relay.features.memory.local import ranking
+from relay.features.memory import rules as ids
+from relay.features.memory.local import database as naming
+from relay.features.memory.local import search
 from relay.features.memory.records import Hit, Memory, Place, Scope, Tier
 
 
@@ -51,22 +51,22 @@ def test_an_id_is_read_as_it_was_meant() -> None:
 
 
 def test_words_alone_are_relative_to_the_best() -> None:
-    assert ranking.fuse({1: 4.0, 2: 1.0}, None) == {1: 1.0, 2: 0.25}
-    assert ranking.fuse({}, None) == {}
+    assert search.fuse({1: 4.0, 2: 1.0}, None) == {1: 1.0, 2: 0.25}
+    assert search.fuse({}, None) == {}
 
 
 def test_words_and_vectors_count_half_each() -> None:
-    scores = ranking.fuse({1: 4.0, 2: 2.0}, {2: 0.8, 3: 0.4, 4: -0.5})
+    scores = search.fuse({1: 4.0, 2: 2.0}, {2: 0.8, 3: 0.4, 4: -0.5})
     assert scores == pytest.approx({1: 0.5, 2: 0.25 + 0.5, 3: 0.25, 4: 0.0})
-    assert ranking.best(scores, 2) == [2, 1]
-    assert ranking.fuse({1: 2.0}, {1: -0.5}) == {1: 0.5}
+    assert search.best(scores, 2) == [2, 1]
+    assert search.fuse({1: 2.0}, {1: -0.5}) == {1: 0.5}
 
 
 def test_the_fit_is_absolute() -> None:
-    assert ranking.fit(1, 4, None) == 0.25
-    assert ranking.fit(1, 4, 0.75) == 0.5
-    assert ranking.fit(0, 0, 0.75) == 0.75
-    assert ranking.fit(0, 2, -1.0) == 0.0
+    assert search.fit(1, 4, None) == 0.25
+    assert search.fit(1, 4, 0.75) == 0.5
+    assert search.fit(0, 0, 0.75) == 0.75
+    assert search.fit(0, 2, -1.0) == 0.0
 
 
 scores = st.floats(0.001, 1)
@@ -76,8 +76,8 @@ scores = st.floats(0.001, 1)
 def test_a_step_decides_before_the_place(one: float, other: float) -> None:
     memory = Memory("abc", "x", Place(Scope.USER), None, None, 5, 5)
     specific, wide = (Hit(memory, score, Tier.WORDS) for score in (one, other))
-    first, _ = ranking.ordered([(1, wide), (0, specific)])
-    if other - one > ranking.STEP * 1.01 * other:
+    first, _ = search.ordered([(1, wide), (0, specific)])
+    if other - one > search.STEP * 1.01 * other:
         assert first is wide
     if one >= other:
         assert first is specific

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.features.memory.local.query import WORDS_MAX, expression, words
+from relay.features.memory.local.search import WORDS_MAX, expression, words
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.core.errors import BrokerUnavailable, RelayError
-from relay.features.memory.last_words import KEPT_MAX, TAIL_MAX, LastWords, tail
+from relay.features.memory.session import KEPT_MAX, TAIL_MAX, LastWords, tail
 
 OPENAI = {"provider": "openai", "model": "m", "url": "http://127.0.0.1:9"}
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2

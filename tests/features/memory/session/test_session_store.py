@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from relay.core.errors import ConfigError
-from relay.features.memory.memory_spec import StoreSpec, parse_store
 from relay.features.memory.session import MemoryGate, NoStore, chosen
+from relay.features.memory.spec import StoreSpec, parse_store
 
 SERVER = parse_store("qdrant", {"url": "http://q:6333", "apiKeyEnv": "Q_KEY"})
 

@@ -1,17 +1,27 @@
-"""The rules of the store: ids, near duplicates, what an import adds, what is refused.
+"""What holds for every memory: ids, near duplicates, what an import adds, no secrets.
 
 An id is 8 characters of Crockford's base 32 in lower case: 40 bits of randomness.
+
+Two texts are near duplicates when their keys are equal. The key keeps every word, number, sign and
+their order, and drops what cannot change a fact: white space, quotes and brackets around a word,
+the punctuation behind it, ``the`` and ``an``, a polite beginning ("Please remember that …") and the
+capital of an ordinary word. So another number, name, negation, flag or path is another fact; so is
+the same fact in other words.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 
 from relay.core.errors import NotFound, UsageError
 from relay.core.suggest import nearest
+from relay.directive import redact
 from relay.features.memory.records import ORIGIN, PREFIX_MIN, Memory, Outcome, Saved, to_json
 
 ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -120,3 +130,79 @@ def unknown(id_: str, known: Iterable[str]) -> NotFound:
         f"there is no memory {id_.strip()[:80]!r}",
         hint=f"did you mean {near!r}?" if near else "list the memories to see their ids",
     )
+
+
+class Secrets(StrEnum):
+    """What is done with a secret (see relay.directive.redact) in a text or a meta value."""
+
+    REDACT = "redact"
+    REFUSE = "refuse"
+    KEEP = "keep"
+
+
+def clean_text(text: str, policy: Secrets) -> str:
+    """``text`` as it may be stored. Raises UsageError of the code ``secret`` under REFUSE."""
+    if policy is Secrets.KEEP:
+        return text
+    found = redact.find(text)
+    if not found:
+        return text
+    if policy is Secrets.REDACT:
+        return redact.redact(text)
+    kinds = sorted({kind for _, _, kind in found})
+    raise UsageError(
+        f"the text holds a secret ({', '.join(kinds)}) and was not saved",
+        hint="say where the secret is kept instead of what it is",
+        code="secret",
+        details={"kinds": kinds},
+    )
+
+
+def clean_meta(meta: Mapping[str, object] | None, policy: Secrets) -> dict[str, object] | None:
+    """The same for every text in a JSON object, keys too."""
+    if meta is None:
+        return None
+    return {clean_text(key, policy): _clean(value, policy) for key, value in meta.items()}
+
+
+def _clean(value: object, policy: Secrets) -> object:
+    if isinstance(value, str):
+        return clean_text(value, policy)
+    if isinstance(value, list):
+        return [_clean(item, policy) for item in value]
+    return clean_meta(value, policy) if isinstance(value, dict) else value
+
+
+_QUOTES = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "\u00a0": " "})
+_BEFORE = "\"'`(["
+_BEHIND = "\"'`)].,;:!"
+_BULLETS = frozenset("-*•–—")
+_ORDINARY = re.compile(r"[^\W\d_]{2,}")
+_SILENT = frozenset({"the", "an"})
+_OPENINGS = frozenset({"please", "note", "remember", "reminder", "fyi", "that"})
+
+
+def near_key(text: str) -> str:
+    """What is left of ``text`` when all that cannot change its fact is gone; never empty."""
+    plain = unicodedata.normalize("NFC", text).translate(_QUOTES)
+    chunks = plain.split()
+    if chunks and chunks[0] in _BULLETS:
+        del chunks[0]
+    found = [_fold(_bare(chunk)) for chunk in chunks]
+    first = 0
+    while first < len(found) and found[first] in _OPENINGS:
+        first += 1
+    kept = [word for word in found[first:] if word not in _SILENT]
+    return " ".join(kept) or plain.strip()
+
+
+def _bare(chunk: str) -> str:
+    """``chunk`` without the punctuation around it; what is only punctuation stays."""
+    return chunk.lstrip(_BEFORE).rstrip(_BEHIND) or chunk
+
+
+def _fold(word: str) -> str:
+    """An ordinary word, or one with a capital, in lower case; ``PATH``, ``-V``, ``x1`` stay."""
+    plain = word.replace("'", "", 1)
+    ordinary = _ORDINARY.fullmatch(plain) and (plain[1:].islower() or plain.islower())
+    return word.lower() if ordinary else word

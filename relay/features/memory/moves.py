@@ -1,4 +1,4 @@
-"""``relay memory export``, ``import`` and ``setup``: they take a while, and show how far it is."""
+"""``relay memory export``, ``import`` and ``setup``: they take a while, and show progress."""
 
 from __future__ import annotations
 

