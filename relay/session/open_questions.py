@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from relay.agents.base import TypingRules
-from relay.agents.input_line import Composer, ComposerState
+from relay.agents.profile import Composer, ComposerState
 from relay.core.source_events import Screen, Terminal
 from relay.core.state import from_json, to_json
 from relay.protocol import frames

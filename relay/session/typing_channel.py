@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from relay.agents.base import Blocked
-from relay.agents.input_line import Composer, nobody_knows
+from relay.agents.profile import Composer, nobody_knows
 from relay.core.message import Message
 from relay.directive.envelope import LINE_BYTES, Envelope, Style, envelope, envelopes, marker_of
 from relay.session.delivery_channel import AgentTerminal, Submitted, in_pieces, write_id
