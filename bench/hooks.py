@@ -43,9 +43,8 @@ from relay.hooks.events import HookEventName
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import FunctionRunner
 from relay.session.background import Tasks
-from relay.session.hook_setup import SessionConfig, make_engine
-from relay.session.invocation_log import SessionHookLog
 from relay.session.session_events import EventQueue
+from relay.session.session_hooks import SessionConfig, SessionHookLog, make_engine
 
 CASES = ("http", "command", "many", "unused")
 HTTP_GOAL, COMMAND_GOAL, MANY_GOAL = 6.0, 3.0, 3.0
@@ -305,7 +304,7 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
 class WillingBroker:
     """A broker that takes everything."""
 
-    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+    async def request(self, op: str, *_: Any, **fields: Any) -> Any:
         return {}
 
 

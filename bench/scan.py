@@ -29,9 +29,9 @@ import pyghostty.core
 from relay.directive.grammar import Match
 from relay.protocol import frames
 from relay.screen.source import ScreenSource
-from relay.session.acknowledgement import ACK_BYTES
 from relay.session.detector import Detection, DirectiveDetector, Heard
 from relay.session.pump_link import PumpLink
+from relay.session.session import ACK_BYTES
 from relay.session.session_events import AgentWrote, EventQueue
 from relay.session.sources import SourceSelector
 

@@ -25,6 +25,11 @@ VENV = ROOT / ".venv"
 QUICK = "unit or smoke"
 #: Everything else but what runs by itself; tests on random examples again, with more of them.
 REST = "not alone and not agents and not smoke and (not unit or hypothesis)"
+#: Where the tests of a kind are, so that not each process of pytest's reads all tests for them.
+FOLDERS = {
+    "alone": ["tests/fidelity"],
+    "agents": ["tests/real_agents", "tests/features/agent_check"],
+}
 
 
 class SetupError(Exception):
@@ -78,9 +83,9 @@ def commands(verb: str, *more: str) -> list[list[str]]:
         # They mostly wait for each other: more at a time than there are processors.
         [*pytest, "-n", "4", "--durations=15", *more_examples],
         # Tests that measure a terminal's behaviour want the machine for themselves.
-        [*pytest, "--durations=15", "-m", "alone and not smoke"],
+        [*pytest, "--durations=15", "-m", "alone and not smoke", *FOLDERS["alone"]],
         # So do real agents, but each of them is heavy.
-        [*pytest, "-n", "3", "--durations=15", "-m", "agents"],
+        [*pytest, "-n", "3", "--durations=15", "-m", "agents", *FOLDERS["agents"]],
     ]
     if more == ("--all",):
         return [quick, *rest]

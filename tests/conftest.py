@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ from hypothesis import HealthCheck, settings
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
     signal.signal(number, signal.SIG_DFL)
+# The tests start relay's processes thousands of times: they are compiled once, even on a machine
+# that asks Python to keep nothing compiled (most container images do).
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # How long an example takes says what else the machine does, so there is no deadline. ``test --all``
 # runs with ``--hypothesis-profile=thorough``.
 for profile, examples in (("quick", 25), ("thorough", 60)):

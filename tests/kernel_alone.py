@@ -44,7 +44,7 @@ def copy_kernel(to: Path, *names: str) -> None:
 
 def environment(folder: Path) -> dict[str, str]:
     """The environment in which Python imports relay from ``folder``."""
-    return {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**os.environ, "PYTHONPATH": str(folder)}
 
 
 def main(args: list[str]) -> int:

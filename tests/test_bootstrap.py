@@ -10,6 +10,7 @@ import pytest
 
 from relay import bootstrap
 from relay.bootstrap import SetupError
+from tests.conftest import KINDS
 
 
 def test_the_wheel_in_the_clone_is_pip(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,9 +49,23 @@ def test_all_is_the_quick_tests_and_every_other_one() -> None:
     quick, *rest = bootstrap.commands("test", "--all")
     assert bootstrap.commands("test") == [quick]
     assert bootstrap.commands("test", "--rest") == rest
-    assert rest[-1][-1] == "agents"
+    assert [words[words.index("-m", 3) + 1] for words in rest[1:]] == [
+        "alone and not smoke",
+        "agents",
+    ]
     assert bootstrap.commands("test", "-k", "one")[0][-3:] == ["pytest", "-k", "one"]
     assert bootstrap.commands("setup")[0][-1] == "--version"
+
+
+@pytest.mark.parametrize("kind", bootstrap.FOLDERS)
+def test_the_tests_of_a_kind_are_where_they_are_looked_for(kind: str) -> None:
+    marked = {
+        file.relative_to(bootstrap.ROOT).as_posix()
+        for file in (bootstrap.ROOT / "tests").rglob("test_*.py")
+        if f"mark.{kind}\n" in file.read_text()
+    }
+    marked |= {f"tests/{folder}/" for folder, name in KINDS.items() if name == kind}
+    assert [file for file in marked if not file.startswith((*bootstrap.FOLDERS[kind],))] == []
 
 
 def test_only_the_quick_tests_do_with_a_small_set_up() -> None:

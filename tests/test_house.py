@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -86,21 +87,27 @@ class Module:
         return found
 
 
-MODULES = {module.name: module for module in map(Module, sorted(PACKAGE.rglob("*.py")))}
+@cache
+def modules() -> dict[str, Module]:
+    """All files of the package. Read in a test: whoever collects the tests need not wait."""
+    return {module.name: module for module in map(Module, sorted(PACKAGE.rglob("*.py")))}
 
 
 def own(name: str) -> str:
     """The module of relay's that a dotted name is, or is in; "" for somebody else's."""
-    if name in MODULES:
+    if name in modules():
         return name
     parent = name.rpartition(".")[0]
-    return parent if parent in MODULES else ""
+    return parent if parent in modules() else ""
 
 
-USES = {
-    name: {used for used in map(own, module.imported) if used not in ("", "relay", name)}
-    for name, module in MODULES.items()
-}
+@cache
+def uses() -> dict[str, set[str]]:
+    """The modules of relay's that each imports."""
+    return {
+        name: {used for used in map(own, module.imported) if used not in ("", "relay", name)}
+        for name, module in modules().items()
+    }
 
 
 def feature_of(name: str) -> str:
@@ -119,7 +126,7 @@ def floor(folder: str) -> int:
 def test_a_folder_says_which_process_or_library_it_is() -> None:
     firsts = {
         module.name: module.docstring
-        for module in MODULES.values()
+        for module in modules().values()
         if module.file.name == "__init__.py" and len(module.parts) == 2
     }
     assert {name: text for name, text in firsts.items() if not KINDS.match(text)} == {}
@@ -128,10 +135,11 @@ def test_a_folder_says_which_process_or_library_it_is() -> None:
 def test_imports_only_go_down() -> None:
     wrong = [
         f"{name} imports {used}"
-        for name, imported in USES.items()
+        for name, imported in uses().items()
         for used in imported
-        if MODULES[name].folder and "features" not in (MODULES[name].folder, MODULES[used].folder)
-        if floor(MODULES[used].folder) > floor(MODULES[name].folder)
+        if modules()[name].folder
+        and "features" not in (modules()[name].folder, modules()[used].folder)
+        if floor(modules()[used].folder) > floor(modules()[name].folder)
     ]
     assert wrong == []
 
@@ -139,10 +147,10 @@ def test_imports_only_go_down() -> None:
 def test_processes_meet_in_protocol_only() -> None:
     wrong = [
         f"{name} imports {used}"
-        for name, imported in USES.items()
+        for name, imported in uses().items()
         for used in imported
-        if {MODULES[name].folder, MODULES[used].folder} <= PROCESSES
-        and MODULES[name].folder != MODULES[used].folder
+        if {modules()[name].folder, modules()[used].folder} <= PROCESSES
+        and modules()[name].folder != modules()[used].folder
     ]
     assert wrong == []
 
@@ -156,7 +164,7 @@ def test_no_figure_of_the_house_rises(name: str) -> None:
 
 def test_a_file_name_is_given_once() -> None:
     files: dict[str, list[str]] = defaultdict(list)
-    for module in MODULES.values():
+    for module in modules().values():
         is_door = bool(feature_of(module.name)) and module.file.stem in DOORS
         is_door |= module.file.stem == "door"  # of a part of the kernel
         if not module.file.name.startswith("__") and not is_door:
@@ -173,7 +181,7 @@ def test_a_file_name_is_given_once() -> None:
 
 def test_a_public_class_name_is_given_once() -> None:
     classes: dict[str, list[Module]] = defaultdict(list)
-    for module in MODULES.values():
+    for module in modules().values():
         for node in module.tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 classes[node.name].append(module)
@@ -189,7 +197,7 @@ def test_a_public_class_name_is_given_once() -> None:
 def test_what_is_pure_stays_pure() -> None:
     wrong = [
         f"{name} imports {used}"
-        for name, module in MODULES.items()
+        for name, module in modules().items()
         if (module.folder in PURE_FOLDERS or re.search(r"\bPure\b", module.docstring))
         and name not in NOT_PURE
         for used in module.imported
@@ -199,7 +207,7 @@ def test_what_is_pure_stays_pure() -> None:
 
 
 def test_tests_stand_where_the_code_does() -> None:
-    folders = {module.folder for module in MODULES.values() if len(module.parts) > 2}
+    folders = {module.folder for module in modules().values() if len(module.parts) > 2}
     folders.discard("features")
     assert [name for name in sorted(folders) if not (ROOT / "tests" / name).is_dir()] == []
 
@@ -216,8 +224,8 @@ def rows(page: str, heading: str) -> list[list[str]]:
 def test_the_architecture_page_knows_every_folder() -> None:
     told = {cells[0].strip("`/"): cells[1] for cells in rows("architecture.md", "Folders")}
     said = {
-        name: MODULES[f"relay.{name}"].docstring.split("\n", 1)[0].rstrip(".")
-        for name in {module.folder for module in MODULES.values() if len(module.parts) > 2}
+        name: modules()[f"relay.{name}"].docstring.split("\n", 1)[0].rstrip(".")
+        for name in {module.folder for module in modules().values() if len(module.parts) > 2}
     }
     assert told == said
 
@@ -245,7 +253,7 @@ def test_each_step_of_a_way_leads_to_the_next() -> None:
 def test_the_architecture_page_knows_every_feature() -> None:
     text = (DOCS / "architecture.md").read_text().partition("## The features\n")[2]
     entries = dict(re.findall(r"^- \*\*(\w+)\*\*((?:.*\n)(?:  .*\n)*)", text, re.M))
-    folders = {feature_of(name) for name in MODULES} - {""}
+    folders = {feature_of(name) for name in modules()} - {""}
     assert folders <= entries.keys()
     for feature in folders:
         files = re.findall(r"`(\w+\.py)`", entries[feature])

@@ -20,7 +20,7 @@ from relay.core.errors import RelayError, error_fields, only_the_person
 from relay.core.json_text import dumps, loads
 from relay.core.paths import Home
 from relay.protocol.frames import KEYS, SIZE, Decoder, FrameError
-from relay.screen.terminal_picture import TerminalPicture
+from relay.screen.terminal_modes import TerminalPicture
 
 #: Seconds between two pictures: what is drawn meanwhile is seen in the next one. The first one
 #: after a rest is sent at once, and one that the program says is not whole waits so long at most.

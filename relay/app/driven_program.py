@@ -18,7 +18,7 @@ from ptyprocess import PtyProcess
 
 from relay.core.errors import RelayError
 from relay.core.visible import is_visible
-from relay.screen.terminal_picture import ALT, MODES, TerminalPicture
+from relay.screen.terminal_modes import ALT, MODES, TerminalPicture
 
 #: Seconds that it may take to end after a hang-up, and after it was killed.
 ENDING = 20.0

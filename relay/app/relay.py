@@ -13,12 +13,15 @@ from relay.config.settings import Settings, keys, with_setting
 from relay.core.errors import ConfigError, NotDelivered, Timeout, UsageError
 from relay.core.paths import Home
 from relay.hooks.events import HookEventName
-from relay.hooks.registration import split_pattern
-from relay.hooks.registry import Registry
+from relay.hooks.registry import Registry, split_pattern
+from relay.protocol.agents import AGENTS, AgentRow
+from relay.protocol.messages import INBOX, SEND, WAIT
 
 if TYPE_CHECKING:
     from relay.broker.client import BrokerClient
     from relay.config.manifest import Known
+    from relay.protocol.messages import MessageRow
+    from relay.protocol.op import Speaker
 
 Handler = TypeVar("Handler", bound=Callable[..., object])
 
@@ -250,27 +253,25 @@ class Relay:
         fields: dict[str, Any] = {key: value for key, value in optional.items() if value}
         receivers = to if isinstance(to, str) else list(to)
         with self._client() as client:
-            answer = client.request("send", to=receivers, body=body, **fields, **self._auth())
+            answer = client.request(SEND, to=receivers, body=body, **fields, **self._auth())
             result = {key: answer[key] for key in ("id", "from", "deliveries")}
             if wait is not None:
                 asked = client.request(
-                    "wait", id=answer["id"], timeout=wait, deadline=wait + 10.0, **self._auth()
+                    WAIT, id=answer["id"], timeout=wait, deadline=wait + 10.0, **self._auth()
                 )
                 result["deliveries"] = asked["deliveries"]
                 _check_seen(result, bool(asked["done"]), wait)
         return result
 
-    def agents(self) -> list[dict[str, Any]]:
-        """The agents that the broker knows, as the op ``agents`` describes them."""
+    def agents(self) -> list[AgentRow]:
+        """The agents that the broker knows."""
         with self._client() as client:
-            agents: list[dict[str, Any]] = client.request("agents")["agents"]
-            return agents
+            return client.request(AGENTS)["agents"]
 
-    def inbox(self, name: str | None = None) -> list[dict[str, Any]]:
+    def inbox(self, name: str | None = None) -> list[MessageRow]:
         """The messages to ``name`` (default: to you, or to the wrapped agent this runs in)."""
-        fields: dict[str, Any] = {} if name is None else {"name": name}
         with self._client() as client:
-            rows: list[dict[str, Any]] = client.request("inbox", **fields, **self._auth())["rows"]
+            rows: list[MessageRow] = client.request(INBOX, name=name, **self._auth())["rows"]
             return rows
 
     def fire(
@@ -300,7 +301,7 @@ class Relay:
 
         return connect(self.home)
 
-    def _auth(self) -> dict[str, Any]:
+    def _auth(self) -> Speaker:
         run, token = os.environ.get("RELAY_RUN"), os.environ.get("RELAY_TOKEN")
         if not run or self.home.root != Home.from_env().root:
             return {}

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from typing import Any, cast
 
 from relay.broker.async_client import AsyncClient
 from relay.core.errors import BrokerUnavailable, NameTaken, RelayError
 from relay.core.paths import Home
+from relay.protocol.agents import AGENT_STATE
 from relay.protocol.broker import message_from
+from relay.protocol.messages import DeliverPush
 from relay.session.session_commands import PersonNote, SessionAsked
 from relay.session.session_events import (
     BrokerReturned,
@@ -47,7 +49,7 @@ class RegisteredBroker:
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._register(registration))
 
-    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+    async def request(self, op: str, *_: Any, **fields: Any) -> Any:
         """Ask the broker as this agent. Raises relay.core.errors."""
         # The event wakes its waiters in the order in which they came, so that what was said first
         # is also sent first.
@@ -64,7 +66,7 @@ class RegisteredBroker:
         if over and self._registered.is_set():
             with contextlib.suppress(RelayError, TimeoutError):
                 async with asyncio.timeout(GOODBYE):
-                    await self._client.request("agent_state", state="gone")
+                    await self._client.request(AGENT_STATE, state="gone")
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -93,7 +95,7 @@ class RegisteredBroker:
     def _pushed(self, fields: dict[str, Any]) -> None:
         match fields["push"]:
             case "deliver":
-                self._queue.post(MessageArrived(message_from(fields)))
+                self._queue.post(MessageArrived(message_from(cast(DeliverPush, fields))))
             case "receipt":
                 self._queue.post(ReceiptArrived(fields))
             case "ask":

@@ -28,7 +28,7 @@ from relay.core.paths import Home
 from relay.core.processes import SESSION, name_process
 from relay.hooks.events import HookEventName
 from relay.hooks.registry import BUILTIN, Registry
-from relay.session.builtin import register
+from relay.session.handler_lanes import register
 from relay.session.pump_link import PumpLink
 from relay.session.session_events import EventQueue, PumpCheckpoint, PumpHello
 

@@ -34,44 +34,34 @@ from relay.hooks.events import HookEventName
 from relay.hooks.run_functions import FunctionRunner
 from relay.protocol.nested_wrap import NestedOutput
 from relay.screen.source import make_source
-from relay.session.acknowledgement import Checkpointed
 from relay.session.actions import SessionActions
-from relay.session.agent_tty import open_agent_tty
+from relay.session.agent_questions import OpenQuestions, QuestionWatch
+from relay.session.agent_terminal import AgentTerminal, open_agent_tty
 from relay.session.background import Tasks
 from relay.session.broker_reports import Broker, BrokerReports
 from relay.session.delivery import DeliveryQueue
-from relay.session.delivery_channel import AgentTerminal
 from relay.session.detector import DirectiveDetector
 from relay.session.door import SessionFacts, SessionFeatures
 from relay.session.driver import AdapterFeed, LateClock, Services, SessionDriver
 from relay.session.feature_parts import FeatureParts, SessionModules
 from relay.session.hook_server import HookServer
-from relay.session.hook_setup import SessionConfig, SessionHooks
-from relay.session.native_channel import AgentRecords, ChannelSelector
-from relay.session.open_questions import OpenQuestions
-from relay.session.pager_watch import PagerWatch
-from relay.session.permission_gate import gate_of_run
+from relay.session.paste_typing import AgentRecords
 from relay.session.profile_fit import ProfileFit
 from relay.session.pump_link import PumpLink
-from relay.session.question_watch import QuestionWatch
 from relay.session.run_info import RunInfo, account_of, texts_max
 from relay.session.screen_requests import ScreenRequests
-from relay.session.session import Session
+from relay.session.session import Checkpointed, Session
 from relay.session.session_commands import PersonNote
-from relay.session.session_events import (
-    EventQueue,
-    HookReported,
-    PumpCheckpoint,
-    PumpHello,
-)
+from relay.session.session_events import EventQueue, HookReported, PumpCheckpoint, PumpHello
+from relay.session.session_hooks import SessionConfig, SessionHooks
 from relay.session.sources import SourceSelector
 from relay.session.stall_watch import StallWatch
 from relay.session.steering import Steering
 from relay.session.tool_hooks import ToolHookEndpoint
-from relay.session.turn_report import TurnReports
+from relay.session.turn_report import TurnReports, gate_of_run
 from relay.session.turn_stopper import TurnStopper
-from relay.session.typing_channel import TypingChannel
-from relay.session.typing_policy import Guards
+from relay.session.typing_policy import Guards, PagerWatch
+from relay.session.typist import Typist
 
 #: Lines in which is noted what is wrong with hook files; ``relay config check`` says all.
 HOOK_PROBLEMS_MAX = 5
@@ -290,7 +280,7 @@ class SessionParts:
         self._fit = ProfileFit(self._profile, self._adapter, own, *drawn, seen=seen)
         inner = NestedOutput(self._run.run_id, state.get("inner", 0), self._hello["pid"])
         rules = rules_of(self._profile, self._start.args, self._adapter)
-        self._asking = OpenQuestions(self._screen, self._terminal, rules, state.get("prompt", {}))
+        self._asking = OpenQuestions(*drawn, rules, state.get("prompt", {}), self._fit.composer)
         self._pager = pager = PagerWatch(pager_in_front, self._hello["pid"])
         self._questions = QuestionWatch(self._screen, self._asks, now_ms, self._profile.inset)
         deaf = shows_anything(self._kind) and not self._start.args.get("hear")
@@ -304,7 +294,7 @@ class SessionParts:
             return []  # what stands there may be a file's words: no answer is typed either
         if adapter is not None and self._profile.asks(rows, self._screen.title):
             return rows
-        state = questions.composer(self._fit.composer)(rows)
+        state = questions.composer(rows)
         if adapter is not None or state != "unknown":
             return rows if state == "dialog" else []
         if self._pager.there(self._clock()) or not questions.asks():
@@ -395,26 +385,23 @@ class SessionParts:
 
     def _make_deliveries(self, reports: BrokerReports) -> DeliveryQueue:
         adapter = None if answers_once(self._kind, self._launch) else self._adapter
-        records = AgentRecords(adapter)
         drawn = (self._terminal, self._screen)
         self._at = AgentTerminal(self._link, *drawn, self._guards, self._asking, self._clock)
-        typing = TypingChannel(
+        typist = Typist(
             self._at,
+            AgentRecords(adapter),
             ascii_only=not takes_utf8(self._run.env),
-            composer=self._fit.composer,
             written=frozenset(self._hello.get("written", ())),
-            seen=records.seen,
         )
-        channels = ChannelSelector(typing, adapter, records, self._guards, self._clock)
         watched = (self._guards, adapter, self._profile, self._queue, self._clock)
         self._stopper = TurnStopper(self._link, self._screen, *watched)
         steers = adapter is not None and (adapter.steers or adapter.injection is not None)
         gate = gate_of_run(self._kind, self._launch, self._checkpoint.state)
-        told = (channels.at_prompt, self._guards.quiet_for, gate)
+        told = (typist.at_prompt, self._guards.quiet_for, gate)
         turns = self._turns = TurnReports(self._sources, now_ms, *told)
         turns.restore(self._checkpoint.state.get("turns"), self._clock())
         return DeliveryQueue(
-            channels,
+            typist,
             reports,
             self._guards,
             self._clock,

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from relay.agents.profile import find_profile
@@ -26,7 +27,10 @@ from relay.core.errors import BrokerUnavailable, NotFound, RelayError, Timeout, 
 from relay.core.json_text import dumps
 from relay.core.message import AgentState
 from relay.core.paths import Home
+from relay.protocol.agents import AGENTS, SPAWN, SPAWNED, AgentRow
 from relay.protocol.broker import Json
+from relay.protocol.op import Auth
+from relay.protocol.service import WATCH
 from relay.pump.agent_process import find_program
 from relay.screen import emulator_library
 
@@ -37,7 +41,7 @@ _LOOK = 0.1
 #: What a host writes of an agent that has ended at once is no longer. Bytes.
 _WORDS_MAX = 16 * 1024
 #: Seconds that an agent may take to end after its terminal has gone, once its hooks have run, and
-#: after SIGTERM. While it is ``ending``, by its last hooks, it has more (see relay.session.hangup).
+#: after SIGTERM. While it is ``ending``, by its last hooks, it has more (relay.session.lifecycle).
 _HANGUP, _TERM, _KILL = 5.0, 5.0, 5.0
 _ENDING_MAX = 65.0
 #: What can be an id of a conversation, and no option of a program.
@@ -55,7 +59,7 @@ class Spawned:
 
 
 def spawn(
-    home: Home, wanted: Spawn, *, wait: float | None = READY, auth: Json | None = None
+    home: Home, wanted: Spawn, *, wait: float | None = READY, auth: Auth | None = None
 ) -> Spawned:
     """Start an agent, and return once it is there: idle, or with a question for the person.
 
@@ -79,7 +83,7 @@ def spawn(
         find_program(wanted.command[0], search)
     told = {name: value for name, value in asdict(wanted).items() if name not in ("env", "parent")}
     with connect(home) as client:
-        parent = client.request("spawn", **told, auth=auth)["parent"]
+        parent = client.request(SPAWN, **told, auth=auth)["parent"]
     wanted = replace(wanted, parent=parent)
     words, host = _start_host(home, wanted)
     try:
@@ -87,10 +91,10 @@ def spawn(
         if wait is None:
             return Spawned(wanted.name, host, AgentState.STARTING.value, "")
         row = _wait_until_there(home, wanted, words, wait)
-        keep(home, wanted, host, row["run"])
+        keep(home, wanted, host, row["run"] or "")
     finally:
         os.close(words)
-    return Spawned(wanted.name, host, row["state"], row["reason"])
+    return Spawned(wanted.name, host, row["state"], row["reason"] or "")
 
 
 def _start_host(home: Home, wanted: Spawn) -> tuple[int, int]:
@@ -128,7 +132,7 @@ def _start_host(home: Home, wanted: Spawn) -> tuple[int, int]:
         os.close(writing)
 
 
-def _wait_until_there(home: Home, wanted: Spawn, words: int, wait: float) -> Json:
+def _wait_until_there(home: Home, wanted: Spawn, words: int, wait: float) -> AgentRow:
     """The agent's row, once it is no longer starting."""
     end = time.monotonic() + wait
     row = None
@@ -137,8 +141,8 @@ def _wait_until_there(home: Home, wanted: Spawn, words: int, wait: float) -> Jso
         said.check()
         try:
             with connect(home) as client:
-                client.request("watch", kinds=["agent"], agents=[wanted.name])
-                row = _row_of(client.request("agents")["agents"], wanted.name)
+                client.request(WATCH, kinds=["agent"], agents=[wanted.name])
+                row = _row_of(client.request(AGENTS)["agents"], wanted.name)
                 while not _is_there(home, row) and time.monotonic() < end:
                     said.check()
                     push = client.next_push(_LOOK)
@@ -173,22 +177,22 @@ class _Words:
                 raise RelayError(shown or f"{self._name} ended at once", code="ended")
 
 
-def _is_there(home: Home, row: Json | None) -> bool:
+def _is_there(home: Home, row: AgentRow | None) -> bool:
     """Whether the run that has the name now is no longer starting."""
     if row is None or row["state"] in (AgentState.GONE.value, AgentState.STARTING.value):
         return False
     return bool(row["run"] == names.run_of(home, row["name"]))
 
 
-def _row_of(rows: list[Json], name: str) -> Json | None:
+def _row_of(rows: Sequence[AgentRow], name: str) -> AgentRow | None:
     """The last row of this agent."""
     return next((row for row in rows[::-1] if row.get("name", "").lower() == name.lower()), None)
 
 
-def _row(home: Home, name: str) -> Json | None:
+def _row(home: Home, name: str) -> AgentRow | None:
     try:
         with connect(home) as client:
-            return _row_of(client.request("agents")["agents"], name)
+            return _row_of(client.request(AGENTS)["agents"], name)
     except BrokerUnavailable:
         return None
 
@@ -273,7 +277,7 @@ def resumable(home: Home, chosen: list[str]) -> list[tuple[Spawn, bool]]:
 def _resumed(home: Home, record: Json) -> tuple[Spawn, bool]:
     row = _row(home, record["name"])
     with connect(home) as client:
-        stored = client.request("spawned", name=record["name"])["spawned"]
+        stored = client.request(SPAWNED, name=record["name"])["spawned"]
     wanted = record if stored is None else stored
     conversation = str(wanted.get("conversation") or "")
     run = record.get("run")  # none where nobody waited until it was there

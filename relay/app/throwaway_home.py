@@ -13,6 +13,7 @@ from relay.broker.client import connect
 from relay.core.errors import BrokerUnavailable
 from relay.core.files import is_locked
 from relay.core.paths import Home
+from relay.protocol.service import STOP
 
 #: How long the end of its processes is waited for, in seconds.
 CLEARING = 15.0
@@ -55,7 +56,7 @@ def clear(home: Home) -> None:
     while time.monotonic() < began + CLEARING:
         try:
             with connect(home, start=False) as client:
-                client.request("stop")
+                client.request(STOP)
         except BrokerUnavailable:
             if not is_locked(home.broker_lock):
                 return

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from relay.broker.batch import Client, ClientRequest
+from relay.broker.batch import AnyRequest, Client
 from relay.broker.directory import Directory, Member
 from relay.broker.trusted_configs import USER, TrustedConfigs
 from relay.core.errors import RelayError
@@ -60,7 +60,7 @@ class Rights:
         self._directory = directory
         self._configs = configs
 
-    def check(self, request: ClientRequest, right: str, about: Member | None = None) -> str:
+    def check(self, request: AnyRequest, right: str, about: Member | None = None) -> str:
         """The name of the agent that asks, "" for the person. Raises RelayError for a refusal.
 
         ``about``: the agent that the request concerns; None for nobody, or everybody.
@@ -78,7 +78,7 @@ class Rights:
             )
         return member.name
 
-    def reader(self, request: ClientRequest) -> Reader:
+    def reader(self, request: AnyRequest) -> Reader:
         """What the client may read. Raises RelayError for a client that cannot be identified."""
         member = self._directory.speaker(request)
         if member is None:

@@ -12,7 +12,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from relay.broker.start import DEADLINE, Starter, open_socket
 from relay.core.build import build
@@ -20,6 +20,7 @@ from relay.core.errors import BrokerUnavailable, RelayError, Timeout
 from relay.core.ids import new_ulid
 from relay.core.message import State
 from relay.core.paths import Home
+from relay.protocol.agents import REGISTER, Register, Registered
 from relay.protocol.broker import (
     IDENTIFIED,
     LINE_MAX,
@@ -30,6 +31,12 @@ from relay.protocol.broker import (
     encode,
     error_from,
 )
+from relay.protocol.messages import SEND, STATE
+from relay.protocol.op import Op
+from relay.protocol.service import HELLO
+
+if TYPE_CHECKING:
+    from relay.protocol.op import Answer, Fields
 
 #: Requests without an answer. When it is full ``request`` waits for room until its deadline.
 OUTBOX_MAX = 1024
@@ -77,7 +84,7 @@ class AsyncClient:
         self._start = start
         self._last: Json = {}  # the fields of the broker's last hello
         self._n = 0
-        self._registration: dict[str, object] | None = None
+        self._registration: Mapping[str, object] | None = None
         self._requests: dict[int, _Request] = {}
         self._room = asyncio.Condition()
         self._link: _Link | None = None
@@ -106,10 +113,10 @@ class AsyncClient:
         roles: Sequence[str] = (),
         join: Sequence[str] = (),
         deadline: float = 30.0,
-    ) -> Json:
+    ) -> Registered:
         """Register this agent, now and after every reconnect, with its ``roles`` and the
         channels to ``join``. Raises NameTaken and others."""
-        fields: dict[str, object] = {
+        fields: Register = {
             "name": name,
             "run": run,
             "token": token,
@@ -122,8 +129,10 @@ class AsyncClient:
             "roles": list(roles),
             "join": list(join),
             "version": build(),
+            "deadline": deadline,
         }
-        answer = await self.request("register", deadline=deadline, **fields)
+        answer: Registered = await self.request(REGISTER, **fields)
+        del fields["deadline"]
         self._registration = {**fields, "resume": True}
         return answer
 
@@ -131,7 +140,7 @@ class AsyncClient:
         self, to: str | list[str], body: str, *, deadline: float = 30.0, **fields: object
     ) -> Json:
         """Send a message; see the op ``send``."""
-        return await self.request("send", deadline=deadline, to=to, body=body, **fields)
+        return await self.request(SEND, deadline=deadline, to=to, body=body, **fields)
 
     async def report(
         self,
@@ -146,7 +155,7 @@ class AsyncClient:
         """Report how far a delivery is. Pass ``attempt`` (the push's plus 1) with
         ``delivering``, so that a repeated report is not counted as another try."""
         return await self.request(
-            "state",
+            STATE,
             deadline=deadline,
             id=id_,
             state=state.value,
@@ -155,13 +164,22 @@ class AsyncClient:
             attempt=attempt,
         )
 
-    async def request(self, op: str, *, deadline: float = 30.0, **fields: object) -> Json:
+    @overload
+    async def request(  # type: ignore[overload-overlap]
+        self, op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
+    ) -> Answer: ...
+
+    @overload
+    async def request(self, op: str, *, deadline: float = 30.0, **fields: object) -> Json: ...
+
+    async def request(self, op, *, deadline=30.0, **fields):  # type: ignore[no-untyped-def]  # noqa: ANN001,ANN003,ANN201
         """Ask, and wait for the answer at most ``deadline`` seconds, reconnects included.
 
         Raises the broker's refusal, BrokerUnavailable when it could not be reached in that time,
         Timeout when it did not answer. After either of the last two the request may still have
         been carried out; asking again with the same ``id`` is always right.
         """
+        op = op if isinstance(op, str) else op.name
         if op in IDENTIFIED:
             fields.setdefault("id", new_ulid(int(self._clock() * 1000)))
         try:
@@ -281,7 +299,7 @@ class AsyncClient:
         loop = asyncio.get_running_loop()
         _, link = await loop.create_unix_connection(lambda: _Link(self._heard), sock=connection)
         try:
-            return link, await link.ask("hello", {}, deadline)
+            return link, await link.ask(HELLO, {}, deadline)
         except BaseException as error:
             link.close()
             if isinstance(error, BrokerUnavailable) and link.lost.is_set():

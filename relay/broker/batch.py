@@ -6,11 +6,11 @@ relay.broker.committer runs and commits it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from relay.broker.routing import Route, Routing
 from relay.core.ids import new_ulid
@@ -19,6 +19,8 @@ from relay.core.processes import Process
 from relay.hooks.events import HookEventName
 from relay.ledger.event_rows import OutsideEvent
 from relay.protocol.broker import Json, encode
+from relay.protocol.messages import MessageRow
+from relay.protocol.op import Op
 
 
 class Client(Protocol):
@@ -48,22 +50,30 @@ class Client(Protocol):
         """Send what is collected, then close."""
 
 
+Asked = TypeVar("Asked", bound=Mapping[str, Any], covariant=True)
+Answer = TypeVar("Answer")
+
+
 @dataclass(slots=True, eq=False)
-class ClientRequest:
+class ClientRequest(Generic[Asked]):
     """One request of a client."""
 
     client: Client
     n: int  # the client's number for it, which the answer repeats
     op: str
-    fields: Json
+    fields: Asked  # as its op describes them
     size: int  # characters of its line
+
+
+#: A request of any op.
+AnyRequest = ClientRequest[Any]
 
 
 @dataclass(slots=True, eq=False)
 class Accepted:
     """A message or an event that will be a row: everything is checked, nothing is stored yet."""
 
-    request: ClientRequest | None  # the request to answer
+    request: AnyRequest | None  # the request to answer
     id: str
     given: bool  # the client chose the id, so this may be a repetition
     kind: str
@@ -105,17 +115,17 @@ class Accepted:
         """Whether it is held for the person's decision."""
         return self.routing is not None and any(one.parked for one in self.routing.routes)
 
-    def row(self, index: int) -> Json:
+    def row(self, index: int) -> MessageRow:
         """The protocol's row of the delivery to recipient number ``index``."""
         assert self.routing is not None
         route = self.routing.routes[index]
-        row: Json = {
+        row: MessageRow = {
             "id": self.id,
             "kind": self.kind,
             "from": self.sender,
             "from_kind": self.origin,
             "to": route.to,
-            "body": self.body,
+            "body": self.body or "",
             "mode": self.mode,
             "thread": self.thread,
             "created_ms": self.created_ms,
@@ -162,8 +172,8 @@ class Batch:
     def __init__(self, now_ms: int, observer: Observer | None = None) -> None:
         self.now_ms = now_ms
         self._observer = observer
-        self.requests: list[ClientRequest] = []
-        self.owed: list[ClientRequest] = []  # requests of earlier batches that a job continues
+        self.requests: list[AnyRequest] = []
+        self.owed: list[AnyRequest] = []  # requests of earlier batches that a job continues
         self.answers: list[tuple[Client, bytes]] = []
         self.after: list[Callable[[], object]] = []
         self.on_failure: list[Callable[[], object]] = []  # instead of ``after``
@@ -199,12 +209,34 @@ class Batch:
         if observer is not None and observer.wants(event) and (told := fields()) is not None:
             self.after.append(partial(observer.observe, event, told))
 
-    def answer(self, client: Client, n: int, fields: Json) -> None:
+    def answer(self, client: Client, n: int, fields: Mapping[str, object]) -> None:
         """Answer request ``n`` once the batch is committed."""
         self.answers.append((client, encode({"n": n, "ok": True, **fields})))
 
 
 #: Carries out one op. Returns the answer's fields; None when it answers in another way.
-Handler = Callable[[ClientRequest, Batch], Json | None]
+Handler = Callable[[AnyRequest, Batch], Any]
+
+
+class Served(NamedTuple):
+    """An op, and what carries it out."""
+
+    op: Op[..., Any, Any]
+    handler: Handler
+
+
+def serve(
+    op: Op[..., Asked, Answer],
+    handler: Callable[[ClientRequest[Asked], Batch], Answer | None],
+) -> Served:
+    """An op with what carries it out. None: it answers in another way, or later."""
+    return Served(op, handler)
+
+
 #: Work of the broker itself, queued with the requests.
 Job = Callable[[Batch], None]
+
+
+def untyped(table: Mapping[str, Handler]) -> list[Served]:
+    """Ops that have no description yet."""
+    return [Served(Op(name, dict, dict), handler) for name, handler in table.items()]

@@ -33,6 +33,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
     from types import TracebackType
+    from typing import Any, overload
+
+    from relay.protocol.op import Answer, Fields, Op
 
 #: Pushes that wait for ``next_push``. Beyond it the oldest are dropped: they only say "ask again".
 _PUSHES_MAX = 1024
@@ -68,8 +71,19 @@ class BrokerClient:
         self._pushes: list[Json] = []
         self._open()
 
-    def request(self, op: str, *, deadline: float = 30.0, **fields: object) -> Json:
+    if TYPE_CHECKING:
+
+        @overload
+        def request(  # type: ignore[overload-overlap]
+            self, op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
+        ) -> Answer: ...
+
+        @overload
+        def request(self, op: str, *, deadline: float = 30.0, **fields: object) -> Json: ...
+
+    def request(self, op, *, deadline=30.0, **fields):  # type: ignore[no-untyped-def]  # noqa: ANN001,ANN003,ANN201
         """Ask and wait for the answer's fields, at most ``deadline`` seconds."""
+        op = op if isinstance(op, str) else op.name
         if op in IDENTIFIED:
             fields.setdefault("id", new_ulid(int(time.time() * 1000)))
         if op in IDENTIFIED and os.environ.get("RELAY_CALLED"):
@@ -256,7 +270,18 @@ def connect(home: Home, start: bool = True, deadline: float = DEADLINE) -> Broke
     return BrokerClient(home, start=start, deadline=deadline)
 
 
-def request(op: str, *, deadline: float = 30.0, **fields: object) -> Json:
+if TYPE_CHECKING:
+
+    @overload
+    def request(  # type: ignore[overload-overlap]
+        op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
+    ) -> Answer: ...
+
+    @overload
+    def request(op: str, *, deadline: float = 30.0, **fields: object) -> Json: ...
+
+
+def request(op, *, deadline=30.0, **fields):  # type: ignore[no-untyped-def]  # noqa: ANN001,ANN003,ANN201
     """The answer to one request to the broker of this environment; see ``BrokerClient.request``."""
     with connect(Home.from_env()) as client:
         return client.request(op, deadline=deadline, **fields)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler, Job, Observer
+from relay.broker.batch import Accepted, AnyRequest, Batch, Client, Handler, Job, Observer
 from relay.broker.door import BrokerFeature
 from relay.core.dispatch import RELAY_CHANNEL
 from relay.core.errors import RelayError, StorageError
@@ -20,7 +20,8 @@ from relay.core.ids import new_ulid
 from relay.core.message import State
 from relay.ledger import event_rows, obligation_rows, queries
 from relay.ledger.store import DeliveryTuple, EventTuple, Ledger
-from relay.protocol.broker import Json, refusal
+from relay.protocol.broker import refusal
+from relay.protocol.messages import SEND, DeliveryState, EventStored, MessageSent
 
 #: The most requests in one commit; others wait for the next one.
 BATCH_MAX = 1024
@@ -57,12 +58,12 @@ class Committer:
         #: Reports to hooks what is stored; a feature sets it.
         self.observer: Observer | None = None
         self._loop = asyncio.get_running_loop()
-        self._pending: deque[tuple[Handler, ClientRequest] | Job] = deque()
+        self._pending: deque[tuple[Handler, AnyRequest] | Job] = deque()
         self._scheduled = False
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def submit(self, handler: Handler, request: ClientRequest) -> None:
+    def submit(self, handler: Handler, request: AnyRequest) -> None:
         """Queue one request. Each connection bounds how many of its own are queued."""
         self._pending.append((handler, request))
         if not self._scheduled:
@@ -127,8 +128,8 @@ class Committer:
 
     def _let_others_pass(self, client: Client) -> None:
         """Move the other requests of ``client`` to the back of the queue, in their order."""
-        rest: deque[tuple[Handler, ClientRequest] | Job] = deque()
-        last: list[tuple[Handler, ClientRequest]] = []
+        rest: deque[tuple[Handler, AnyRequest] | Job] = deque()
+        last: list[tuple[Handler, AnyRequest]] = []
         for one in self._pending:
             if isinstance(one, tuple) and one[1].client is client:
                 last.append(one)
@@ -137,7 +138,7 @@ class Committer:
         rest.extend(last)
         self._pending = rest
 
-    def _apply(self, batch: Batch, handler: Handler, request: ClientRequest) -> None:
+    def _apply(self, batch: Batch, handler: Handler, request: AnyRequest) -> None:
         batch.requests.append(request)
         if request.client.closed and request.op in _QUESTIONS:
             return
@@ -274,26 +275,43 @@ def _answer(message: Accepted, batch: Batch) -> None:
     request = message.request
     if request is None:
         return
-    fields: Json = {"id": message.id, "from": message.sender, "duplicate": False}
-    if routing is not None:
-        fields["deliveries"] = [
-            {"to": one.to, "state": one.state.value, "reason": one.reason}
-            | ({"parked": True} if one.parked else {})
-            for one in routing.routes
-        ]
-        fields["did_you_mean"] = routing.did_you_mean
-        fields["present"] = routing.present
-    batch.answer(request.client, request.n, fields)
+    if routing is None:
+        event: EventStored = {"id": message.id, "from": message.sender, "duplicate": False}
+        batch.answer(request.client, request.n, event)
+        return
+    deliveries: list[DeliveryState] = [
+        {"to": one.to, "state": one.state.value, "reason": one.reason} for one in routing.routes
+    ]
+    for one, delivery in zip(routing.routes, deliveries, strict=True):
+        if one.parked:
+            delivery["parked"] = True
+    sent: MessageSent = {
+        "id": message.id,
+        "from": message.sender,
+        "duplicate": False,
+        "deliveries": deliveries,
+        "did_you_mean": routing.did_you_mean,
+        "present": routing.present,
+    }
+    batch.answer(request.client, request.n, sent)
 
 
 def _answer_repeated(ledger: Ledger, message: Accepted, batch: Batch) -> None:
     request = message.request
     if request is None:
         return
-    fields: Json = {"id": message.id, "from": message.sender, "duplicate": True}
-    if message.kind == "message":
-        fields["deliveries"] = [
-            {"to": d["to"], "state": d["state"], "reason": d["reason"]}
-            for d in queries.deliveries(ledger, message.id)
-        ]
-    batch.answer(request.client, request.n, fields)
+    if request.op != SEND:
+        event: EventStored = {"id": message.id, "from": message.sender, "duplicate": True}
+        batch.answer(request.client, request.n, event)
+        return
+    deliveries: list[DeliveryState] = [
+        {"to": row["to"], "state": row["state"], "reason": row["reason"]}
+        for row in queries.deliveries(ledger, message.id)
+    ]
+    sent: MessageSent = {
+        "id": message.id,
+        "from": message.sender,
+        "duplicate": True,
+        "deliveries": deliveries,
+    }
+    batch.answer(request.client, request.n, sent)

@@ -1,18 +1,20 @@
-"""One client's connection: lines in, lines out, both bounded."""
+"""Clients' connections: lines in, lines out, both bounded; and how many there may be."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from relay.broker.batch import ClientRequest, Handler
+from relay.broker.batch import ClientRequest, Served
 from relay.broker.committer import Committer
+from relay.broker.directory import Directory
 from relay.core.descriptors import is_own_peer
 from relay.core.errors import RelayError, UsageError
 from relay.core.processes import Process, peer
 from relay.protocol.broker import LINE_MAX, UNKNOWN_OP, check_unicode, refusal
+from relay.protocol.decoding import decode
 
 #: Beyond this much unsent output the broker reads no more from a client and pushes nothing.
 OUTPUT_HIGH = 1024 * 1024
@@ -75,7 +77,7 @@ class Host(Protocol):
 
 
 class ClientConnection(asyncio.Protocol):
-    """The broker's side of one connection: ``handlers`` by op, run by the ``committer``."""
+    """The broker's side of one connection: ``ops`` by their names, run by the ``committer``."""
 
     __slots__ = (
         "ancestors",
@@ -83,7 +85,7 @@ class ClientConnection(asyncio.Protocol):
         "paused",
         "heard_at",
         "_host",
-        "_handlers",
+        "_ops",
         "_committer",
         "_loop",
         "_transport",
@@ -97,14 +99,14 @@ class ClientConnection(asyncio.Protocol):
         "_reading",
     )
 
-    def __init__(self, host: Host, handlers: Mapping[str, Handler], committer: Committer) -> None:
+    def __init__(self, host: Host, ops: Mapping[str, Served], committer: Committer) -> None:
         #: Who connected, with its ancestors: see relay.core.processes.
         self.ancestors: Sequence[Process] = ()
         self.closed = False
         self.paused = False  # the client does not read
         self.heard_at = 0.0  # when it last sent something, by the loop's clock
         self._host = host
-        self._handlers = handlers
+        self._ops = ops
         self._committer = committer
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -300,13 +302,15 @@ class ClientConnection(asyncio.Protocol):
                 if broken or ("\\" in line and ("\\ud" in line or "\\uD" in line)):
                     _check_text(request)
                 op = request.get("op")
-                handler = self._handlers.get(op) if isinstance(op, str) else None
-                if handler is None:
+                served = self._ops.get(op) if isinstance(op, str) else None
+                if served is None:
                     raise _unknown(op)
+                fields = decode(served.op, request)
             except RelayError as error:
                 self.send(refusal(request["n"] if request else None, error))
                 continue
-            self._committer.submit(handler, ClientRequest(self, request["n"], op, request, size))
+            asked = ClientRequest(self, request["n"], served.op, fields, size)
+            self._committer.submit(served.handler, asked)
             self._asked += 1
             self._asked_bytes += size
 
@@ -314,3 +318,73 @@ class ClientConnection(asyncio.Protocol):
         error = UsageError(f"a line of more than {LINE_MAX} bytes")
         self.send(refusal(None, error))
         self.close()
+
+
+#: Connections at a time. Beyond it, one that is no session of the person's is closed: ``has_room``.
+CONNECTIONS_MAX = 2048
+#: A connection that was made, or sent something, within so many seconds is not silent.
+JUST_CAME = 1.0
+#: How long a broker that stops waits for clients to read their last answers. Seconds.
+GOODBYE = 2.0
+
+
+class OpenConnections:
+    """Holds at most ``limit`` connections."""
+
+    def __init__(self, directory: Directory, limit: int, *, log: Callable[[str], None]) -> None:
+        """Create it inside a running event loop."""
+        self._directory = directory
+        self._limit = limit
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._open: set[ClientConnection] = set()
+        self._left = asyncio.Event()  # set when the last one has closed
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, client: ClientConnection) -> None:
+        """Add a new connection."""
+        self._open.add(client)
+
+    def discard(self, client: ClientConnection) -> None:
+        """Remove a closed connection."""
+        self._open.discard(client)
+        if not self._open:
+            self._left.set()
+
+    def has_room(self) -> bool:
+        """Whether there is room for one more; a silent connection may be closed for it."""
+        if len(self._open) < self._limit:
+            return True
+        # Sessions that the person started stay; those inside an agent could be any number. A client
+        # that waits for no answer is closed before one that does.
+        others = [one for one in self._open if not self._stays(one)]
+        if not others:
+            return False
+        now = self._loop.time()
+        oldest = min(others, key=lambda c: (c.waits or now - c.heard_at < JUST_CAME, c.heard_at))
+        self._log("too many connections: the one that was silent longest is closed")
+        oldest.abort()
+        self._open.discard(oldest)
+        return True
+
+    def _stays(self, client: ClientConnection) -> bool:
+        return self._directory.member_of(client) is not None and self._directory.is_outside(client)
+
+    def stop_reading(self) -> None:
+        """The broker stops: read no more requests; those that were read are answered."""
+        for connection in self._open:
+            connection.stop_reading()
+
+    async def close(self) -> None:
+        """Give what is being written a moment, then cut it off."""
+        self._left.clear()
+        for connection in list(self._open):
+            connection.close()
+        if self._open:
+            try:
+                await asyncio.wait_for(self._left.wait(), GOODBYE)
+            except TimeoutError:
+                for connection in list(self._open):
+                    connection.abort()

@@ -15,9 +15,9 @@ from relay.broker.committer import Committer
 from relay.broker.directory import Directory
 from relay.broker.watchers import Watchers
 from relay.core.message import State
-from relay.ledger.schema import Row
 from relay.ledger.store import Ledger
-from relay.protocol.broker import WINDOW, Json, encode
+from relay.protocol.broker import WINDOW, encode
+from relay.protocol.messages import DeliverPush, InboxPush, MessageRow, ReceiptPush
 
 #: Bodies read from the ledger at once. Bytes.
 _REFILL_BYTES = 1024 * 1024
@@ -47,12 +47,17 @@ class _Window:
     def has_room(self) -> bool:
         return not self.client.paused and len(self.ids) < WINDOW
 
-    def push(self, event: int, row: Row) -> None:
+    def push(self, event: int, row: MessageRow) -> None:
         self.cursor = event
         self.ids.add(row["id"])
         nonce = self._ledger.nonce(row["id"], self.name)
-        more = {"push": "deliver", "attempt": row["attempts"], "nonce": nonce}
-        self.client.send(encode({**row, **more}))
+        told: DeliverPush = {
+            **row,
+            "push": "deliver",
+            "attempt": row["attempts"],
+            "nonce": nonce,
+        }
+        self.client.send(encode(told))
 
 
 class DeliveryWindows:
@@ -114,8 +119,14 @@ class DeliveryWindows:
         self._watchers.delivery(id_, sender, to, state, reason, proof)
         member = None if quiet else self._directory.get(sender)
         if member is not None and member.client is not None:
-            fields: Json = {"id": id_, "to": to, "state": state, "reason": reason}
-            member.client.send(encode({"push": "receipt", **fields}))
+            told: ReceiptPush = {
+                "push": "receipt",
+                "id": id_,
+                "to": to,
+                "state": state,
+                "reason": reason,
+            }
+            member.client.send(encode(told))
 
     # -- windows
 
@@ -174,7 +185,7 @@ class DeliveryWindows:
         )
         batch.after.append(partial(self._refilled, window, rows, left))
 
-    def _refilled(self, window: _Window, rows: list[tuple[int, Row]], left: bool) -> None:
+    def _refilled(self, window: _Window, rows: list[tuple[int, MessageRow]], left: bool) -> None:
         window.refilling = False
         if not self._is_open(window):
             return
@@ -210,4 +221,5 @@ class DeliveryWindows:
         # Once until the client reads the inbox: a flag, not a queue that could grow.
         for client in self._followers[key] - self._notified:
             self._notified.add(client)
-            client.send(encode({"push": "inbox"}))
+            told: InboxPush = {"push": "inbox"}
+            client.send(encode(told))

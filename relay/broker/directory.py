@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 from contextlib import suppress
+from typing import TypeVar
 
-from relay.broker.batch import Client, ClientRequest
+from relay.broker.batch import AnyRequest, Client
 from relay.broker.delivery_states import absent
 from relay.broker.identity import Membership, Standing, WrappedRuns
 from relay.broker.routing import Route, Routing, suggestions
@@ -15,8 +16,12 @@ from relay.core.build import build, is_older
 from relay.core.errors import NotFound, RelayError, only_the_person
 from relay.core.message import AgentState, State
 from relay.core.processes import marks_above
-from relay.ledger.schema import AgentRecord, Row
+from relay.ledger.schema import AgentRecord
+from relay.protocol.agents import AgentRow
 from relay.protocol.broker import Json
+from relay.protocol.messages import DeliveryRow, HistoryRow, MessageRow
+
+SomeRow = TypeVar("SomeRow", MessageRow, HistoryRow, DeliveryRow)
 
 #: The reason for the state of an agent that waits for a person's yes or no.
 _ASKS = "waits for your yes or no: relay items"
@@ -59,7 +64,7 @@ class Member:
         self.channels: tuple[str, ...] = ()
         self.presence: tuple[str, ...] = ()
         #: The build of its session.
-        self.version: object = None
+        self.version: str | None = None
         #: Whether it is an agent with a connection, or one that lost it a moment ago.
         self.live = False
         #: Whether it runs, but its session has been away for longer than a moment.
@@ -128,7 +133,7 @@ class Member:
             self.live = self.deaf = False
             self.update(record)
 
-    def fields(self, unread: int) -> Json:
+    def fields(self, unread: int) -> AgentRow:
         """This agent as the ``agents`` op shows it."""
         record = self.record
         state, reason = record.state, record.reason
@@ -257,7 +262,7 @@ class Directory:
 
     # -- identity of the client
 
-    def speaker(self, request: ClientRequest) -> Member | None:
+    def speaker(self, request: AnyRequest) -> Member | None:
         """The agent that a request is from; None for the person. Raises RelayError for a lie.
 
         The kernel decides. A token counts only where the kernel cannot tell: for a process outside
@@ -315,7 +320,7 @@ class Directory:
         """Whether the process behind ``client`` is below no run of an agent."""
         return self.runs.standing(client.ancestors).place is Membership.OUTSIDE
 
-    def is_owners_word(self, request: ClientRequest, sender: str) -> bool:
+    def is_owners_word(self, request: AnyRequest, sender: str) -> bool:
         """Whether the words of ``request`` are proven to be the owner's, so that agents may take
         them for their user's.
 
@@ -330,7 +335,7 @@ class Directory:
             and not self.runs.is_called(ancestors)
         )
 
-    def check_person(self, request: ClientRequest, what: str) -> str:
+    def check_person(self, request: AnyRequest, what: str) -> str:
         """The person and their terminal, in words. Raises RelayError for anybody else: only the
         person may do ``what``."""
         member = None
@@ -340,7 +345,7 @@ class Directory:
                 return f"{self.owner}, {request.client.ancestors[0].place}"
         raise only_the_person(what, "" if member is None else member.name)
 
-    def named(self, request: ClientRequest) -> Member:
+    def named(self, request: AnyRequest) -> Member:
         """The member whose messages are meant: ``name``, or the client itself. Raises NotFound."""
         name = request.fields.get("name")
         if name is None:
@@ -366,14 +371,14 @@ class Directory:
 
     # -- lists
 
-    def with_absence(self, rows: list[Row]) -> list[Row]:
+    def with_absence(self, rows: list[SomeRow]) -> list[SomeRow]:
         """``rows`` of deliveries; the reason says so where the recipient does not run.
 
         That reason is not stored: such a delivery waits for the next agent of that name.
         """
         for row in rows:
             if row["state"] == State.QUEUED.value:
-                member = self.get(row["to"])
+                member = self.get(row["to"] or "")
                 if member is not None and member.deaf:
                     row["reason"] = f"{member.name} is {_DEAF}"
                 elif member is not None and not member.live and not member.person:

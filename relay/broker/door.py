@@ -10,13 +10,15 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
+from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Served
 from relay.broker.directory import Member
 from relay.broker.items import ItemKind
 from relay.core.errors import RelayError
 from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
+from relay.protocol.agents import AgentStateReport, Register
 from relay.protocol.broker import WATCHED, Json
+from relay.protocol.messages import Event, MessageSent, Send, WaitResult
 from relay.protocol.turns import TurnEnded
 
 #: Rows of the stream that only the kernel, or who reads it, puts there.
@@ -31,9 +33,9 @@ class BrokerFeature:
     refuse the request by a RelayError.
     """
 
-    def ops(self) -> Mapping[str, Handler]:
-        """The feature's requests by their names, each with what carries it out."""
-        return {}
+    def ops(self) -> Sequence[Served]:
+        """The feature's ops, each with what carries it out: see relay.protocol.op."""
+        return ()
 
     def item_kinds(self) -> Mapping[str, ItemKind]:
         """What waits for the person's answer, by the names of its kinds."""
@@ -69,7 +71,7 @@ class BrokerFeature:
 
     # -- agents and clients
 
-    def registering(self, name: str, fields: Json, is_new: bool, batch: Batch) -> None:
+    def registering(self, name: str, fields: Register, is_new: bool, batch: Batch) -> None:
         """An agent registers, as ``fields`` of the op ``register`` say; ``is_new``: a new run. What
         the feature does after the commit (``batch.after``) finds it in the directory."""
 
@@ -79,7 +81,9 @@ class BrokerFeature:
     def gone(self, member: Member, batch: Batch) -> None:
         """An agent has ended."""
 
-    def reported(self, member: Member, now: AgentRecord, fields: Json, batch: Batch) -> None:
+    def reported(
+        self, member: Member, now: AgentRecord, fields: AgentStateReport, batch: Batch
+    ) -> None:
         """A session tells that its agent is as ``now``, in ``fields`` of the op ``agent_state``;
         ``member`` still has what was before."""
 
@@ -97,13 +101,13 @@ class BrokerFeature:
     # -- messages and events
 
     def addressed(
-        self, request: ClientRequest, sender: str, thread: str | None, batch: Batch
-    ) -> Json | None:
+        self, request: ClientRequest[Send], sender: str, thread: str | None, batch: Batch
+    ) -> MessageSent | None:
         """The answer to a message of the person's that the feature takes in the place of an agent;
         None: it is not for the feature."""
         return None
 
-    def outside(self, request: ClientRequest, batch: Batch) -> bool:
+    def outside(self, request: ClientRequest[Event], batch: Batch) -> bool:
         """Take an event of another channel than relay's own; False: the feature takes none."""
         return False
 
@@ -130,7 +134,7 @@ class BrokerFeature:
         and whether it hears of this turn for the first time."""
         return set(), False
 
-    def progress(self, id_: str, answer: bool) -> Json | None:
+    def progress(self, id_: str, answer: bool) -> WaitResult | None:
         """How far that is which the feature does for the event ``id_``, as the op ``wait`` tells
         it; ``answer``: it waits for answers, too. None: nothing is done for it."""
         return None
@@ -176,13 +180,12 @@ class Features(BrokerFeature):
         except Exception:
             self._fault()
 
-    def ops(self) -> Mapping[str, Handler]:
-        table: dict[str, Handler] = {}
+    def ops(self) -> list[Served]:
+        served: list[Served] = []
         for feature in self.opened:
             with self.contained():
-                for name, handler in feature.ops().items():
-                    table.setdefault(name, handler)
-        return table
+                served += feature.ops()
+        return served
 
     def item_kinds(self) -> Mapping[str, ItemKind]:
         table: dict[str, ItemKind] = {}
@@ -234,7 +237,7 @@ class Features(BrokerFeature):
                 shown |= feature.status(now_ms)
         return shown
 
-    def registering(self, name: str, fields: Json, is_new: bool, batch: Batch) -> None:
+    def registering(self, name: str, fields: Register, is_new: bool, batch: Batch) -> None:
         for feature in self.opened:
             with self.contained(batch):
                 feature.registering(name, fields, is_new, batch)
@@ -249,7 +252,9 @@ class Features(BrokerFeature):
             with self.contained(batch):
                 feature.gone(member, batch)
 
-    def reported(self, member: Member, now: AgentRecord, fields: Json, batch: Batch) -> None:
+    def reported(
+        self, member: Member, now: AgentRecord, fields: AgentStateReport, batch: Batch
+    ) -> None:
         for feature in self.opened:
             with self.contained(batch):
                 feature.reported(member, now, fields, batch)
@@ -274,15 +279,15 @@ class Features(BrokerFeature):
                 feature.lost(client)
 
     def addressed(
-        self, request: ClientRequest, sender: str, thread: str | None, batch: Batch
-    ) -> Json | None:
+        self, request: ClientRequest[Send], sender: str, thread: str | None, batch: Batch
+    ) -> MessageSent | None:
         for feature in self.opened:
             answer = feature.addressed(request, sender, thread, batch)
             if answer is not None:
                 return answer
         return None
 
-    def outside(self, request: ClientRequest, batch: Batch) -> bool:
+    def outside(self, request: ClientRequest[Event], batch: Batch) -> bool:
         return any(feature.outside(request, batch) for feature in self.opened)
 
     def why_held(self, name: str, now_ms: int) -> str:
@@ -319,7 +324,7 @@ class Features(BrokerFeature):
             fresh |= first
         return theirs, fresh
 
-    def progress(self, id_: str, answer: bool) -> Json | None:
+    def progress(self, id_: str, answer: bool) -> WaitResult | None:
         told = (feature.progress(id_, answer) for feature in self.opened)
         return next((one for one in told if one is not None), None)
 

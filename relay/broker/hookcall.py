@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from relay.core.errors import RelayError, UsageError
+from relay.protocol.agents import ASK
 from relay.protocol.broker import ASK_TIMEOUT_MAX
 
 #: Added to the session's time for both ways. Seconds.
@@ -45,7 +46,7 @@ def fire(
     request = {"correlation_id": identifier, "event_name": event, "input": fields}
     try:
         answer = client.request(
-            "ask",
+            ASK,
             deadline=timeout + _WAY,
             agent=agent,
             kind="hooks",

@@ -1,8 +1,6 @@
 """What waits for the person, as the parts of the broker that keep it list it.
 
-An item is {id, agent, kind, what (the words of whoever asks), about [lines of relay's own], details
-(fields of that kind), choices [{key, label}], chosen (the index in focus, or null), since_ms,
-until_ms (or null)}.
+See relay.protocol.items.
 """
 
 from __future__ import annotations
@@ -11,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from relay.broker.batch import Batch, ClientRequest
-from relay.protocol.broker import Json
+from relay.broker.batch import AnyRequest, Batch
+from relay.protocol.items import Choice, Item
 
 #: The choices of what is allowed or refused.
-YES_NO = [{"key": "yes", "label": "Yes"}, {"key": "no", "label": "No"}]
+YES_NO: list[Choice] = [{"key": "yes", "label": "Yes"}, {"key": "no", "label": "No"}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +35,11 @@ class ItemAnswer:
 class ItemKind(Protocol):
     """One kind of items."""
 
-    def waiting(self) -> Iterable[Json]:
+    def waiting(self) -> Iterable[Item]:
         """The items that wait now."""
 
     def answered(
-        self, items: Sequence[Json], answer: ItemAnswer, request: ClientRequest, batch: Batch
+        self, items: Sequence[Item], answer: ItemAnswer, request: AnyRequest, batch: Batch
     ) -> bool:
         """Do what follows from this answer to these of its items; False where the request is
         answered later. Raises RelayError."""

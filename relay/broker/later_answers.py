@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, ClientRequest
+from relay.broker.batch import AnyRequest, Batch
 from relay.broker.committer import Committer
 from relay.core.errors import RelayError
 from relay.protocol.broker import Json
 
 #: Makes the answer from the result, in a batch of its own; None: it answers in another way.
-Then = Callable[[Any, Batch], Json | None]
+Then = Callable[[Any, Batch], Mapping[str, object] | None]
 
 
 class LaterAnswers:
@@ -32,7 +32,7 @@ class LaterAnswers:
 
     def answer(
         self,
-        request: ClientRequest,
+        request: AnyRequest,
         batch: Batch,
         work: Callable[[], Awaitable[Any]],
         then: Then,
@@ -47,18 +47,16 @@ class LaterAnswers:
         batch.on_failure.append(partial(self._done, request))
         batch.after.append(partial(self._begin, request, work, then))
 
-    def _begin(
-        self, request: ClientRequest, work: Callable[[], Awaitable[Any]], then: Then
-    ) -> None:
+    def _begin(self, request: AnyRequest, work: Callable[[], Awaitable[Any]], then: Then) -> None:
         # In the owner's set: a loop holds tasks weakly.
         task = self._loop.create_task(self._work(request, work, then))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _work(
-        self, request: ClientRequest, work: Callable[[], Awaitable[Any]], then: Then
+        self, request: AnyRequest, work: Callable[[], Awaitable[Any]], then: Then
     ) -> None:
-        answer: Callable[[Batch], Json | None]
+        answer: Callable[[Batch], Mapping[str, object] | None]
         try:
             answer = partial(then, await work())
         except RelayError as error:
@@ -68,7 +66,10 @@ class LaterAnswers:
         self._committer.submit_job(partial(self._answer, request, answer))
 
     def _answer(
-        self, request: ClientRequest, answer: Callable[[Batch], Json | None], batch: Batch
+        self,
+        request: AnyRequest,
+        answer: Callable[[Batch], Mapping[str, object] | None],
+        batch: Batch,
     ) -> None:
         batch.owed.append(request)
         batch.on_failure.append(partial(self._done, request))
@@ -77,7 +78,7 @@ class LaterAnswers:
         if fields is not None:
             batch.answer(request.client, request.n, fields)
 
-    def _done(self, request: ClientRequest) -> None:
+    def _done(self, request: AnyRequest) -> None:
         self._waiting -= 1
         request.client.undefer()
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
+from relay.broker.batch import Accepted, AnyRequest, Batch, Client, Served, serve
 from relay.broker.delivery_states import advance
 from relay.broker.directory import Member
 from relay.broker.items import YES_NO, ItemAnswer
@@ -28,7 +28,9 @@ from relay.core.errors import RelayError, UsageError
 from relay.core.message import HeldFor, State
 from relay.ledger import queries
 from relay.ledger.schema import Row
-from relay.protocol.broker import Json
+from relay.protocol.agents import PERSON
+from relay.protocol.items import Item
+from relay.protocol.op import Done
 
 #: The longest chain of messages that follow from one another without a person.
 HOPS_MAX = 20
@@ -150,9 +152,9 @@ class HeldMessages:
         #: Pairs of which the person was told and on which they have not decided yet.
         self._told: RecentSet[Pair] = RecentSet(PAIRS_MAX)
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {"person": self.person}
+    def ops(self) -> list[Served]:
+        """The op."""
+        return [serve(PERSON, self.person)]
 
     def restore(self, now_ms: int) -> None:
         """After a start: count the messages of the last minute again. Pairs that were parked for
@@ -167,7 +169,7 @@ class HeldMessages:
             if row["held_for"] == HeldFor.RATE.name.lower():
                 self._guard.close(row["from"], row["to"], row["reason"] or "")
 
-    def person(self, request: ClientRequest, batch: Batch) -> Json:
+    def person(self, request: AnyRequest, batch: Batch) -> Done:
         """The session says that the person has spoken to its agent."""
         member = self._directory.member_of(request.client)
         if member is None:
@@ -283,7 +285,7 @@ class HeldMessages:
     def _item(self, message: Accepted) -> None:
         """Report to watchers which deliveries of this message wait for the person."""
         routes = () if message.routing is None else message.routing.routes
-        for item in _items(message.row(n) for n, one in enumerate(routes) if one.parked):
+        for item in _items({**message.row(n)} for n, one in enumerate(routes) if one.parked):
             self._watchers.item(item, open_=True)
 
     def _tell(self, pair: Pair, text: str, batch: Batch) -> None:
@@ -295,12 +297,12 @@ class HeldMessages:
 
     # -- for the person
 
-    def waiting(self) -> list[Json]:
+    def waiting(self) -> list[Item]:
         """The held messages as items."""
         return _items(queries.parked(self._ledger, PARKED_MAX))
 
     def answered(
-        self, items: Sequence[Json], answer: ItemAnswer, request: ClientRequest, batch: Batch
+        self, items: Sequence[Item], answer: ItemAnswer, request: AnyRequest, batch: Batch
     ) -> bool:
         """Let these messages go on, or fail."""
         ids = {item["id"] for item in items}
@@ -335,7 +337,7 @@ class HeldMessages:
             self._windows.released(row["to"])
 
 
-def _items(rows: Iterable[Row]) -> list[Json]:
+def _items(rows: Iterable[Row]) -> list[Item]:
     """The items of held deliveries: one for each message."""
     by_message: dict[str, list[Row]] = {}
     for row in rows:
@@ -343,7 +345,7 @@ def _items(rows: Iterable[Row]) -> list[Json]:
     return [_item_of(some[0], [row["to"] for row in some]) for some in by_message.values()]
 
 
-def _item_of(row: Row, to: list[str]) -> Json:
+def _item_of(row: Row, to: list[str]) -> Item:
     return {
         "id": row["id"],
         "agent": row["from"],

@@ -12,7 +12,6 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
 from relay.broker.start import open_socket, silent, starting_file
@@ -27,8 +26,8 @@ from relay.core.files import (
 from relay.core.log import Log
 from relay.core.paths import Home
 from relay.core.visible import visible
-from relay.ledger.recovery import set_aside
 from relay.ledger.store import Ledger
+from relay.ledger.transactions import set_aside
 
 if TYPE_CHECKING:
     from relay.broker.server import BrokerServer
@@ -170,32 +169,25 @@ def listen(home: Home) -> socket.socket:
 
 def _serve(home: Home, log: Log, ledger: Ledger, lock: int) -> None:
     from relay.broker.loop_guard import HOPS_MAX, RATE_MAX, LoopGuard
-    from relay.broker.server import IDLE, BrokerServer
+    from relay.broker.server import IDLE, BrokerLimits, BrokerServer
     from relay.broker.stored_bytes import MIB, STORED_MAX, StoredBytes
 
     async def serve() -> None:
         guard = LoopGuard(
             int(_number("RELAY_HOPS_MAX", HOPS_MAX)), int(_number("RELAY_RATE_MAX", RATE_MAX))
         )
-        make = partial(
-            BrokerServer,
-            home,
-            ledger,
-            log=log.write,
-            fault=log.fault,
+        limits = BrokerLimits(
             idle=_number("RELAY_BROKER_IDLE", IDLE),
+            connections_max=_connections_max(),
             guard=guard,
             stored=StoredBytes(int(_number("RELAY_STORED_MAX", STORED_MAX / MIB) * MIB)),
-            connections_max=_connections_max(),
-            # Before it stops listening: new clients must not find a socket that is closing.
-            on_stop=lambda: unlink_if_there(home.broker_socket),
         )
         try:
-            broker = make()
+            broker = BrokerServer(home, ledger, log, limits)
         except DamagedFile as error:
             log.write(error.message)
             ledger.mend()
-            broker = make()
+            broker = BrokerServer(home, ledger, log, limits)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, broker.stop)
@@ -259,7 +251,7 @@ def _inode(path: str) -> tuple[int, int]:
 
 def _connections_max() -> int:
     """As many connections as there are descriptors for. Raises RelayError for too few."""
-    from relay.broker.open_connections import CONNECTIONS_MAX
+    from relay.broker.connection import CONNECTIONS_MAX
     from relay.broker.server import DESCRIPTORS
 
     wanted = CONNECTIONS_MAX + DESCRIPTORS

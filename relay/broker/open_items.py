@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
+from relay.broker.batch import Accepted, AnyRequest, Batch, ClientRequest, Served, serve
 from relay.broker.items import YES_NO, ItemAnswer, ItemKind
 from relay.broker.kernel import Kernel
 from relay.broker.ops_hooks import SessionRequests
 from relay.broker.ops_query import fitting
 from relay.core.errors import NotFound, UsageError
 from relay.core.ids import new_ulid
+from relay.protocol.agents import Question
 from relay.protocol.broker import Json
+from relay.protocol.items import (
+    ITEM_ANSWER,
+    ITEMS,
+    Answered,
+    Item,
+    ItemAnswerRequest,
+    ItemAnswers,
+    ItemsAnswer,
+)
 
 #: The kind of the event that stores what the person has answered.
 ANSWER = "answer"
@@ -42,22 +51,22 @@ class ItemOps:
         self._features = kernel.features
         self._kinds = {**kernel.features.item_kinds(), **kinds}
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {"items": self.items, "item_answer": self.answer}
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [serve(ITEMS, self.items), serve(ITEM_ANSWER, self.answer)]
 
-    def items(self, request: ClientRequest, batch: Batch) -> Json:
+    def items(self, request: AnyRequest, batch: Batch) -> ItemsAnswer:
         """What waits for the person, the oldest first."""
         self._directory.check_person(request, "see what waits for them")
         rows, more = fitting(self._waiting())
         return {"rows": rows, "more": more}
 
-    def answer(self, request: ClientRequest, batch: Batch) -> Json | None:
+    def answer(self, request: ClientRequest[ItemAnswerRequest], batch: Batch) -> ItemAnswers | None:
         """The person answers all items that are named, or none."""
         who = self._directory.check_person(request, "answer what an agent asks")
         fields = request.fields
-        note, given = fields.get("note") or "", fields.get("id")
-        if not isinstance(note, str) or len(note) > NOTE_MAX:
+        note, given = fields.get("note") or "", fields["id"]
+        if len(note) > NOTE_MAX:
             raise UsageError(f"the note is a text of at most {NOTE_MAX} characters")
         waiting = self._waiting()
         items = [_meant(part, waiting) for part in (given if isinstance(given, list) else [given])]
@@ -67,10 +76,10 @@ class ItemOps:
                 "several items can be answered only where each asks for yes or no",
                 hint="answer a question of an agent by itself: relay items",
             )
-        index = choice_of(items[0], fields.get("choice"))
+        index = choice_of(items[0], fields["choice"])
         choice = items[0]["choices"][index]
         answer = ItemAnswer(index, choice["key"], choice["label"], note, who)
-        by_kind: dict[str, list[Json]] = {}
+        by_kind: dict[str, list[Item]] = {}
         for item in items:
             by_kind.setdefault(item["kind"], []).append(item)
             event = answer_event(item, answer, self._directory.owner, batch.now_ms)
@@ -79,10 +88,12 @@ class ItemOps:
             if not self._kinds[kind].answered(some, answer, request, batch):
                 return None
         told = [_told(item, answer) for item in items]
-        return {"answers": told} if isinstance(given, list) else told[0]
+        if isinstance(given, list):
+            return {"answers": told}
+        return {"item": items[0], "choice": choice, "by": who}
 
-    def _waiting(self) -> list[Json]:
-        every: list[Json] = []
+    def _waiting(self) -> list[Item]:
+        every: list[Item] = []
         for name, kind in self._kinds.items():
             with self._features.contained():
                 every += [{**item, "kind": name} for item in kind.waiting()]
@@ -99,17 +110,17 @@ class ScreenQuestions:
         self._watchers = kernel.watchers
         self._committer = kernel.committer
         self._sessions = sessions
-        self._asked: dict[str, Json] = {}  # the question of an agent, by its lower-case name
+        self._asked: dict[str, Item] = {}  # the question of an agent, by its lower-case name
         self._typing: dict[str, ItemAnswer] = {}  # answers on their way, by item
 
-    def waiting(self) -> list[Json]:
+    def waiting(self) -> list[Item]:
         """The questions that stand now."""
         return list(self._asked.values())
 
-    def asks(self, agent: str, question: object) -> None:
+    def asks(self, agent: str, question: Question | None) -> None:
         """The agent asks this on its screen, as its session says; None: nothing, or no more."""
         key = agent.lower()
-        item = _question(agent, question) if isinstance(question, dict) else None
+        item = None if question is None else _question(agent, question)
         before = self._asked.get(key)
         if before is not None and (item is None or item["id"] != before["id"]):
             del self._asked[key]
@@ -122,12 +133,12 @@ class ScreenQuestions:
             self._watchers.item(item, open_=True)
 
     def answered(
-        self, items: Sequence[Json], answer: ItemAnswer, request: ClientRequest, batch: Batch
+        self, items: Sequence[Item], answer: ItemAnswer, request: AnyRequest, batch: Batch
     ) -> bool:
         """Ask the agent's session to type it."""
         [item] = items
 
-        def ended(response: Json | None, why: str) -> Json:
+        def ended(response: Json | None, why: str) -> Answered:
             if response is None:
                 self._typing.pop(item["id"], None)
                 self._committer.submit_job(
@@ -144,12 +155,12 @@ class ScreenQuestions:
         return False
 
 
-def choice_of(item: Json, words: object) -> int:
+def choice_of(item: Item, words: str) -> int:
     """Which of its choices ``words`` mean: a key, a label or its beginning, yes or no.
 
     Raises UsageError with the choices.
     """
-    said = words.strip().casefold() if isinstance(words, str) else ""
+    said = words.strip().casefold()
     keys = [str(one["key"]).casefold() for one in item["choices"]]
     labels = [str(one["label"]).casefold() for one in item["choices"]]
     if said in keys:
@@ -169,11 +180,11 @@ def choice_of(item: Json, words: object) -> int:
             "relay does not see what can be chosen there",
             hint=f"answer it at its own terminal: relay attach {item['agent']}",
         )
-    raise UsageError(f"{str(words)[:100]!r} is none of its choices", hint=shown)
+    raise UsageError(f"{words[:100]!r} is none of its choices", hint=shown)
 
 
 def answer_event(
-    item: Json, answer: ItemAnswer, owner: str, now_ms: int, *, failed: str = ""
+    item: Item, answer: ItemAnswer, owner: str, now_ms: int, *, failed: str = ""
 ) -> Accepted:
     """The event that stores an answer; ``failed``: why it was not taken after all."""
     what = "\n".join([item["what"], *item["about"]])[:WHAT_MAX]
@@ -191,13 +202,13 @@ def answer_event(
     )
 
 
-def _told(item: Json, answer: ItemAnswer) -> Json:
+def _told(item: Item, answer: ItemAnswer) -> Answered:
     return {"item": item, "choice": item["choices"][answer.index], "by": answer.by}
 
 
-def _meant(part: object, items: list[Json]) -> Json:
+def _meant(part: str, items: list[Item]) -> Item:
     """The item with this id, or with this end of one. Raises NotFound and UsageError."""
-    upper = str(part or "").upper()
+    upper = part.upper()
     ends = [one for one in items if one["id"].upper().endswith(upper)] if len(upper) >= 4 else []
     exact = [one for one in ends if one["id"].upper() == upper]
     if len(exact or ends) == 1:
@@ -209,25 +220,20 @@ def _meant(part: object, items: list[Json]) -> Json:
     )
 
 
-def _question(agent: str, fields: Json) -> Json | None:
-    """The item of what a session says; None for what it cannot mean."""
-    id_, chosen, since = fields.get("id"), fields.get("chosen"), fields.get("since_ms")
-    choices: Any = fields.get("choices")
-    if not isinstance(id_, str) or not isinstance(choices, list) or type(since) is not int:
-        return None
+def _question(agent: str, question: Question) -> Item:
+    """The item of what a session says."""
     return {
-        "id": id_[:32],
+        "id": question["id"][:32],
         "agent": agent,
         "kind": "question",
-        "what": str(fields.get("what") or "")[:WHAT_MAX],
+        "what": question["what"][:WHAT_MAX],
         "about": [],
         "details": {},
         "choices": [
-            {"key": str(one.get("key"))[:20], "label": str(one.get("label"))[:LABEL_MAX]}
-            for one in choices[:CHOICES_MAX]
-            if isinstance(one, dict)
+            {"key": choice["key"][:20], "label": choice["label"][:LABEL_MAX]}
+            for choice in question["choices"][:CHOICES_MAX]
         ],
-        "chosen": chosen if type(chosen) is int else None,
-        "since_ms": since,
+        "chosen": question["chosen"],
+        "since_ms": question["since_ms"],
         "until_ms": None,
     }

@@ -6,9 +6,9 @@ import asyncio
 import re
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
-from relay.broker.batch import Batch, Client, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Client, ClientRequest, Served, serve
 from relay.broker.directory import Member, token_hash
 from relay.broker.kernel import Kernel
 from relay.broker.open_items import ScreenQuestions
@@ -21,6 +21,17 @@ from relay.core.processes import ancestry
 from relay.core.visible import is_visible
 from relay.ledger import persons, queries, spawn_rows
 from relay.ledger.schema import AgentRecord
+from relay.protocol.agents import (
+    AGENT_STATE,
+    AGENTS,
+    REGISTER,
+    AgentRow,
+    Agents,
+    AgentStateKnown,
+    AgentStateReport,
+    Register,
+    Registered,
+)
 from relay.protocol.broker import PROTOCOL, Json
 
 #: How long an agent without a connection still counts as being there. Seconds.
@@ -56,13 +67,13 @@ class AgentOps:
         self._questions = questions
         self._graces: dict[str, asyncio.TimerHandle] = {}  # by lower-case name
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {
-            "register": self.register,
-            "agent_state": self.agent_state,
-            "agents": self.agents,
-        }
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [
+            serve(REGISTER, self.register),
+            serve(AGENT_STATE, self.agent_state),
+            serve(AGENTS, self.agents),
+        ]
 
     def restore(self, now_ms: int) -> None:
         """After a start: agents that ran before have their grace to reconnect. Raises StorageError
@@ -92,11 +103,11 @@ class AgentOps:
 
     # -- agents
 
-    def agents(self, request: ClientRequest, batch: Batch) -> Json:
+    def agents(self, request: AnyRequest, batch: Batch) -> Agents:
         """All known agents: those that run first."""
         return {"agents": self.agent_list(), "persons": self._directory.persons()}
 
-    def agent_list(self) -> list[Json]:
+    def agent_list(self) -> list[AgentRow]:
         """What ``agents`` and ``status`` show of the agents."""
         return [
             member.fields(queries.unread(self._ledger, member.name))
@@ -105,10 +116,10 @@ class AgentOps:
 
     # -- register
 
-    def register(self, request: ClientRequest, batch: Batch) -> Json:
+    def register(self, request: ClientRequest[Register], batch: Batch) -> Registered:
         """Bind the connection to an agent."""
         client, fields = request.client, request.fields
-        name, run, token = (_text(fields, key) for key in ("name", "run", "token"))
+        name, run, token = fields["name"], fields["run"], fields["token"]
         if not name or not run or not token:
             raise UsageError("to register takes a name, a run and a token")
         if not valid_name(name):
@@ -116,7 +127,7 @@ class AgentOps:
                 f"{name!r} cannot be an agent's name",
                 hint="letters, digits, _ . - (at most 64), and none of relay's own words",
             )
-        if not is_visible(kind := _text(fields, "kind")):
+        if not is_visible(kind := fields.get("kind", "")):
             raise UsageError(f"the kind {kind!r} has characters that cannot be seen")
         bound = self._directory.member_of(client)
         if bound is not None and bound.name.lower() != name.lower():
@@ -133,7 +144,7 @@ class AgentOps:
         self._directory.runs.register(
             run,
             client.ancestors,
-            ancestry(pid) if isinstance(pid, int) and pid > 0 else (),
+            ancestry(pid) if pid and pid > 0 else (),
             known=known is not None and known.record.run == run,
         )
         record = _record(fields, batch.now_ms, hashed, known)
@@ -153,9 +164,8 @@ class AgentOps:
         for role in filter(None, record.roles.split(",")):
             released += self._ledger.readdress(role, name, batch.now_ms)
         batch.cut = True
-        memory = fields.get("memory")
-        memory = memory if isinstance(memory, dict) else {}
-        version = _build(fields.get("version"))
+        memory = fields.get("memory") or {}
+        version = _build(fields.get("version", ""))
         batch.after.append(partial(self._put, record, memory, version))
         is_new = known is None or known.record.run != run
         self._features.registering(name, fields, is_new, batch)
@@ -202,25 +212,27 @@ class AgentOps:
 
     # -- reports of the session
 
-    def agent_state(self, request: ClientRequest, batch: Batch) -> Json:
+    def agent_state(
+        self, request: ClientRequest[AgentStateReport], batch: Batch
+    ) -> AgentStateKnown:
         """The session reports what its agent is doing."""
         member = self._directory.member_of(request.client)
         if member is None:
             raise UsageError("only a registered session can report its agent's state")
         fields = request.fields
         try:
-            state = AgentState(str(fields.get("state")))
+            state = AgentState(fields["state"])
         except ValueError as error:
-            raise UsageError(f"there is no state {fields.get('state')!r}") from error
+            raise UsageError(f"there is no state {fields['state']!r}") from error
         record = member.record
         now_ms = batch.now_ms
         new = replace(
             record,
             state=state.value,
-            reason=_text(fields, "reason") or None,
+            reason=_short(fields.get("reason")) or None,
             since_ms=record.since_ms if record.state == state.value else now_ms,
             last_seen_ms=now_ms,
-            conversation=_text(fields, "conversation") or record.conversation,
+            conversation=_short(fields.get("conversation")) or record.conversation,
         )
         if _of(new) != _of(record):
             self._ledger.begin()
@@ -231,17 +243,17 @@ class AgentOps:
         batch.after.append(partial(self._reported, request.client, member, new, fields))
         return {"state": state.value, "wants": list(self._features.wants(member))}
 
-    def _reported(self, client: Client, member: Member, record: AgentRecord, fields: Json) -> None:
+    def _reported(
+        self, client: Client, member: Member, record: AgentRecord, fields: AgentStateReport
+    ) -> None:
         if member.record.run != record.run:
             return
         member.update(record)
         self._questions.asks(member.name, fields.get("question"))
         notes = fields.get("notes")
         member.describe(
-            _text(fields, "source") if "source" in fields else None,
-            [str(note)[:_TEXT_MAX] for note in notes[:_NOTES_MAX]]
-            if isinstance(notes, list)
-            else None,
+            _short(fields["source"]) if "source" in fields else None,
+            None if notes is None else [_short(note) for note in notes[:_NOTES_MAX]],
         )
         if record.state == AgentState.GONE.value and member.client is client:
             self._directory.unbind(client)
@@ -356,31 +368,29 @@ def _taken(known: Member | None, name: str) -> NameTaken:
     )
 
 
-def _record(fields: Json, now_ms: int, hashed: str, known: Member | None) -> AgentRecord:
-    run = _text(fields, "run")
+def _record(fields: Register, now_ms: int, hashed: str, known: Member | None) -> AgentRecord:
+    run = fields["run"]
     state, since = AgentState.STARTING.value, now_ms
     before = known.record if known is not None and known.record.run == run else None
     if fields.get("resume") and before is not None and known is not None and known.live:
         state, since = before.state, before.since_ms
-    pid = fields.get("pid")
     command = fields.get("command")
     if isinstance(command, list):
-        command = " ".join(str(word) for word in command)
-    roles = fields.get("roles")
-    roles = roles[:ROLES_MAX] if isinstance(roles, list) else ()
+        command = " ".join(command)
+    roles = fields.get("roles", [])[:ROLES_MAX]
     return AgentRecord(
-        name=_text(fields, "name"),
+        name=fields["name"],
         person=False,
-        roles=",".join(one.lower() for one in roles if isinstance(one, str) and valid_name(one)),
-        kind=_text(fields, "kind") or "unknown",
+        roles=",".join(role.lower() for role in roles if valid_name(role)),
+        kind=_short(fields.get("kind")) or "unknown",
         state=state,
         since_ms=since,
         last_seen_ms=now_ms,
         run=run,
         token_hash=hashed,
-        pid=pid if isinstance(pid, int) else None,
-        cwd=_text(fields, "cwd") or None,
-        command=str(command)[:_TEXT_MAX] if command else None,
+        pid=fields.get("pid"),
+        cwd=_short(fields.get("cwd")) or None,
+        command=_short(command) or None,
         conversation=before.conversation if before is not None else "",
     )
 
@@ -390,11 +400,10 @@ def _of(record: AgentRecord) -> tuple[str | None, ...]:
     return record.state, record.reason, record.conversation
 
 
-def _build(told: object) -> str | None:
+def _build(version: str) -> str | None:
     """The build that a client names, if it has the form of relay.core.build."""
-    return told if isinstance(told, str) and re.fullmatch(r"[\w.]{1,32}\+\d{14}", told) else None
+    return version if re.fullmatch(r"[\w.]{1,32}\+\d{14}", version) else None
 
 
-def _text(fields: Json, key: str) -> str:
-    value: Any = fields.get(key)
-    return value[:_TEXT_MAX] if isinstance(value, str) else ""
+def _short(text: str | None) -> str:
+    return (text or "")[:_TEXT_MAX]

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 
 from relay.agents.interpreters import shows_anything
-from relay.broker.batch import Batch, Client, ClientRequest, Handler
+from relay.broker.batch import Batch, Client, ClientRequest, Served, serve
 from relay.broker.delivery_states import (
     REPORTED,
     WAITING_FOR_MS,
@@ -21,9 +21,24 @@ from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import AgentState, State
 from relay.ledger import obligation_rows, queries
 from relay.ledger.agent_ledger import answers_to
-from relay.ledger.schema import Delivery, Row
+from relay.ledger.schema import Delivery
 from relay.ledger.store import Ledger
-from relay.protocol.broker import ROWS_MAX, Json
+from relay.protocol.broker import ROWS_MAX
+from relay.protocol.messages import (
+    CANCEL,
+    READ,
+    STATE,
+    WAIT,
+    Cancel,
+    Cancelled,
+    DeliveryState,
+    MarkedRead,
+    Read,
+    ReportState,
+    StateStored,
+    Wait,
+    WaitResult,
+)
 
 #: The longest wait that one request may ask for; a client asks again. Seconds.
 WAIT_MAX = 24 * 3600.0
@@ -36,7 +51,7 @@ class _Wait:
 
     __slots__ = ("request", "id", "answer", "timer")
 
-    def __init__(self, request: ClientRequest, id_: str, answer: bool) -> None:
+    def __init__(self, request: ClientRequest[Wait], id_: str, answer: bool) -> None:
         self.request = request
         self.id = id_
         self.answer = answer  # whether to wait for the answer, too
@@ -55,14 +70,14 @@ class DeliveryOps:
         self._features = kernel.features
         self._waits: dict[str, list[_Wait]] = {}  # by the message's id
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {
-            "state": self.state,
-            "read": self.read,
-            "wait": self.wait,
-            "cancel": self.cancel,
-        }
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [
+            serve(STATE, self.state),
+            serve(READ, self.read),
+            serve(WAIT, self.wait),
+            serve(CANCEL, self.cancel),
+        ]
 
     def changed(
         self,
@@ -89,17 +104,17 @@ class DeliveryOps:
 
     # -- state
 
-    def state(self, request: ClientRequest, batch: Batch) -> Json:
+    def state(self, request: ClientRequest[ReportState], batch: Batch) -> StateStored:
         """The recipient's session reports how far a delivery is."""
         member = self._directory.member_of(request.client)
         if member is None:
             raise UsageError("only the recipient's registered session can report a delivery")
         fields = request.fields
-        id_ = str(fields.get("id"))
+        id_ = fields["id"]
         try:
-            state = State(str(fields.get("state")))
+            state = State(fields["state"])
         except ValueError as error:
-            raise UsageError(f"there is no state {fields.get('state')!r}") from error
+            raise UsageError(f"there is no state {fields['state']!r}") from error
         if state is State.HELD:
             # The session of an older relay, whose agent runs on through an upgrade, uses this name
             # for a delivery that a draft or a dialog keeps waiting.
@@ -113,14 +128,13 @@ class DeliveryOps:
         if delivery.state in (State.HELD, State.WAITING):
             # It was not offered: no session changes what waits for the person's decision.
             raise UsageError(f"a delivery that is {delivery.state} is not a session's to report")
-        attempt = fields.get("attempt")
         new = advance(
             delivery,
             state,
             batch.now_ms,
             reason=_short(fields.get("reason")),
             proof=_short(fields.get("proof")),
-            attempt=attempt if isinstance(attempt, int) else None,
+            attempt=fields.get("attempt"),
         )
         if new is not delivery:
             self._ledger.begin()
@@ -128,7 +142,7 @@ class DeliveryOps:
             self.changed(batch, id_, sender, member.name, new)
         self._note_cause(member, request.client, sender, id_, state)
         batch.after.append(partial(self._windows.settled, member.name, id_, state))
-        answer: Json = {"id": id_, "state": state.value, "attempts": new.attempts}
+        answer: StateStored = {"id": id_, "state": state.value, "attempts": new.attempts}
         if fields.get("presence") and (news := self._features.news(member)):
             answer["presence"] = news
         return answer
@@ -150,14 +164,14 @@ class DeliveryOps:
 
     # -- cancel
 
-    def cancel(self, request: ClientRequest, batch: Batch) -> Json:
+    def cancel(self, request: ClientRequest[Cancel], batch: Batch) -> Cancelled:
         """Withdraw a message from every recipient to whom it was not delivered yet."""
         by = self._directory.speaker(request)
-        id_ = one_id(self._ledger, request.fields.get("id"))
+        id_ = one_id(self._ledger, request.fields["id"])
         message = queries.message(self._ledger, id_)
         if message is None:
             raise NotFound(f"there is no message {id_}", hint="relay sent lists the ids")
-        sender = str(message["from"])
+        sender = message["from"]
         if by is not None and by.name != sender:
             raise RelayError(
                 f"{id_} is not a message of {by.name}'s", hint="relay sent", code="forbidden"
@@ -180,12 +194,12 @@ class DeliveryOps:
 
     # -- read
 
-    def read(self, request: ClientRequest, batch: Batch) -> Json:
+    def read(self, request: ClientRequest[Read], batch: Batch) -> MarkedRead:
         """The person has seen these messages, or somebody in a shell the messages to it."""
         member, speaker = self._directory.named(request), self._directory.speaker(request)
-        ids = request.fields.get("ids")
-        if not isinstance(ids, list) or len(ids) > ROWS_MAX:
-            raise UsageError("to mark messages as read takes a list of ids")
+        ids = request.fields["ids"]
+        if len(ids) > ROWS_MAX:
+            raise UsageError(f"at most {ROWS_MAX} messages are marked as read at once")
         own_shell = speaker is member and shows_anything(member.record.kind)
         if not own_shell and (not member.person or speaker is not None):
             raise UsageError(
@@ -194,7 +208,7 @@ class DeliveryOps:
                 else f"{member.name} is an agent: its messages are seen when it sees them"
             )
         count = 0
-        for id_ in map(str, ids):
+        for id_ in ids:
             found = self._ledger.delivery(id_, member.name)
             if found is None or found[2].state.final:
                 continue
@@ -208,13 +222,12 @@ class DeliveryOps:
 
     # -- wait
 
-    def wait(self, request: ClientRequest, batch: Batch) -> Json | None:
+    def wait(self, request: ClientRequest[Wait], batch: Batch) -> WaitResult | None:
         """Answer once all deliveries of a message are final, or when the time is up."""
-        id_ = str(request.fields.get("id"))
-        timeout = request.fields.get("timeout")
-        if not isinstance(timeout, (int, float)) or not 0 <= timeout <= WAIT_MAX:
+        id_, timeout = request.fields["id"], request.fields["timeout"]
+        if not 0 <= timeout <= WAIT_MAX:
             raise UsageError(f"a timeout is a number of seconds up to {WAIT_MAX:.0f}")
-        answer = bool(request.fields.get("answer"))
+        answer = request.fields.get("answer", False)
         # Its receivers may know its state, as they may read it: a session asks for it after the one
         # before was killed. The answers of others are not for them.
         to = () if answer else (row["to"] for row in queries.deliveries(self._ledger, id_))
@@ -254,9 +267,10 @@ class DeliveryOps:
         if id_ in self._waits:
             self._committer.submit_job(partial(self._answer_waits, id_, None))
 
-    def _how_far(self, id_: str, answer: bool) -> Json:
+    def _how_far(self, id_: str, answer: bool) -> WaitResult:
         """The answer to a ``wait`` as things are now."""
-        deliveries = self._directory.with_absence(queries.deliveries(self._ledger, id_))
+        rows = self._directory.with_absence(queries.deliveries(self._ledger, id_))
+        deliveries: list[DeliveryState] = [*rows]
         if not deliveries:
             progress = self._features.progress(id_, answer)
             return progress or {"id": id_, "done": True, "deliveries": []}
@@ -268,7 +282,7 @@ class DeliveryOps:
         over = [row["to"].lower() in by or self._never_answered(row) for row in deliveries]
         return {"id": id_, "done": all(over), "deliveries": deliveries, "answers": answers}
 
-    def _never_answered(self, row: Row) -> bool:
+    def _never_answered(self, row: DeliveryState) -> bool:
         """Whether a delivery will not be answered any more: for example, its receiver has gone."""
         state, member = State(row["state"]), self._directory.get(row["to"])
         gone = member is None or member.person or not member.live
@@ -320,5 +334,5 @@ def caused_by(ledger: Ledger, member: Member, id_: str, hops: int) -> None:
     member.caused_by(id_, hops)
 
 
-def _short(value: object) -> str | None:
-    return value[:1024] if isinstance(value, str) and value else None
+def _short(value: str | None) -> str | None:
+    return value[:1024] if value else None

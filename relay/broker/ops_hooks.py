@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, Client, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Client, ClientRequest, Served, serve
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.broker.ops_query import fitting
@@ -25,6 +25,19 @@ from relay.core.ids import new_ulid
 from relay.core.visible import visible
 from relay.ledger import queries
 from relay.ledger.schema import INVOCATION_COLUMNS
+from relay.protocol.agents import (
+    ANSWER,
+    ASK,
+    HOOK_LOG,
+    HOOKS_RAN,
+    AnswerTaken,
+    AnswerToAsk,
+    Ask,
+    HookLog,
+    HookLogRows,
+    HooksRan,
+    HooksStored,
+)
 from relay.protocol.broker import (
     ASK_TIMEOUT_MAX,
     LINE_MAX,
@@ -65,7 +78,7 @@ _LONG_TEXTS = ("stdout", "stderr", "error")
 
 
 #: Gets the session's response, or None and the reason. Returns the answer for the asker.
-Ended = Callable[[Json | None, str], Json]
+Ended = Callable[[Json | None, str], Mapping[str, object]]
 
 
 @dataclass(eq=False, slots=True)
@@ -92,31 +105,26 @@ class SessionRequests:
         self._rights = kernel.rights
         self._pending: dict[str, _Pending] = {}
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {
-            "ask": self.ask,
-            "answer": self.answer,
-        }
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [serve(ASK, self.ask), serve(ANSWER, self.answer)]
 
     # -- the ops
 
-    def ask(self, request: ClientRequest, batch: Batch) -> None:
+    def ask(self, request: ClientRequest[Ask], batch: Batch) -> None:
         """Push a request to the session of ``agent``; it is answered later.
 
         Refused to agents: the hooks' answer to an input that an agent made up would seem to come
         from relay. But an agent may ask its own session for the kinds of OWN, and other ones for
         what its rights allow.
         """
-        kind, asked = request.fields.get("kind"), request.fields.get("request")
-        if not isinstance(kind, str):
-            raise UsageError("a request to a session names its kind")
+        kind, asked = request.fields["kind"], request.fields.get("request")
         name, by = request.fields.get("agent"), "person"
         own = self._directory.speaker(request) if kind in OWN else None
         if own is not None and name in (None, own.name):
             name, by = own.name, "agent"
         elif kind in _RIGHTS:
-            about = self._directory.get(name) if isinstance(name, str) else None
+            about = self._directory.get(name) if name else None
             by = "agent" if self._rights.check(request, _RIGHTS[kind], about) else "person"
         else:
             self._directory.check_person(request, _WHAT.get(kind, _WHAT["hooks"]))
@@ -125,9 +133,9 @@ class SessionRequests:
 
     def forward(
         self,
-        request: ClientRequest,
+        request: AnyRequest,
         batch: Batch,
-        name: object,
+        name: str | None,
         kind: str,
         asked: object,
         seconds: float,
@@ -158,9 +166,9 @@ class SessionRequests:
         batch.after.append(partial(session.send, push))
         batch.on_failure.append(partial(self._forget, pending))
 
-    def answer(self, request: ClientRequest, batch: Batch) -> Json:
+    def answer(self, request: ClientRequest[AnswerToAsk], batch: Batch) -> AnswerTaken:
         """Take a session's answer. ``taken``: whether the asker still waited for it."""
-        pending = self._pending.get(str(request.fields.get("id")))
+        pending = self._pending.get(request.fields["id"])
         if pending is None:
             return {"taken": False}
         if pending.session is not request.client:
@@ -211,8 +219,8 @@ class SessionRequests:
 
     # -- who is asked
 
-    def _asked(self, name: Any) -> tuple[Member, Client]:
-        if not isinstance(name, str) or not valid_name(name):
+    def _asked(self, name: str | None) -> tuple[Member, Client]:
+        if name is None or not valid_name(name):
             raise UsageError(f"{str(name)[:100]!r} cannot be an agent's name")
         member = self._directory.get(name)
         if member is None:
@@ -250,42 +258,44 @@ class HookRuns:
         self._directory = kernel.directory
         self._rights = kernel.rights
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {
-            "hooks_ran": self.hooks_ran,
-            "hook_log": self.hook_log,
-        }
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [serve(HOOKS_RAN, self.hooks_ran), serve(HOOK_LOG, self.hook_log)]
 
-    def hooks_ran(self, request: ClientRequest, batch: Batch) -> Json:
+    def hooks_ran(self, request: ClientRequest[HooksRan], batch: Batch) -> HooksStored:
         """Store the hooks that a session has run: ``records`` of relay.hooks.hook_log."""
         member = self._directory.member_of(request.client)
         if member is None:
             raise RelayError("only an agent's session tells of its hooks", code="forbidden")
-        run, records = member.record.run or "", request.fields.get("records")
+        run, records = member.record.run or "", request.fields["records"]
         return {"stored": self.store(records, run, member.name, batch.now_ms)}
 
-    def store(self, records: object, run: str, agent: str, now_ms: int) -> int:
+    def store(self, records: Sequence[Json], run: str, agent: str, now_ms: int) -> int:
         """Append records of hooks. Raises UsageError for anything else."""
-        if not isinstance(records, list) or len(records) > RECORDS_MAX:
-            raise UsageError(f"records is a list of at most {RECORDS_MAX}")
+        if len(records) > RECORDS_MAX:
+            raise UsageError(f"at most {RECORDS_MAX} records at a time")
         rows = [_row(record, run, agent, now_ms) for record in records]
         if rows:
             self._ledger.begin()
             self._ledger.add_invocations(rows)
         return len(rows)
 
-    def hook_log(self, request: ClientRequest, batch: Batch) -> Json:
+    def hook_log(self, request: ClientRequest[HookLog], batch: Batch) -> HookLogRows:
         """The newest runs of hooks, and of route functions, that match; newest first."""
         fields = request.fields
-        limit = fields.get("limit", 50)
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= ROWS_MAX:
+        limit = fields.get("limit")
+        limit = 50 if limit is None else limit
+        if not 0 < limit <= ROWS_MAX:
             raise UsageError(f"the limit must be 1 to {ROWS_MAX}, not {limit!r}")
-        given = {name: fields.get(name) for name in ("agent", "hook", "event", "kind")}
-        given["agent"] = self._rights.reader(request).own or given["agent"]
+        wanted = {
+            "agent": self._rights.reader(request).own or fields.get("agent"),
+            "hook": fields.get("hook"),
+            "event": fields.get("event"),
+            "kind": fields.get("kind"),
+        }
         found = queries.hook_log(
             self._ledger,
-            {name: one for name, one in given.items() if isinstance(one, str) and one},
+            {name: text for name, text in wanted.items() if text},
             limit + 1,
             failed=bool(fields.get("failed")),
             quiet=bool(fields.get("quiet")),
@@ -307,16 +317,15 @@ def _busy(why: str) -> RelayError:
     return RelayError(why, hint="try again in a moment", code="busy")
 
 
-def _seconds(given: Any) -> float:
+def _seconds(given: float | None) -> float:
     if given is None:
         return TIMEOUT
-    number = isinstance(given, int | float) and not isinstance(given, bool)
-    if not number or not 0 < given <= ASK_TIMEOUT_MAX:
+    if not 0 < given <= ASK_TIMEOUT_MAX:
         raise UsageError(f"a timeout is a number of seconds up to {ASK_TIMEOUT_MAX:g}")
-    return float(given)
+    return given
 
 
-def _line(pending: _Pending, answer: Json) -> bytes:
+def _line(pending: _Pending, answer: AnswerToAsk) -> bytes:
     """The line for the asker: the session's response or error, or why there is none."""
     n, response, error = pending.n, answer.get("response"), answer.get("error")
     ended, pending.ended = pending.ended, None
@@ -340,9 +349,7 @@ def _line(pending: _Pending, answer: Json) -> bytes:
     return refusal(n, RelayError(problem, code="internal_error"))
 
 
-def _row(record: object, run: str, agent: str, now_ms: int) -> tuple[Any, ...]:
-    if not isinstance(record, dict):
-        raise UsageError("a record is an object")
+def _row(record: Json, run: str, agent: str, now_ms: int) -> tuple[Any, ...]:
     duration = record.get("duration")
     seconds = float(duration) if isinstance(duration, int | float) else 0.0
     status = record.get("exit_status")

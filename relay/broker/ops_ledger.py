@@ -13,15 +13,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, ClientRequest, Served, serve
 from relay.broker.kernel import Kernel
 from relay.broker.later_answers import LaterAnswers
 from relay.core.errors import RelayError, UsageError
-from relay.ledger import compaction
+from relay.ledger import agent_ledger
 from relay.ledger.queries import Filter
-from relay.ledger.schema import Row
 from relay.ledger.search_index import SearchIndex
-from relay.protocol.broker import Json
+from relay.protocol.messages import HistoryRow, HistoryRows
+from relay.protocol.service import COMPACT, REINDEX, Compact, Compacted, Reindex
 
 #: How often to check whether the index can catch up, in seconds. It does so if nothing was stored
 #: since the last check.
@@ -30,7 +30,7 @@ CATCH_UP_EVERY = 30.0
 WAITING_MAX = 64
 
 #: Makes the answer from the rows of a search, in the broker's own thread.
-Found = Callable[[list[Row], Batch], Json]
+Found = Callable[[list[HistoryRow], Batch], HistoryRows]
 #: Instead, where there is no index to search, for whatever reason.
 Otherwise = Callable[[Batch, RelayError], None]
 
@@ -51,12 +51,9 @@ class LedgerOps:
         self._written = self._indexed = -1  # rows, as the ledger's connection counts them
         self._timer: asyncio.TimerHandle | None = None
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {
-            "reindex": self.reindex,
-            "compact": self.compact,
-        }
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [serve(REINDEX, self.reindex), serve(COMPACT, self.compact)]
 
     def start(self) -> None:
         """Have the index catch up whenever nothing happens."""
@@ -93,7 +90,7 @@ class LedgerOps:
 
     def search(
         self,
-        request: ClientRequest,
+        request: AnyRequest,
         batch: Batch,
         wanted: Filter,
         limit: int,
@@ -103,7 +100,7 @@ class LedgerOps:
         """Answer ``request`` with what ``found`` makes of the newest ``limit`` rows of both ledgers
         that contain ``wanted.grep``."""
 
-        def told(result: Any, batch: Batch) -> Json | None:
+        def told(result: Any, batch: Batch) -> HistoryRows | None:
             if isinstance(result, RelayError):
                 otherwise(batch, result)
                 return None
@@ -111,24 +108,29 @@ class LedgerOps:
 
         self._later.answer(request, batch, partial(self._search, wanted, limit), told)
 
-    def reindex(self, request: ClientRequest, batch: Batch) -> None:
+    def reindex(self, request: ClientRequest[Reindex], batch: Batch) -> None:
         """Rebuild the index of both ledgers, or continue that."""
         self._directory.check_person(request, "make the search index anew")
-        begin = request.fields.get("begin") is True
-        call = self._index.make_anew if begin else self._index.catch_up
+        call = self._index.make_anew if request.fields.get("begin") else self._index.catch_up
         work = partial(self._in_thread, call)
         self._later.answer(
             request, batch, work, lambda done, _: {"indexed": done[0], "more": done[1]}
         )
 
-    def compact(self, request: ClientRequest, batch: Batch) -> Json:
+    def compact(self, request: ClientRequest[Compact], batch: Batch) -> Compacted:
         """Compact the agent ledger, one step; without ``really``, only say what it would do."""
         self._directory.check_person(request, "compact the agent ledger")
-        after, before_ms = _number(request, "after"), _number(request, "before_ms")
-        really = request.fields.get("really") is True
+        fields = request.fields
+        after, before_ms, really = (
+            fields.get("after", 0),
+            fields["before_ms"],
+            fields.get("really", False),
+        )
+        if not 0 <= after < 1 << 53 or not 0 <= before_ms < 1 << 53:
+            raise UsageError("after and before_ms are numbers from 0 on")
         if really:
             self._ledger.begin()
-        done = compaction.step(
+        done = agent_ledger.compact(
             self._ledger,
             after,
             before_ms=before_ms,
@@ -153,10 +155,3 @@ class LedgerOps:
             self._log(f"searched without the index: {error.message}")
             self._begin_to_catch_up()
             return error
-
-
-def _number(request: ClientRequest, name: str) -> int:
-    value = request.fields.get(name)
-    if type(value) is not int or not 0 <= value < 1 << 53:
-        raise UsageError(f"{name} must be a number from 0 on, not {value!r}")
-    return value

@@ -6,9 +6,8 @@ import json
 import re
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
-from relay.broker.batch import Accepted, Batch, ClientRequest
+from relay.broker.batch import Accepted, AnyRequest, Batch, ClientRequest, Served, serve
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
@@ -26,6 +25,7 @@ from relay.core.visible import is_visible
 from relay.ledger import persons, queries
 from relay.ledger.obligation_rows import told_meta
 from relay.protocol.broker import ABOUT, Json, not_unicode
+from relay.protocol.messages import EVENT, SEND, Event, EventStored, MessageSent, Send
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _FOLLOWUP = QueueMode.FOLLOWUP.value
@@ -52,28 +52,30 @@ class MessageOps:
         self._windows = kernel.windows
         self._held = held
 
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [serve(SEND, self.send), serve(EVENT, self.event)]
+
     # -- the ops
 
-    def send(self, request: ClientRequest, batch: Batch) -> Json | None:
+    def send(self, request: ClientRequest[Send], batch: Batch) -> MessageSent | None:
         """Check and route one message; it is stored with its batch."""
         fields = request.fields
-        body = _body(fields.get("body"))
+        body = _body(fields["body"])
         if fields.get("notice"):
             return self._notice(request, batch, body)
-        if fields.get("shown"):  # from a session of an older relay: a shell showed it
-            raise UsageError("what a shell shows is not sent", hint="relay wrap --hear hears it")
         member = self._directory.speaker(request)
         sender = self._sender(member, fields.get("from"), batch)
         origin = "person" if member is None else "agent"
         mode = fields.get("mode")
         if mode is None:
             mode = _FOLLOWUP
-        elif not isinstance(mode, str) or mode not in MODES:
+        elif mode not in MODES:
             raise UsageError(
                 f"there is no mode {mode!r} in this version", hint=f"modes: {', '.join(MODES)}"
             )
         to, id_ = fields.get("to"), fields.get("id")
-        if member is None and isinstance(to, str):
+        if member is None:
             asked = self._features.addressed(request, sender, _thread(fields), batch)
             if asked is not None:
                 return asked
@@ -117,19 +119,21 @@ class MessageOps:
         self._windows.collect(message, batch)
         return None
 
-    def _follows_from(self, fields: Json, to: Any, member: Member | None) -> tuple[str, str | None]:
+    def _follows_from(
+        self, fields: Send, to: str | list[str] | None, member: Member | None
+    ) -> tuple[str, str | None]:
         """The message that this one follows from ("": none), and its thread: an answer is in the
         thread of its question, unless it names another one."""
         thread = _thread(fields)
-        if (about := fields.get("re")) and isinstance(about, str):
+        if about := fields.get("re"):
             with suppress(*(() if member is None else (RelayError,))):  # agents write much there
                 id_ = one_id(self._ledger, about)
                 return id_, thread or queries.origin(self._ledger, id_)[1]
         cause = "" if member is None else member.cause
         if cause and thread is None:
             sender, of_cause, channel = queries.origin(self._ledger, cause)
-            for one in to if isinstance(to, list) else [to]:
-                if isinstance(one, str) and one.lower() in (sender.lower(), channel):
+            for one in [to] if isinstance(to, str) else to or ():
+                if one.lower() in (sender.lower(), channel):
                     thread = of_cause
         return cause, thread
 
@@ -151,7 +155,7 @@ class MessageOps:
             raise UsageError(f"the id {message.id} is taken", hint="leave it out")
         return True
 
-    def _notice(self, request: ClientRequest, batch: Batch, body: str) -> Json | None:
+    def _notice(self, request: ClientRequest[Send], batch: Batch, body: str) -> MessageSent | None:
         """A message from relay to an agent, for which that agent's own session has asked."""
         member = self._directory.member_of(request.client)
         if member is None:
@@ -172,25 +176,25 @@ class MessageOps:
         )
         repeated = self._is_repeated(message)
         if (question := request.fields.get("question")) and not repeated:
-            text = overdue(self._ledger, self._directory, str(question), member.name, body)
+            text = overdue(self._ledger, self._directory, question, member.name, body)
             if text is None:
-                return {"id": message.id, "deliveries": []}
-            message.body, message.meta = text, told_meta(str(question))
+                return {"id": message.id, "from": "relay", "duplicate": True, "deliveries": []}
+            message.body, message.meta = text, told_meta(question)
             batch.cut = True  # so that the end of that turn finds it
         if request.fields["notice"] == ABOUT and not repeated:
             self._held.admit_notice(message, member, batch)
         self._windows.collect(message, batch)
         return None
 
-    def event(self, request: ClientRequest, batch: Batch) -> None:
+    def event(self, request: ClientRequest[Event], batch: Batch) -> EventStored | None:
         """Check one event that is no message; with ``outside`` it is of another channel."""
         fields = request.fields
         if "outside" in fields:
             if not self._features.outside(request, batch):
                 raise UsageError("no feature that is installed takes events of other channels")
-            return
-        kind = fields.get("kind")
-        if not isinstance(kind, str) or not re.fullmatch(r"[a-z][a-z0-9_.-]{0,63}", kind):
+            return None
+        kind = fields.get("kind", "")
+        if not re.fullmatch(r"[a-z][a-z0-9_.-]{0,63}", kind):
             raise UsageError("an event needs a kind: lower-case letters, digits, _ . -")
         if kind == "message":
             raise UsageError("a message is sent with the op send")
@@ -199,10 +203,9 @@ class MessageOps:
             raise RelayError(f"only the broker tells of {kind}", code="forbidden")
         if kind == TICK_KIND or (kind in OF_SESSIONS and not of_session):
             raise RelayError(f"only an agent's session tells of a {kind}", code="forbidden")
-        body = fields.get("body")
-        text = "" if body is None else _text(body, "body")
-        if len(text) > BODY_MAX:
-            raise _too_large(len(text))
+        body = fields.get("body") or ""
+        if len(body) > BODY_MAX:
+            raise _too_large(len(body))
         id_, meta = fields.get("id"), fields.get("meta")
         member = self._directory.speaker(request)
         event = Accepted(
@@ -210,7 +213,7 @@ class MessageOps:
             kind=kind,
             sender=self._sender(member, fields.get("from"), batch),
             origin="person" if member is None else "agent",
-            body=text,
+            body=body,
             request=request,
             given=id_ is not None,
             thread=_thread(fields),
@@ -220,21 +223,22 @@ class MessageOps:
         event.hops = self._directory.hops(member, request.client) or 0
         self._features.accepted(event, member, batch)
         self._windows.collect(event, batch)
+        return None
 
     # -- sender and receivers
 
-    def _sender(self, member: Member | None, name: Any, batch: Batch) -> str:
+    def _sender(self, member: Member | None, name: str | None, batch: Batch) -> str:
         if member is not None:
-            if name is not None and str(name).lower() != member.name.lower():
+            if name is not None and name.lower() != member.name.lower():
                 raise UsageError(
                     f"{member.name} cannot speak as {name}", hint="leave the sender out"
                 )
             return member.name
         return self._directory.owner if name is None else self._person(name, batch)
 
-    def _person(self, name: Any, batch: Batch) -> str:
+    def _person(self, name: str, batch: Batch) -> str:
         """A person's name as it is stored; a new one is stored. Agents' names are refused."""
-        if not isinstance(name, str) or not valid_name(name):
+        if not valid_name(name):
             raise UsageError(
                 f"{name!r} cannot be a name",
                 hint="letters, digits, _ . - (at most 64), and none of relay's own words",
@@ -257,43 +261,41 @@ class MessageOps:
         batch.cut = True  # the next message may be to this person
         return name
 
-    def _audience(self, to: Any, sender: str) -> dict[str, str]:
+    def _audience(self, to: str | list[str] | None, sender: str) -> dict[str, str]:
         """The attributes that say whom else a message to several went to, and that the sender is
         not in the #channel, and so would not get an answer that is sent there."""
         if type(to) is str and to.lower() in self._directory.members:
             return {}
-        for one in [to] if isinstance(to, str) else to if isinstance(to, list) else ():
+        for one in [to] if isinstance(to, str) else to or ():
             if one == EVERYONE:
                 return {"audience": "everyone"}
-            if isinstance(one, str) and one.startswith("#"):
+            if one.startswith("#"):
                 channel, member = channel_of(one) or one, self._directory.get(sender)
                 inside = member is not None and channel in member.channels
                 return {"channel": channel} | ({} if inside else {"sender": "outside"})
-            if isinstance(one, str) and with_role(one, self._directory.members):
+            if with_role(one, self._directory.members):
                 return {"role": one.lower()}
         return {}
 
-    def _route(self, to: Any, sender: str, is_person: bool, fields: Json) -> Routing:
+    def _route(
+        self, to: str | list[str] | None, sender: str, is_person: bool, fields: Send
+    ) -> Routing:
         if type(to) is str:
             # The common case, without lists.
             member = self._directory.members.get(to.lower())
             if member is not None and member.name != sender and (member.live or member.person):
                 return member.routing
-            targets = [to]
-        elif isinstance(to, list) and all(isinstance(one, str) for one in to):
-            targets = to
-        else:
+            to = [to]
+        if to is None:
             raise UsageError("a message needs a recipient", hint="relay send NAME TEXT")
         strict = is_person and not fields.get("offline")
-        return route(targets, sender, self._directory.members, strict=strict)
+        return route(to, sender, self._directory.members, strict=strict)
 
 
 # -- what a message may hold
 
 
-def _body(body: Any) -> str:
-    if type(body) is not str:
-        raise UsageError("a message needs a text", hint="relay send NAME TEXT")
+def _body(body: str) -> str:
     size = len(body)
     if size * 3 > BODY_MAX or not body.isascii():
         try:
@@ -307,35 +309,25 @@ def _body(body: Any) -> str:
     return body
 
 
-def _text(value: Any, what: str) -> str:
-    if not isinstance(value, str):
-        raise UsageError(f"{what} must be a text")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise not_unicode() from error
-    return value
-
-
-def checked_id(id_: Any) -> str:
-    if type(id_) is not str or not _ID.fullmatch(id_):
+def checked_id(id_: str) -> str:
+    """The id that a client has chosen. Raises UsageError."""
+    if not _ID.fullmatch(id_):
         raise UsageError(f"{id_!r} is not a ULID")
     return id_
 
 
-def _thread(fields: Json) -> str | None:
+def _thread(fields: Send | Event) -> str | None:
     thread = fields.get("thread")
     if thread is None:
         return None
-    name = _text(thread, "thread")
-    if len(name) > THREAD_MAX:
+    if len(thread) > THREAD_MAX:
         raise UsageError(f"a thread's name has at most {THREAD_MAX} characters")
-    if not is_visible(name):
-        raise UsageError(f"the thread {name!r} has characters that cannot be seen")
-    return name
+    if not is_visible(thread):
+        raise UsageError(f"the thread {thread!r} has characters that cannot be seen")
+    return thread
 
 
-def _terminal(request: ClientRequest) -> str:
+def _terminal(request: AnyRequest) -> str:
     """The terminal from which a message is sent; "" for a script without one."""
     ancestors = request.client.ancestors
     return ancestors[0].place if ancestors and ancestors[0].terminal else ""
@@ -346,13 +338,11 @@ _AUDIENCE = ("audience", "channel", "role", "sender")
 
 
 def _meta(
-    fields: Json, audience: dict[str, str], cause: str, terminal: str, *, proven: bool
+    fields: Send, audience: dict[str, str], cause: str, terminal: str, *, proven: bool
 ) -> str | None:
     """The attributes as they are stored, with the message's origin: the message it follows from,
     the person's terminal, and whether it is ``proven`` to be the owner's word."""
     attributes = fields.get("attributes") or {}
-    if not isinstance(attributes, dict):
-        raise UsageError("attributes are names with values")
     if fields.get("answer") or fields.get("await"):
         attributes = {**attributes, **REPORTED}
     if fields.get("await"):

@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
+from typing import TypeVar, cast
 
 from relay.agents.interpreters import shows_anything
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, ClientRequest, Served, serve
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.broker.ops_ledger import LedgerOps
 from relay.core.agent_names import channel_of
 from relay.core.errors import NotFound, RelayError, UsageError
-from relay.ledger import event_marks, event_rows, queries
+from relay.ledger import event_rows, queries
 from relay.ledger.queries import Filter
-from relay.ledger.schema import Row
 from relay.ledger.search_index import can_find, snippet
 from relay.ledger.store import Ledger
-from relay.protocol.broker import LINE_MAX, ROWS_MAX, Json
+from relay.protocol.broker import LINE_MAX, ROWS_MAX
+from relay.protocol.messages import (
+    HISTORY,
+    INBOX,
+    SENT,
+    SHOW,
+    History,
+    HistoryRow,
+    HistoryRows,
+    Inbox,
+    InboxRows,
+    Sent,
+    SentRows,
+    Show,
+    Shown,
+    ShownMessage,
+)
 
 #: The size of the rows in one answer, in bytes, at most.
 _ROWS_BYTES = LINE_MAX - 64 * 1024
+
+SomeRow = TypeVar("SomeRow", bound=Mapping[str, object])
 
 
 class QueryOps:
@@ -36,24 +55,23 @@ class QueryOps:
         self._committer = kernel.committer
         self._both = both
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {
-            "inbox": self.inbox,
-            "sent": self.sent,
-            "show": self.show,
-            "history": self.history,
-        }
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [
+            serve(INBOX, self.inbox),
+            serve(SENT, self.sent),
+            serve(SHOW, self.show),
+            serve(HISTORY, self.history),
+        ]
 
-    def inbox(self, request: ClientRequest, batch: Batch) -> Json:
+    def inbox(self, request: ClientRequest[Inbox], batch: Batch) -> InboxRows:
         """The messages in an inbox; nothing is marked as seen."""
         member, speaker = self._readable(request), self._directory.speaker(request)
-        after = request.fields.get("after")
         rows = queries.inbox(
             self._ledger,
             member.name,
-            everything=bool(request.fields.get("all")),
-            after=after if isinstance(after, int) else 0,
+            everything=request.fields.get("all", False),
+            after=request.fields.get("after", 0),
             limit=_limit(request, 1000),
             own=member is (speaker or self._directory.get(self._directory.owner)),
         )
@@ -64,16 +82,16 @@ class QueryOps:
         kind = "person" if member.person else "shell" if shell else "agent"
         return {"name": member.name, "kind": kind, "rows": rows, "more": more}
 
-    def show(self, request: ClientRequest, batch: Batch) -> Json:
+    def show(self, request: ClientRequest[Show], batch: Batch) -> Shown:
         """One message with all its deliveries; or the words of a turn."""
         reader = self._rights.reader(request)
         try:
-            id_ = one_id(self._ledger, request.fields.get("id"))
+            id_ = one_id(self._ledger, request.fields["id"])
         except NotFound:
-            part = str(request.fields["id"]).upper()
+            part = request.fields["id"].upper()
             said = queries.said_in_a_turn(self._ledger, part)
             if said is not None:
-                reader.check(reader.reads_turns(str(said["session"]).partition("/")[0]))
+                reader.check(reader.reads_turns(said["session"].partition("/")[0]))
                 return {"message": said}
             origin = self._features.origin(part)
             if origin is None:
@@ -88,11 +106,11 @@ class QueryOps:
         if message["from_kind"] == event_rows.OUTSIDE:
             message["outside"] = event_rows.shown(self._ledger, id_)
         event = queries.seq_of(self._ledger, id_)
-        message["noted"] = event_marks.marks_of(self._ledger, event)
-        message |= self._features.shown(id_, event)
-        return {"message": message}
+        message["noted"] = event_rows.marks_of(self._ledger, event)
+        more = self._features.shown(id_, event)
+        return {"message": cast(ShownMessage, {**message, **more})}
 
-    def _readable(self, request: ClientRequest) -> Member:
+    def _readable(self, request: AnyRequest) -> Member:
         """The member whose messages are meant, if the client may read all of them."""
         member = self._directory.named(request)
         reader = self._rights.reader(request)
@@ -101,41 +119,34 @@ class QueryOps:
 
     # -- queries of several steps
 
-    def sent(self, request: ClientRequest, batch: Batch) -> None:
+    def sent(self, request: ClientRequest[Sent], batch: Batch) -> SentRows | None:
         """The newest messages from somebody."""
         member = self._readable(request)
         self._begin_scan(request, batch, Filter(sender=member.name), {"name": member.name})
+        return None
 
-    def history(self, request: ClientRequest, batch: Batch) -> Json | None:
+    def history(self, request: ClientRequest[History], batch: Batch) -> HistoryRows | None:
         """The newest events that match; or the conversation that a message is ``about``."""
         reader = self._rights.reader(request)
-        since = request.fields.get("since_ms")
-        if since is not None and not isinstance(since, int):
-            raise UsageError("since_ms is a number of milliseconds")
-        thread = request.fields.get("thread")
-        if (about := request.fields.get("about")) is not None:
+        fields = request.fields
+        thread = fields.get("thread")
+        if (about := fields.get("about")) is not None:
             id_ = one_id(self._ledger, about)
             thread = queries.origin(self._ledger, id_)[1]
             if thread is None:
                 rows, more = queries.conversation(self._ledger, id_)
-                rows = [row for row in rows if reader.reads(row["from"], row["to"])]
+                rows = [row for row in rows if reader.reads(row["from"], row["to"] or "")]
                 kept, cut = fitting(self._directory.with_absence(rows[: _limit(request, ROWS_MAX)]))
                 return {"rows": kept, "more": more or cut or len(kept) < len(rows)}
-        texts: dict[str, str | None] = {"thread": thread}
-        for key in ("agent", "thread", "channel", "grep", "kind", "tag"):
-            value = texts.get(key) or request.fields.get(key)
-            if value is not None and not isinstance(value, str):
-                raise UsageError(f"{key} is a text")
-            texts[key] = value
-        kind = texts["kind"] or "message"
+        kind, channel = fields.get("kind") or "message", fields.get("channel")
         wanted = Filter(
             kind=None if kind == "*" else kind,
-            agent=texts["agent"],
-            thread=texts["thread"],
-            channel=channel_of(texts["channel"]) if texts["channel"] else None,
-            since_ms=since,
-            tag=texts["tag"],
-            grep=texts["grep"] or None,
+            agent=fields.get("agent"),
+            thread=thread,
+            channel=channel_of(channel) if channel else None,
+            since_ms=fields.get("since_ms"),
+            tag=fields.get("tag"),
+            grep=fields.get("grep") or None,
             reader=reader.own or None,
             turns=tuple(reader.turns),
         )
@@ -154,14 +165,18 @@ class QueryOps:
         self._both.search(request, batch, wanted, limit + 1, found, otherwise=scan)
         return None
 
-    def _found(self, text: str, limit: int, rows: list[Row], batch: Batch) -> Json:
+    def _found(self, text: str, limit: int, rows: list[HistoryRow], batch: Batch) -> HistoryRows:
         """The answer with the rows of both ledgers, the newest first."""
         kept, more = fitting(_with_snippets(self._directory.with_absence(rows[:limit]), text))
         kept.reverse()
         return {"rows": kept, "more": more or len(rows) > limit}
 
     def _begin_scan(
-        self, request: ClientRequest, batch: Batch, wanted: Filter, fields: Json
+        self,
+        request: ClientRequest[Sent] | ClientRequest[History],
+        batch: Batch,
+        wanted: Filter,
+        fields: dict[str, str],
     ) -> None:
         """Search the events, a slice at a time."""
         scan = _Scan(request, wanted, _limit(request, 1000), fields)
@@ -198,11 +213,13 @@ class QueryOps:
 class _Scan:
     """One search through the events, newest first. ``fields`` go into the answer."""
 
-    def __init__(self, request: ClientRequest, wanted: Filter, limit: int, fields: Json) -> None:
+    def __init__(
+        self, request: AnyRequest, wanted: Filter, limit: int, fields: dict[str, str]
+    ) -> None:
         self.request = request
         self.wanted = wanted
         self.limit = limit
-        self.rows: list[Row] = []
+        self.rows: list[HistoryRow] = []
         self.fields = fields
 
     def is_full(self) -> bool:
@@ -210,14 +227,16 @@ class _Scan:
         return sum(len(row["body"] or "") for row in self.rows) > _ROWS_BYTES
 
 
-def _with_snippets(rows: list[Row], text: str) -> list[Row]:
-    return [{"ledger": "events", **row, "snippet": snippet(row["body"], text)} for row in rows]
+def _with_snippets(rows: list[HistoryRow], text: str) -> list[HistoryRow]:
+    for row in rows:
+        row.setdefault("ledger", "events")
+        row["snippet"] = snippet(row["body"] or "", text)
+    return rows
 
 
-def one_id(ledger: Ledger, part: object) -> str:
-    """The id of the only message whose id begins or ends with ``part``. Raises UsageError and
+def one_id(ledger: Ledger, wanted: str) -> str:
+    """The id of the only message whose id begins or ends with ``wanted``. Raises UsageError and
     NotFound."""
-    wanted = str(part or "")
     if len(wanted) < 4:
         raise UsageError("an id needs at least 4 characters", hint="relay sent lists the ids")
     found = queries.matching_ids(ledger, wanted)
@@ -228,7 +247,7 @@ def one_id(ledger: Ledger, part: object) -> str:
     return found[0]
 
 
-def fitting(rows: list[Row]) -> tuple[list[Row], bool]:
+def fitting(rows: list[SomeRow]) -> tuple[list[SomeRow], bool]:
     """The first rows, as many as one answer holds; and whether any were left out."""
     size = 0
     for index, row in enumerate(rows):
@@ -238,10 +257,10 @@ def fitting(rows: list[Row]) -> tuple[list[Row], bool]:
     return list(rows), False
 
 
-def _limit(request: ClientRequest, default: int) -> int:
+def _limit(request: AnyRequest, default: int) -> int:
     limit = request.fields.get("limit")
     if limit is None:
         return default
-    if not isinstance(limit, int) or limit < 1:
+    if limit < 1:
         raise UsageError("a limit is a number from 1 on")
-    return min(limit, ROWS_MAX)
+    return min(int(limit), ROWS_MAX)

@@ -8,7 +8,7 @@ starts without a question. Files in RELAY_HOME do not count, because agents can 
 
 from __future__ import annotations
 
-from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
+from relay.broker.batch import Accepted, Batch, ClientRequest, Served, serve
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
@@ -18,6 +18,17 @@ from relay.core.agent_names import valid_name
 from relay.core.errors import RelayError, UsageError, only_the_person
 from relay.core.processes import MARKS
 from relay.ledger import spawn_rows
+from relay.protocol.agents import (
+    RELEASE,
+    SPAWN,
+    SPAWNED,
+    Release,
+    ReleaseGranted,
+    Spawn,
+    Spawned,
+    SpawnedRecord,
+    SpawnGranted,
+)
 from relay.protocol.broker import Json
 
 #: Helpers of one agent at a time, and their depth: 2 is a helper of a helper.
@@ -41,14 +52,19 @@ class SpawnOps:
         self._held = held
         self._windows = kernel.windows
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {"spawn": self.spawn, "spawned": self.spawned, "release": self.release}
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [
+            serve(SPAWN, self.spawn),
+            serve(SPAWNED, self.spawned),
+            serve(RELEASE, self.release),
+        ]
 
-    def spawn(self, request: ClientRequest, batch: Batch) -> Json:
+    def spawn(self, request: ClientRequest[Spawn], batch: Batch) -> SpawnGranted:
         """Allow the client to start an agent called ``name``, or refuse it."""
         parent = self._rights.check(request, "spawn")
-        name, wanted = _wanted(request)
+        fields = request.fields
+        name, wanted = fields["name"], _wanted(fields)
         member = self._directory.get(parent) if parent else None
         if member is not None:
             if not MARKS:
@@ -65,19 +81,19 @@ class SpawnOps:
         spawn_rows.save(self._ledger, name, parent, wanted, batch.now_ms)
         return {"parent": parent}
 
-    def spawned(self, request: ClientRequest, batch: Batch) -> Json:
+    def spawned(self, request: ClientRequest[Spawned], batch: Batch) -> SpawnedRecord:
         """The record of the agent that was last started as ``name``."""
         self._directory.check_person(request, "see what was spawned")
-        return {"spawned": spawn_rows.find(self._ledger, str(request.fields.get("name")))}
+        return {"spawned": spawn_rows.find(self._ledger, request.fields["name"])}
 
-    def release(self, request: ClientRequest, batch: Batch) -> Json:
+    def release(self, request: ClientRequest[Release], batch: Batch) -> ReleaseGranted:
         """Allow the client to end the agent called ``name``, or refuse it: the person may end any,
         an agent those that run below it."""
         member = self._directory.speaker(request)
         if member is None:
             self._directory.check_person(request, _RELEASE)
             return {"by": ""}
-        helper = self._directory.get(str(request.fields.get("name") or ""))
+        helper = self._directory.get(request.fields["name"])
         if helper is None or helper is member or helper.client is None:
             raise only_the_person(_RELEASE, member.name)
         if member not in self._directory.around(helper, helper.client):
@@ -111,22 +127,20 @@ class SpawnOps:
         )
 
 
-def _wanted(request: ClientRequest) -> tuple[str, Json]:
-    """The name of the agent to start, and the record to store."""
-    fields = request.fields
-    name, size = fields.get("name"), 0
-    texts = {key: fields.get(key) or "" for key in ("cwd", "team", "conversation")}
-    lists = {key: fields.get(key) or [] for key in ("command", "options")}
-    for value in (*texts.values(), *lists.values()):
-        words = value if isinstance(value, list) else [value]
-        if not all(isinstance(word, str) for word in words):
-            raise UsageError("what is to be started is told in texts")
-        size += sum(map(len, words))
-    if not isinstance(name, str) or not valid_name(name) or not lists["command"]:
+def _wanted(fields: Spawn) -> Json:
+    """The record to store of the agent to start."""
+    wanted = {
+        "cwd": fields.get("cwd") or "",
+        "team": fields.get("team") or "",
+        "conversation": fields.get("conversation") or "",
+        "command": fields["command"],
+        "options": fields.get("options") or [],
+    }
+    if not valid_name(fields["name"]) or not fields["command"]:
         raise UsageError("to start an agent takes a name and a command")
-    if size > _WANTED_MAX:
+    if sum(len(word) for part in wanted.values() for word in part) > _WANTED_MAX:
         raise UsageError(f"a command line of more than {_WANTED_MAX} characters")
-    return name, {**texts, **lists}
+    return wanted
 
 
 def _refused(why: str) -> RelayError:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from typing import cast
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Served, serve
+from relay.broker.connection import OpenConnections
 from relay.broker.kernel import Kernel
-from relay.broker.open_connections import OpenConnections
 from relay.broker.ops_agents import AgentOps
 from relay.broker.stored_bytes import StorageGuard
 from relay.core.build import build, program
 from relay.ledger import queries
-from relay.protocol.broker import PROTOCOL, Json
+from relay.protocol.agents import AgentRow
+from relay.protocol.broker import PROTOCOL
+from relay.protocol.service import HELLO, STATUS, STOP, Hello, Status, Stop
 
 
 class StatusOps:
@@ -37,17 +39,21 @@ class StatusOps:
         self._started = time.monotonic()
         build()  # now, before anybody replaces the files of this process
 
-    def handlers(self) -> Mapping[str, Handler]:
+    def ops(self) -> list[Served]:
         """The ops."""
-        return {"hello": self._hello, "status": self._status, "stop": self._stop}
+        return [serve(HELLO, self._hello), serve(STATUS, self._status), serve(STOP, self._stop)]
 
-    def _hello(self, request: ClientRequest, batch: Batch) -> Json:
-        known = {"protocol": PROTOCOL, "version": build(), "pid": os.getpid()}
-        is_person = self._directory.is_outside(request.client)
-        return {**known, "program": program(), "person": is_person}
-
-    def _status(self, request: ClientRequest, batch: Batch) -> Json:
+    def _hello(self, request: AnyRequest, batch: Batch) -> Hello:
         return {
+            "protocol": PROTOCOL,
+            "version": build(),
+            "program": program(),
+            "pid": os.getpid(),
+            "person": self._directory.is_outside(request.client),
+        }
+
+    def _status(self, request: AnyRequest, batch: Batch) -> Status:
+        status: Status = {
             "running": True,
             "pid": os.getpid(),
             # For people to read; a folder's name may be no Unicode.
@@ -59,14 +65,14 @@ class StatusOps:
             "counts": queries.counts(self._ledger),
             "agents": [self._agent(row) for row in self._agents.agent_list()],
             "parked": queries.parked_count(self._ledger),
-            **self._features.status(batch.now_ms),
         }
+        return cast(Status, {**self._features.status(batch.now_ms), **status})
 
-    def _agent(self, row: Json) -> Json:
-        note = self._storage.note(row["run"])
+    def _agent(self, row: AgentRow) -> AgentRow:
+        note = self._storage.note(row["run"] or "")
         return {**row, "notes": [*row["notes"], note]} if note else row
 
-    def _stop(self, request: ClientRequest, batch: Batch) -> Json:
+    def _stop(self, request: AnyRequest, batch: Batch) -> Stop:
         self._directory.check_person(request, "stop the broker")
         batch.after.append(self._stop_broker)
         return {"stopping": True, "pid": os.getpid()}

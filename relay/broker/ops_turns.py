@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from relay.broker.batch import Batch, ClientRequest
+from relay.broker.batch import Batch, ClientRequest, Served, serve
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.broker.obligations import Obligations
@@ -16,7 +16,7 @@ from relay.core.errors import NotFound, UsageError
 from relay.core.ids import derived_ulid
 from relay.ledger.agent_ledger import TurnPrompt, add_turn, answered, session_of
 from relay.ledger.schema import SENDER
-from relay.protocol.broker import Json
+from relay.protocol.messages import TURN, TurnReport, TurnStored
 from relay.protocol.turns import TurnEnded
 
 #: Messages that one turn can answer.
@@ -41,19 +41,21 @@ class TurnOps:
         self._watchers = kernel.watchers
         self._spawns = spawns
 
-    def turn(self, request: ClientRequest, batch: Batch) -> Json:
+    def ops(self) -> list[Served]:
+        """The op."""
+        return [serve(TURN, self.turn)]
+
+    def turn(self, request: ClientRequest[TurnReport], batch: Batch) -> TurnStored:
         """A turn is over. A repeated report, after a kill, changes nothing."""
         member = self._directory.member_of(request.client)
         if member is None:
             raise UsageError("only an agent's registered session can report its turn")
         fields = request.fields
-        ids, started_ms = fields.get("ids"), fields.get("started_ms")
-        if not isinstance(ids, list) or not 0 < len(ids) <= IDS_MAX:
+        ids, started_ms = fields["ids"], fields["started_ms"]
+        if not 0 < len(ids) <= IDS_MAX:
             raise UsageError("a turn is reported with the ids of its messages")
-        if type(started_ms) is not int:
-            raise UsageError("started_ms is a number of milliseconds")
         ended = TurnEnded.from_json(fields)
-        told = list(dict.fromkeys(map(str, ids)))
+        told = list(dict.fromkeys(ids))
         found = {id_: self._asked(id_, member.name) for id_ in told}
         asked = {id_: prompt for id_, (prompt, _) in found.items()}
         self._ledger.begin()

@@ -6,13 +6,14 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from relay.broker.agent_rights import Rights
-from relay.broker.batch import Batch, Handler
+from relay.broker.batch import Batch, Served
 from relay.broker.committer import Committer
-from relay.broker.connection import ClientConnection
+from relay.broker.connection import CONNECTIONS_MAX, ClientConnection, OpenConnections
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
 from relay.broker.door import BrokerFeature, Features
@@ -20,7 +21,6 @@ from relay.broker.identity import WrappedRuns
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages, LoopGuard
 from relay.broker.obligations import Obligations
-from relay.broker.open_connections import CONNECTIONS_MAX, OpenConnections
 from relay.broker.open_items import ItemOps, ScreenQuestions
 from relay.broker.ops_agents import GRACE, AgentOps
 from relay.broker.ops_delivery import DeliveryOps
@@ -35,7 +35,9 @@ from relay.broker.parts import BrokerParts, open_features
 from relay.broker.stored_bytes import StorageGuard, StoredBytes
 from relay.broker.trusted_configs import USER, TrustedConfigs
 from relay.broker.watchers import Watchers
-from relay.core.errors import DamagedFile, FileLost, RelayError, StorageError
+from relay.core.errors import DamagedFile, FileLost, StorageError
+from relay.core.files import unlink_if_there
+from relay.core.log import Log
 from relay.core.paths import Home
 from relay.core.processes import marks_above, read_process
 from relay.ledger.search_index import SearchIndex
@@ -54,6 +56,17 @@ def wall_ms() -> int:
     return int(time.time() * 1000)
 
 
+@dataclass
+class BrokerLimits:
+    """How long and for how much a broker is there."""
+
+    idle: float = IDLE  # seconds that it stays without anybody who needs it
+    grace: float = GRACE  # seconds that an agent without a connection still counts as there
+    connections_max: int = CONNECTIONS_MAX
+    guard: LoopGuard = field(default_factory=LoopGuard)
+    stored: StoredBytes = field(default_factory=StoredBytes)
+
+
 class BrokerServer:
     """The broker's process, without what makes a process of it: see relay.broker.main."""
 
@@ -61,23 +74,13 @@ class BrokerServer:
         self,
         home: Home,
         ledger: Ledger,
-        *,
-        log: Callable[[str], None],
-        fault: Callable[[], RelayError],
-        idle: float = IDLE,
-        grace: float = GRACE,
-        guard: LoopGuard | None = None,
-        stored: StoredBytes | None = None,
-        on_stop: Callable[[], None] = lambda: None,
-        connections_max: int = CONNECTIONS_MAX,
+        log: Log,
+        limits: BrokerLimits | None = None,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
-        """``fault`` logs the exception in flight and returns what a client is told of it;
-        ``on_stop`` is called before the broker stops listening.
-
-        Must be made inside a running event loop. Raises StorageError."""
-        self._idle = idle
-        self._on_stop = on_stop
+        """Must be made inside a running event loop. Raises StorageError."""
+        limits = limits or BrokerLimits()
+        self._idle = limits.idle
         self._needed = time.monotonic()
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
@@ -85,9 +88,14 @@ class BrokerServer:
         self._servers: list[asyncio.Server] = []
         around = tuple(marks_above(os.getpid()))
         directory = Directory(WrappedRuns(around, read_process(os.getpid())))
-        features = Features(ledger, fault)
+        features = Features(ledger, log.fault)
         committer = Committer(
-            ledger, features, log=log, fault=fault, ledger_failed=self._ledger_failed, now_ms=now_ms
+            ledger,
+            features,
+            log=log.write,
+            fault=log.fault,
+            ledger_failed=self._ledger_failed,
+            now_ms=now_ms,
         )
         configs = TrustedConfigs(home)
         rights = Rights(directory, configs)
@@ -102,53 +110,54 @@ class BrokerServer:
             windows=DeliveryWindows(ledger, directory, committer, watchers),
             watchers=watchers,
             features=features,
-            log=log,
-            fault=fault,
+            log=log.write,
+            fault=log.fault,
             now_ms=now_ms,
             stop=self.stop,
         )
-        self._connections = OpenConnections(directory, connections_max, log=log)
+        self._connections = OpenConnections(directory, limits.connections_max, log=log.write)
         self._hooks = SessionRequests(kernel)
         questions = ScreenQuestions(kernel, self._hooks)
-        self._agents = AgentOps(kernel, self, questions, grace)
+        self._agents = AgentOps(kernel, self, questions, limits.grace)
         self._deliveries = DeliveryOps(kernel)
         self._ledgers = LedgerOps(kernel, SearchIndex(home.search, home.ledger))
         self._queries = QueryOps(kernel, self._ledgers)
-        self._held = HeldMessages(kernel, self._deliveries, guard or LoopGuard())
+        self._held = HeldMessages(kernel, self._deliveries, limits.guard)
         self._hook_log = HookRuns(kernel)
         self._messages = MessageOps(kernel, self._held)
         owed = Obligations(kernel, self._held, self._deliveries)
         self._spawns = SpawnOps(kernel, self._held)
         self._turns = TurnOps(kernel, self._deliveries, owed, self._spawns)
-        storage = StorageGuard(directory, stored or StoredBytes())
+        storage = StorageGuard(directory, limits.stored)
         self._status = StatusOps(kernel, self._agents, storage, self._connections)
         parts = (self._messages, self._deliveries, self._held, self._hooks, self._hook_log)
         features.use(open_features(BrokerParts(kernel, *parts)))
         watchers.kinds |= set(features.row_kinds())
         self._items = ItemOps(kernel, {"held": self._held, "question": questions})
-        self._handlers = storage.guarded({**features.ops(), **self.kernel_ops()})
+        # Of two ops of one name the first counts.
+        served = [*self.kernel_ops(), *features.ops()]
+        self._ops = storage.guarded({one.op: one for one in reversed(served)})
         self._agents.restore(now_ms())
         self._held.restore(now_ms())
         features.restore(now_ms())
 
-    def kernel_ops(self) -> Mapping[str, Handler]:
-        """Every op that is no feature's; see relay.protocol.broker."""
-        return {
-            **self._status.handlers(),
-            **self._agents.handlers(),
-            **self._held.handlers(),
-            "send": self._messages.send,
-            "event": self._messages.event,
-            **self._deliveries.handlers(),
-            "turn": self._turns.turn,
-            **self._spawns.handlers(),
-            **self._kernel.watchers.handlers(),
-            **self._queries.handlers(),
-            **self._ledgers.handlers(),
-            **self._hook_log.handlers(),
-            **self._hooks.handlers(),
-            **self._items.handlers(),
-        }
+    def kernel_ops(self) -> list[Served]:
+        """Every op that is no feature's; see relay.protocol.ops."""
+        return [
+            *self._status.ops(),
+            *self._agents.ops(),
+            *self._held.ops(),
+            *self._messages.ops(),
+            *self._deliveries.ops(),
+            *self._turns.ops(),
+            *self._spawns.ops(),
+            *self._kernel.watchers.ops(),
+            *self._queries.ops(),
+            *self._ledgers.ops(),
+            *self._hook_log.ops(),
+            *self._hooks.ops(),
+            *self._items.ops(),
+        ]
 
     @property
     def features(self) -> Sequence[BrokerFeature]:
@@ -168,7 +177,8 @@ class BrokerServer:
         try:
             await self._stopped.wait()
         finally:
-            self._on_stop()
+            # Before it stops listening: a new client must not find a socket that closes.
+            unlink_if_there(self._kernel.home.broker_socket)
             for server in self._servers:
                 server.close()
             self._connections.stop_reading()
@@ -187,7 +197,7 @@ class BrokerServer:
 
     async def listen_at(self, listener: socket.socket) -> None:
         """Take connections there, and no more where they were taken before."""
-        accept = partial(ClientConnection, self, self._handlers, self._kernel.committer)
+        accept = partial(ClientConnection, self, self._ops, self._kernel.committer)
         server = await self._loop.create_unix_server(accept, sock=listener)
         for before in self._servers:
             before.close()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
-from relay.broker.batch import Batch, Client, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Client, Handler, Served
 from relay.broker.directory import Directory
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
@@ -76,20 +76,22 @@ class StorageGuard:
         #: The connections of agents that asked last, each with its run.
         self._payers: dict[Client, str] = {}
 
-    def guarded(self, table: Mapping[str, Handler]) -> dict[str, Handler]:
+    def guarded(self, table: Mapping[str, Served]) -> dict[str, Served]:
         """The same ops, with the limit."""
         if not self._stored.per_minute:
             return dict(table)
         return {
-            op: handler if op in _ALWAYS else partial(self._ask, handler)
-            for op, handler in table.items()
+            name: served
+            if name in _ALWAYS
+            else Served(served.op, partial(self._ask, served.handler))
+            for name, served in table.items()
         }
 
     def note(self, run: str) -> str:
         """What ``relay status`` says of a run; "" where nothing of it was refused."""
         return self._stored.note(run)
 
-    def _ask(self, handler: Handler, request: ClientRequest, batch: Batch) -> Json | None:
+    def _ask(self, handler: Handler, request: AnyRequest, batch: Batch) -> Json | None:
         run = self._payers.get(request.client)
         if run is None and (run := self._payer(request)):
             if len(self._payers) >= RUNS_MAX:
@@ -104,9 +106,10 @@ class StorageGuard:
                 hint="wait a minute, or put it in a file and send its path",
                 code="too_much",
             )
-        return handler(request, batch)
+        answer: Json | None = handler(request, batch)
+        return answer
 
-    def _payer(self, request: ClientRequest) -> str:
+    def _payer(self, request: AnyRequest) -> str:
         """The outermost run around the client; "" for the person."""
         runs, client = self._directory.runs, request.client
         if above := runs.above(client.ancestors):

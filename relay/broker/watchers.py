@@ -12,16 +12,27 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from itertools import islice
+from typing import cast
 
 from relay.broker.agent_rights import Reader, Rights
-from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
+from relay.broker.batch import (
+    Accepted,
+    Batch,
+    Client,
+    ClientRequest,
+    Served,
+    serve,
+)
 from relay.broker.directory import Directory, Member
 from relay.core.bounded import BoundedDict
 from relay.core.errors import StorageError, UsageError
 from relay.core.ids import new_ulid
 from relay.ledger import queries
 from relay.ledger.store import Ledger
+from relay.protocol.agents import AgentRow
 from relay.protocol.broker import WATCHED, Json, decode, encode
+from relay.protocol.items import Item
+from relay.protocol.service import WATCH, Watch, Watched
 from relay.protocol.turns import TurnEnded
 
 #: Rows that are kept, and characters of their texts; beyond it the oldest are dropped.
@@ -96,35 +107,35 @@ class Watchers:
         self._next = 1  # the sequence number of the next row
         self._more = asyncio.Event()  # set when a row was added, for ``after``
         self._followers: dict[Client, _Follower] = {}
-        self._told: BoundedDict[str, Json] = BoundedDict(AGENTS_MAX)  # of agents, by lower case
+        self._told: BoundedDict[str, AgentRow] = BoundedDict(AGENTS_MAX)  # by lower-case name
         #: The kinds of rows; those of features are added.
         self.kinds = WATCHED
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of the op."""
-        return {"watch": self.watch}
+    def ops(self) -> list[Served]:
+        """The op."""
+        return [serve(WATCH, self.watch)]
 
     # -- the op
 
-    def watch(self, request: ClientRequest, batch: Batch) -> Json:
+    def watch(self, request: ClientRequest[Watch], batch: Batch) -> Watched:
         """Make the client a follower, from now on or from its last row; a second ``watch`` replaces
         the first."""
         reader = self._rights.reader(request)
         fields = request.fields
-        kinds = _names(fields.get("kinds"), "kinds") or self.kinds
+        kinds = frozenset(fields.get("kinds") or ()) or self.kinds
         if unknown := kinds - self.kinds:
             raise UsageError(
                 f"nobody can watch {', '.join(sorted(unknown))}",
                 hint=f"there are: {', '.join(sorted(self.kinds))}",
             )
-        agents = frozenset(one.lower() for one in _names(fields.get("agents"), "agents"))
+        agents = frozenset(name.lower() for name in fields.get("agents") or ())
         if self._directory.speaker(request) is not None:
             kinds -= {"item"}  # items are only for the person
         one = _Follower(request.client, reader, kinds, agents)
         after = fields.get("after")
         lost = 0
         one.next = self._next
-        if type(after) is int:
+        if after is not None:
             if fields.get("epoch") != self._epoch or not 0 <= after < self._next:
                 # The follower of an earlier broker gets every row of this one.
                 lost, one.next = -1, self._next - len(self._ring)
@@ -258,10 +269,12 @@ class Watchers:
         fields = member.fields(unread)
         self._told[key] = fields
         if before is None or any(
-            before[name] != value for name, value in fields.items() if name not in _NO_NEWS
+            cast(Json, before)[name] != value
+            for name, value in fields.items()
+            if name not in _NO_NEWS
         ):
             was = None if before is None else before["state"]
-            self._add("agent", (member.name,), fields | {"was": was})
+            self._add("agent", (member.name,), {**fields, "was": was})
 
     def known(self, member: Member) -> None:
         """Remember an agent that is known from an earlier broker, without a row."""
@@ -286,7 +299,7 @@ class Watchers:
         }
         self._add("turn", (agent, *askers), fields | cut, len(text))
 
-    def item(self, item: Json, *, open_: bool, answer: str | None = None, by: str = "") -> None:
+    def item(self, item: Item, *, open_: bool, answer: str | None = None, by: str = "") -> None:
         """Add a row for an item that waits for the person, or no longer does."""
         over: Json = {} if open_ else {"answer": answer, "by": by}
         size = len(str(item.get("what") or ""))

@@ -11,6 +11,8 @@ from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_FOUND, NotFound, UsageError
 from relay.core.paths import Home
 from relay.core.visible import visible
+from relay.protocol.agents import ASK
+from relay.protocol.items import ITEM_ANSWER, ITEMS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -161,13 +163,13 @@ def answer_verb(options: Options) -> int:
     with connect(Home.from_env()) as client:
         more = True
         while more:  # one answer lists a limited number
-            listed = client.request("items", **output.speaker())
+            listed = client.request(ITEMS, **output.speaker())
             ids = _held_ids(options.which, listed["rows"]) if options.held else None
             which = [_id_of(one, listed["rows"]) for one in options.which] if ids is None else ids
             fields = {"id": which[0] if single else which, "choice": options.choice}
             fields |= {"note": options.note, **output.speaker()}
             if which:
-                said = client.request("item_answer", deadline=_TYPING, **fields)
+                said = client.request(ITEM_ANSWER, deadline=_TYPING, **fields)
                 answers += [said] if single else said["answers"]
             more = bool(ids and listed["more"])
     if options.json:
@@ -237,7 +239,7 @@ def ask(name: str, kind: str, asked: Json, patience: float = _PATIENCE) -> Json:
     """What the agent's session answers."""
     with connect(Home.from_env()) as client:
         said = client.request(
-            "ask",
+            ASK,
             deadline=patience + 5,
             agent=name,
             kind=kind,

@@ -22,6 +22,7 @@ from relay.core.lock_holders import holders
 from relay.core.paths import Home
 from relay.core.signals import signal
 from relay.protocol.broker import Json
+from relay.protocol.service import STOP
 
 #: Longer than a broker takes that must kill a store which hangs. Seconds.
 _STOP_WITHIN = 30.0
@@ -127,7 +128,7 @@ def stop_verb(options: Any) -> int:
             is_outdated = is_older(client.version, build())
             if is_outdated:
                 say_starting(home)
-            pid = client.request("stop", deadline=_ANSWER_WITHIN, **output.speaker())["pid"]
+            pid = client.request(STOP, deadline=_ANSWER_WITHIN, **output.speaker())["pid"]
             _wait_for_end(home, pid)
     except (BrokerUnavailable, Timeout) as error:
         if error.code != NONE_RUNS:

@@ -14,6 +14,7 @@ from relay.cli.table import prose
 from relay.cli.verbs import every, group_of, help_text, is_verb, verb
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.protocol.agents import AGENTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _names(asked: str) -> list[str]:
         if asked != _AGENTS:
             return list(door.tables("NAMES")[asked]())
         with connect(Home.from_env(), start=False) as client:
-            return [one["name"] for one in client.request("agents")["agents"]]
+            return [one["name"] for one in client.request(AGENTS)["agents"]]
     except (RelayError, OSError):
         return []  # at a tab nobody wants to read why
 

@@ -46,6 +46,7 @@ from relay.core.processes import ancestry
 from relay.core.visible import visible
 from relay.directive.redact import redact
 from relay.hooks.events import HookEventName
+from relay.protocol.agents import AGENTS
 
 _MARKS = {"ok": "✓", "warn": "!", "bad": "✗", "absent": "·"}
 #: How long the broker may take to accept a connection, in seconds.
@@ -345,7 +346,7 @@ def _at_work(home: Home) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     try:
         with connect(home, start=False, deadline=BROKER_TIMEOUT) as client:
-            rows = client.request("agents", deadline=BROKER_TIMEOUT)["agents"]
+            rows = client.request(AGENTS, deadline=BROKER_TIMEOUT)["agents"]
     except RelayError:
         return found
     for row in rows:

@@ -33,7 +33,7 @@ from relay.hooks.events import (
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.hook_types import HookDefinition
 from relay.hooks.run_functions import FunctionRunner
-from relay.session.hook_setup import SessionConfig, make_engine
+from relay.session.session_hooks import SessionConfig, make_engine
 
 Json = dict[str, Any]
 

@@ -13,6 +13,7 @@ from relay.cli.verbs import verb
 from relay.core.errors import UsageError
 from relay.core.paths import Home
 from relay.protocol.broker import Json
+from relay.protocol.service import COMPACT, REINDEX
 
 #: Seconds that one step of making the index may take.
 _STEP_WITHIN = 300.0
@@ -135,7 +136,7 @@ def reindex_verb(options: Any) -> int:
     step: Json = {"more": True}
     with connect(Home.from_env()) as client, progress.on_stderr(data_on_stdout=False) as bar:
         while step["more"]:
-            step = client.request("reindex", begin=begin, deadline=_STEP_WITHIN)
+            step = client.request(REINDEX, begin=begin, deadline=_STEP_WITHIN)
             begin = False
             number += step["indexed"]
             bar.show(number, None, f"{number} texts")
@@ -169,7 +170,7 @@ def _compact(client: BrokerClient, options: Any, *, really: bool) -> Json:
     total: Json = {"turns": 0, "characters": 0}
     after: int | None = 0
     while after is not None:
-        step = client.request("compact", before_ms=options.before, after=after, really=really)
+        step = client.request(COMPACT, before_ms=options.before, after=after, really=really)
         after = step["after"]
         for name in total:
             total[name] += step[name]

@@ -12,12 +12,15 @@ from relay.core import signals
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home
 from relay.core.processes import wrapped
+from relay.protocol.items import ITEMS
+from relay.protocol.messages import CANCEL, HISTORY, INBOX, READ, SENT, SHOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from relay.cli.output import Json
+    from relay.protocol.messages import Inbox, InboxRows, MessageRow
 
 _UNDELIVERED = ("failed", "cancelled")
 _DELIVERY = (
@@ -91,7 +94,7 @@ def _limit_and_json(parser: Parser) -> None:
 
 def cancel_verb(options: Any) -> int:
     """``relay cancel``: 0 when nobody gets the message any more, 1 when somebody has it."""
-    answer = request("cancel", id=options.id, **output.speaker())
+    answer = request(CANCEL, id=options.id, **output.speaker())
     rows = [output.shaped(row, _DELIVERY[:3]) for row in answer["deliveries"]]
     if options.json:
         output.as_json({"id": answer["id"], "deliveries": rows})
@@ -110,8 +113,7 @@ def inbox_verb(options: Any) -> int:
     with connect(Home.from_env()) as client:
         if options.follow:
             return _follow(client, options)
-        rows: list[Json] = []
-        answer = client.request("inbox", **_inbox_fields(options))
+        answer = client.request(INBOX, **_inbox_fields(options))
         rows = answer["rows"]
         if options.json:
             output.as_json([table.message(row) for row in rows])
@@ -125,21 +127,26 @@ def inbox_verb(options: Any) -> int:
     return 0
 
 
-def _inbox_fields(options: Any) -> Json:
-    return {"name": options.name, "all": options.all, "limit": options.limit, **output.speaker()}
+def _inbox_fields(options: Any) -> Inbox:
+    return {
+        "name": options.name,
+        "all": options.all,
+        "limit": options.limit,
+        "auth": output.speaker().get("auth"),
+    }
 
 
-def _print_inbox(rows: list[Json], name: str) -> None:
+def _print_inbox(rows: list[MessageRow], name: str) -> None:
     for row in rows:
         head = f"{output.iso(row['created_ms'])}  {row['from']} -> {row['to']}"
         output.data(f"{head}  {output.state_text(row)}  {row['id']}")
-        output.lines("\n".join(f"  {line}" for line in (row["body"] or "").split("\n")) + "\n")
+        output.lines("\n".join(f"  {line}" for line in row["body"].split("\n")) + "\n")
     if not rows:
         output.note(f"nothing new for {name}")
 
 
 def _print_items(client: BrokerClient) -> None:
-    if waiting := client.request("items")["rows"]:
+    if waiting := client.request(ITEMS)["rows"]:
         from relay.cli.answer_verbs import show_items
 
         output.data(f"{len(waiting)} wait{'s' if len(waiting) == 1 else ''} for your answer:")
@@ -147,14 +154,14 @@ def _print_items(client: BrokerClient) -> None:
         show_items(waiting)
 
 
-def _mark(client: BrokerClient, options: Any, answer: Json, rows: list[Json]) -> None:
+def _mark(client: BrokerClient, options: Any, answer: InboxRows, rows: list[MessageRow]) -> None:
     """What is for a person, or for the shell in which this is printed, is seen now; what is for an
     agent is not ours to mark."""
     sys.stdout.flush()
     new = [row["id"] for row in rows if row["state"] not in ("seen", *_UNDELIVERED)]
     reads = answer["kind"] == "shell" or (answer["kind"] == "person" and not wrapped())
     if new and reads and not options.peek:
-        client.request("read", name=answer["name"], ids=new)
+        client.request(READ, name=answer["name"], ids=new)
 
 
 def _follow(client: BrokerClient, options: Any) -> int:
@@ -165,8 +172,10 @@ def _follow(client: BrokerClient, options: Any) -> int:
     first = True
     while True:
         try:
-            fields = {**_inbox_fields(options), "follow": True, "after": after}
-            answer = client.request("inbox", **{**fields, "all": everything or not first})
+            fields = _inbox_fields(options)
+            fields["follow"], fields["after"] = True, after
+            fields["all"] = everything or not first
+            answer = client.request(INBOX, **fields)
         except BrokerUnavailable:
             # It may be killed at any moment; the next one knows as much.
             client.close()
@@ -199,7 +208,7 @@ def _next_news(client: BrokerClient) -> None:
 
 def sent_verb(options: Any) -> int:
     """``relay sent``."""
-    answer = request("sent", name=options.name, limit=options.limit, **output.speaker())
+    answer = request(SENT, name=options.name, limit=options.limit, **output.speaker())
     table.messages(answer, options.json, f"{answer['name']} has sent nothing")
     return 0
 
@@ -207,7 +216,7 @@ def sent_verb(options: Any) -> int:
 def history_verb(options: Any) -> int:
     """``relay history``."""
     answer = request(
-        "history",
+        HISTORY,
         agent=options.agent,
         thread=options.thread,
         channel=options.channel,
@@ -227,12 +236,10 @@ def history_verb(options: Any) -> int:
 def show_verb(options: Any) -> int:
     """``relay show``."""
     if options.thread:
-        table.conversation(
-            request("history", about=options.id, **output.speaker()), options.json, ""
-        )
+        table.conversation(request(HISTORY, about=options.id, **output.speaker()), options.json, "")
         return 0
-    row = request("show", id=options.id, **output.speaker())["message"]
-    shown = {
+    row = request(SHOW, id=options.id, **output.speaker())["message"]
+    shown: Json = {
         "id": row["id"],
         "from": row["from"],
         "from_kind": row["from_kind"],
@@ -249,7 +256,7 @@ def show_verb(options: Any) -> int:
         "evaluations": row.get("evaluations", []),
         "noted": row.get("noted"),
     }
-    shown |= {name: row[name] for name in ("turn", "session") if name in row}
+    shown |= {name: one for name, one in row.items() if name in ("turn", "session")}
     outside = row.get("outside")
     if outside is not None:
         shown |= {**outside, "occurred_at": output.iso(outside["occurred_ms"])}

@@ -16,8 +16,10 @@ from relay.core.visible import is_visible, visible, visible_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any
+
+    from relay.protocol.op import Speaker
 
 Json = dict[str, "Any"]
 
@@ -31,7 +33,7 @@ def iso(ms: int | None) -> str | None:
     return time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(ms // 1000)) + f"{ms % 1000:03d}Z"
 
 
-def shaped(row: Json, names: Iterable[str]) -> Json:
+def shaped(row: Mapping[str, Any], names: Iterable[str]) -> Json:
     """These fields of a row, as scripts rely on them: ``created_at`` is its ``created_ms``."""
     return {
         name: iso(row[f"{name[:-3]}_ms"]) if name.endswith("_at") else row[name] for name in names
@@ -174,7 +176,7 @@ def error(failure: RelayError, *, in_json: bool) -> None:
         note(f"  {failure.hint}")
 
 
-def state_text(row: Json) -> str:
+def state_text(row: Mapping[str, object]) -> str:
     """``state`` or ``state (reason)``."""
     if row["state"] is None:
         return "-"  # it was sent to nobody
@@ -187,7 +189,7 @@ def summary(body: str | None) -> str:
     return text if len(text) <= _BODY_SHOWN else text[: _BODY_SHOWN - 1] + "…"
 
 
-def speaker() -> Json:
+def speaker() -> Speaker:
     """Inside an agent's tools a request is that agent's. Of a run without its token (some agents
     keep such variables from their tools) the broker knows by the kernel, or refuses it."""
     run, token = os.environ.get("RELAY_RUN"), os.environ.get("RELAY_TOKEN")

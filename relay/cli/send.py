@@ -7,18 +7,28 @@ import time
 
 from relay.broker.client import BrokerClient, connect
 from relay.cli import output
-from relay.cli.parser import WAIT, Parser, wait_seconds
+from relay.cli.parser import WAIT as SECONDS
+from relay.cli.parser import Parser, wait_seconds
 from relay.cli.verbs import verb
 from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, UsageError
 from relay.core.paths import Home
 from relay.core.processes import wrapped
+from relay.protocol.agents import AGENTS
+from relay.protocol.messages import INBOX, READ, SEND, WAIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from relay.cli.output import Json
+    from relay.protocol.messages import (
+        DeliveryState,
+        MessageAnswer,
+        MessageSent,
+        Send,
+        WaitResult,
+    )
 
 #: What the broker takes; ``QueueMode`` of relay.core.message imports ``enum`` and ``dataclasses``.
 MODES = ("followup", "steer", "collect", "interrupt")
@@ -62,7 +72,7 @@ def add(verbs: Parser) -> None:
         type=wait_seconds,
         bare="",
         metavar="S",
-        help=f"wait until it is seen, at most S seconds ({WAIT:.0f}); write --wait or --wait=S",
+        help=f"wait until it is seen, at most S seconds ({SECONDS:.0f}); write --wait or --wait=S",
     )
     parser.add_argument(
         "--answer",
@@ -125,21 +135,21 @@ def send_verb(options: Any, *, quiet: bool = False) -> int:
     """``relay send``. ``quiet``: of an answer that comes, print nothing but the answer."""
     body = _body(options.text)
     targets = [name.strip() for name in options.to.split(",") if name.strip()]
-    fields: Json = {
+    fields: Send = {
         "to": targets[0] if len(targets) == 1 else targets,
         "body": body,
         "mode": options.mode,
         "thread": options.thread,
         "re": options.reply,
         "offline": options.offline,
-        **output.speaker(),
+        "auth": output.speaker().get("auth"),
     }
     if options.answer is not None:
         fields["answer"] = True
     if options.sender is not None:
         fields["from"] = options.sender
     with connect(Home.from_env()) as client:
-        answer = client.request("send", **fields)
+        answer = client.request(SEND, **fields)
         if options.answer is not None:
             return _await_answer(client, answer, options, quiet=quiet)
         if options.wait is not None:
@@ -148,11 +158,11 @@ def send_verb(options: Any, *, quiet: bool = False) -> int:
     return EXIT_NOT_DELIVERED if _is_undelivered(answer["deliveries"]) else 0
 
 
-def _is_undelivered(rows: list[Json]) -> bool:
+def _is_undelivered(rows: list[DeliveryState]) -> bool:
     return any(row["state"] in _UNDELIVERED for row in rows)
 
 
-def _wait(client: BrokerClient, answer: Json, options: Any) -> int:
+def _wait(client: BrokerClient, answer: MessageSent, options: Any) -> int:
     if not options.json:
         # At once: whoever stops waiting has the id, and knows what it is waiting for.
         _print_sent(answer, in_json=False)
@@ -175,7 +185,7 @@ def _wait(client: BrokerClient, answer: Json, options: Any) -> int:
     return 0
 
 
-def _await_answer(client: BrokerClient, sent: Json, options: Any, *, quiet: bool) -> int:
+def _await_answer(client: BrokerClient, sent: MessageSent, options: Any, *, quiet: bool) -> int:
     """Wait for the answers: they go to stdout, everything else to stderr."""
     if not options.json:
         if not quiet:
@@ -185,7 +195,7 @@ def _await_answer(client: BrokerClient, sent: Json, options: Any, *, quiet: bool
                 output.note(f"{row['to']}: {output.state_text(row)}")
     tell = (lambda text: None) if options.json else output.note
     found = _wait_for_answers(client, sent, options.answer, tell)
-    answers, rows = found["answers"], found["deliveries"]
+    answers, rows = found.get("answers", []), found["deliveries"]
     if options.json:
         _print_sent({**sent, "deliveries": rows, "done": found["done"], "answers": answers}, True)
     else:
@@ -202,15 +212,17 @@ def _await_answer(client: BrokerClient, sent: Json, options: Any, *, quiet: bool
     return 0 if good == len(rows) else EXIT_NOT_DELIVERED
 
 
-def _mark(client: BrokerClient, sent: Json, texts: list[str]) -> None:
+def _mark(client: BrokerClient, sent: MessageSent, texts: list[str]) -> None:
     """What a persona answers that was started for it is in the inbox, too, but printed by now."""
-    rows = client.request("inbox", name=sent["from"], limit=1000, **output.speaker())["rows"]
+    rows = client.request(INBOX, name=sent["from"], limit=1000, **output.speaker())["rows"]
     ids = [one["id"] for one in rows if one.get("cause") == sent["id"] and one["body"] in texts]
     if ids:
-        client.request("read", name=sent["from"], ids=ids)
+        client.request(READ, name=sent["from"], ids=ids)
 
 
-def _print_answers(answers: list[Json], rows: list[Json], *, several: bool) -> None:
+def _print_answers(
+    answers: list[MessageAnswer], rows: list[DeliveryState], *, several: bool
+) -> None:
     for one in answers:
         if several:
             output.data(f"{one['from']}:")
@@ -226,20 +238,20 @@ def _print_answers(answers: list[Json], rows: list[Json], *, several: bool) -> N
             output.note(f"{row['to']}: {output.state_text(row)}, no answer")
 
 
-def _wait_until_seen(client: BrokerClient, id_: str, seconds: float) -> Json:
+def _wait_until_seen(client: BrokerClient, id_: str, seconds: float) -> WaitResult:
     end = time.monotonic() + seconds
     while True:
         left = max(0.0, end - time.monotonic())
         # In pieces, so that the request's own deadline never ends a long wait.
         step = min(left, 600.0)
-        found = client.request("wait", deadline=step + 30, id=id_, timeout=step, **output.speaker())
+        found = client.request(WAIT, deadline=step + 30, id=id_, timeout=step, **output.speaker())
         if found["done"] or left <= step:
             return found
 
 
 def _wait_for_answers(
-    client: BrokerClient, sent: Json, seconds: float, tell: Callable[[str], None]
-) -> Json:
+    client: BrokerClient, sent: MessageSent, seconds: float, tell: Callable[[str], None]
+) -> WaitResult:
     """What ``wait`` says once all have answered or never will, or the time is up. ``tell`` gets
     what keeps an agent from it meanwhile."""
     from relay.ui.watching import Watching
@@ -248,10 +260,12 @@ def _wait_for_answers(
     names = [row["to"] for row in sent["deliveries"]]
     told: dict[str, str] = {}
     with Watching(client.home, kinds=["agent"], agents=names) as watching:
-        rows = [one for one in client.request("agents")["agents"] if one["name"] in names]
+        rows: list[Json] = [
+            {**row} for row in client.request(AGENTS)["agents"] if row["name"] in names
+        ]
         while True:
             for row in rows:
-                stalled = str(row.get("reason") or "").startswith("wedged")
+                stalled = row.get("state") == "busy" and row.get("reason")  # busy has no other
                 if stalled or row.get("state") in _HINDERED:
                     if told.get(row["name"]) != (now := output.state_text(row)):
                         tell(f"{row['name']}: {now}")
@@ -260,14 +274,14 @@ def _wait_for_answers(
             left = max(0.0, end - time.monotonic())
             step = min(left, _LOOK)
             found = client.request(
-                "wait", id=sent["id"], timeout=step, answer=True, **output.speaker()
+                WAIT, id=sent["id"], timeout=step, answer=True, **output.speaker()
             )
             if found["done"] or left <= step:
                 return found
             rows = watching.next_rows(0.01)  # what has come by now
 
 
-def _print_sent(answer: Json, in_json: bool) -> None:
+def _print_sent(answer: Mapping[str, Any], in_json: bool) -> None:
     rows = [output.shaped(row, ("to", "state", "reason")) for row in answer["deliveries"]]
     if in_json:
         shown: Json = {"id": answer["id"], "from": answer["from"], "deliveries": rows}

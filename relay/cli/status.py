@@ -11,9 +11,11 @@ from relay.config.trust import TRUSTED, candidates, found_at, trusted_paths
 from relay.core.build import build, is_older
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home, working_folder
+from relay.protocol.service import STATUS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from relay.cli.output import Json
@@ -155,7 +157,7 @@ def broker_status(home: Home) -> Json:
     }
     try:
         with connect(home, start=False, deadline=_ANSWER_WITHIN) as client:
-            answer = client.request("status")
+            answer = client.request(STATUS)
     except BrokerUnavailable as error:
         return nothing | {"problem": "" if error.code == NONE_RUNS else error.line}
     agents = [
@@ -187,14 +189,14 @@ def print_broker(found: Json) -> None:
     output.data(f"ledger: events {events}, open deliveries {waiting}")
 
 
-def _agent(row: Json) -> Json:
+def _agent(row: Mapping[str, Any]) -> Json:
     times = {"since": output.iso(row["since_ms"]), "last_seen": output.iso(row["last_seen_ms"])}
     # A broker of a version before this one knows of no roles.
     shown = {name: times[name] if name in times else row.get(name) for name in _FIELDS}
     return {**shown, "ungoverned": _is_ungoverned(row)}
 
 
-def _is_ungoverned(row: Json) -> bool:
+def _is_ungoverned(row: Mapping[str, Any]) -> bool:
     """Whether it runs in a governed project, and nothing limits what it writes."""
     return row["state"] != "gone" and any(one.startswith("ungoverned") for one in row["notes"])
 

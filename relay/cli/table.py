@@ -11,9 +11,10 @@ from relay.core.visible import columns_of, cut, visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from relay.cli.output import Json
+    from relay.protocol.messages import HistoryRow, HistoryRows, MessageRow, SentRows
 
 #: The fields of one message in ``inbox``, ``sent`` and ``history``. Scripts rely on them.
 MESSAGE_FIELDS = (
@@ -90,7 +91,7 @@ def _remark(text: str, indent: int, width: int | None) -> None:
         output.data(" " * indent + part)
 
 
-def because(row: Json) -> str | None:
+def because(row: Mapping[str, object]) -> str | None:
     """The remark on a row that is in its state for a reason."""
     return f"({row['reason']})" if row["reason"] else None
 
@@ -124,14 +125,14 @@ def when(ms: int) -> str | None:
     return output.iso(ms) if columns() is None else output.clock(ms, time.time_ns() // 1_000_000)
 
 
-def message(row: Json) -> Json:
+def message(row: MessageRow | HistoryRow) -> Json:
     """A row of the broker in the shape that scripts rely on."""
     return output.shaped(row, (*MESSAGE_FIELDS, *(one for one in SEARCH_FIELDS if one in row)))
 
 
-def messages(answer: Json, in_json: bool, nothing: str) -> None:
+def messages(answer: SentRows | HistoryRows, in_json: bool, nothing: str) -> None:
     """The broker's ``rows``; ``nothing`` is said when there are none."""
-    rows = answer["rows"]
+    rows: Sequence[MessageRow | HistoryRow] = answer["rows"]
     width = columns()
     if in_json:
         output.as_json([message(row) for row in rows])
@@ -147,9 +148,9 @@ def messages(answer: Json, in_json: bool, nothing: str) -> None:
         output.note("older ones are left out: --limit N shows more, --since narrows it down")
 
 
-def conversation(answer: Json, in_json: bool, nothing: str) -> None:
+def conversation(answer: HistoryRows, in_json: bool, nothing: str) -> None:
     """The broker's ``rows``, each message once with its whole text and how many have seen it."""
-    found: dict[str, list[Json]] = {}
+    found: dict[str, list[HistoryRow]] = {}
     for row in answer["rows"]:
         found.setdefault(row["id"], []).append(row)
     if in_json:
@@ -168,18 +169,18 @@ def conversation(answer: Json, in_json: bool, nothing: str) -> None:
         output.note("older ones are left out: --limit N shows more")
 
 
-def _once(rows: list[Json]) -> Json:
+def _once(rows: list[HistoryRow]) -> Json:
     names = ("id", "from", "body", "thread", "created_at")
-    to = [{key: row[key] for key in ("to", "state", "reason")} for row in rows]
+    to = [output.shaped(row, ("to", "state", "reason")) for row in rows]
     return output.shaped(rows[0], names) | {"cause": rows[0].get("cause"), "deliveries": to}
 
 
-def _whole(row: Json) -> tuple[object, ...]:
+def _whole(row: MessageRow | HistoryRow) -> tuple[object, ...]:
     state, text = output.state_text(row), row.get("snippet") or output.summary(row["body"])
     return when(row["created_ms"]), row["id"], row["from"], row["to"], state, text
 
 
-def _short(row: Json) -> tuple[object, ...]:
+def _short(row: MessageRow | HistoryRow) -> tuple[object, ...]:
     """The end of an id is what the receiver is shown, and enough for ``relay show``."""
     text = row.get("snippet") or " ".join((row["body"] or "").split())
     people = row["from"], row["to"]

@@ -13,13 +13,16 @@ from relay.cli.verbs import verb
 from relay.core import signals
 from relay.core.errors import EXIT_NOT_DELIVERED, EXIT_TIMEOUT, NotFound, RelayError, UsageError
 from relay.core.paths import Home
+from relay.protocol.agents import AGENTS, ASK
 from relay.protocol.broker import WATCHED
+from relay.protocol.messages import HISTORY, SENT, SHOW, WAIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from relay.cli.output import Json
+    from relay.protocol.messages import ShownMessage
 
     Spans = list[tuple[str, Json]]
 
@@ -153,7 +156,7 @@ class _Wait:
         self.proof = ""  # what has proven it
         self.again: float | None = None  # seconds until a look helps, though nothing happens
         if id_ is None and what in ("idle", "reply", "seen"):
-            rows = client.request("sent", limit=1000, **output.speaker())["rows"]
+            rows = client.request(SENT, limit=1000, **output.speaker())["rows"]
             own = [row for row in rows if row["to"].lower() == name.lower()]
             if own:
                 self._id = own[-1]["id"]
@@ -176,7 +179,7 @@ class _Wait:
         return False
 
     def _look(self) -> Json:
-        for agent in self._client.request("agents")["agents"]:
+        for agent in self._client.request(AGENTS)["agents"]:
             if agent["name"].lower() == self.name.lower():
                 self.name = agent["name"]
                 return dict(agent)
@@ -187,7 +190,7 @@ class _Wait:
         if self._id is None:
             self.proof = "it rests, and you have sent it nothing"
             return rests
-        message = self._client.request("show", id=self._id, **output.speaker())["message"]
+        message = self._client.request(SHOW, id=self._id, **output.speaker())["message"]
         self._id = message["id"]
         mine = [one for one in message["deliveries"] if one["to"].lower() == self.name.lower()]
         if not mine:
@@ -204,16 +207,14 @@ class _Wait:
             self.proof = delivery["proof"] or "seen"
             return True
         if (message.get("attributes") or {}).get("report") == "turn":
-            return self._has_answered() and (self.what == "reply" or rests)
+            return self._has_answered(message["id"]) and (self.what == "reply" or rests)
         if self.what == "reply":
             seen_ms = delivery["updated_ms"]
             return self._has_written(message, seen_ms) or (rests and self._said(agent, seen_ms))
         return rests and self._has_rested(agent, delivery["updated_ms"])
 
-    def _has_answered(self) -> bool:
-        found = self._client.request(
-            "wait", id=self._id, timeout=0, answer=True, **output.speaker()
-        )
+    def _has_answered(self, id_: str) -> bool:
+        found = self._client.request(WAIT, id=id_, timeout=0, answer=True, **output.speaker())
         for one in found["answers"]:
             if one["from"].lower() == self.name.lower():
                 if self.what == "reply" and one["state"] != "completed":
@@ -222,15 +223,16 @@ class _Wait:
                 return True
         return False
 
-    def _has_written(self, message: Json, seen_ms: int) -> bool:
+    def _has_written(self, message: ShownMessage, seen_ms: int) -> bool:
         """Whether it has written to the sender since it has seen the message."""
         sender = message["from"].lower()
-        rows = self._client.request(
-            "history", agent=self.name, since_ms=seen_ms, **output.speaker()
-        )["rows"]
-        for row in rows:
-            if row["from"].lower() == self.name.lower() and row["to"].lower() == sender:
-                self.text, self.proof = row["body"], f"it has written {row['id'][-8:]}"
+        answer = self._client.request(
+            HISTORY, agent=self.name, since_ms=seen_ms, **output.speaker()
+        )
+        for row in answer["rows"]:
+            to = (row["to"] or "").lower()
+            if row["from"].lower() == self.name.lower() and to == sender:
+                self.text, self.proof = row["body"] or "", f"it has written {row['id'][-8:]}"
                 return True
         return False
 
@@ -259,7 +261,7 @@ class _Wait:
         """The last turns by the agent's own transcript; none where that cannot be read."""
         fields: Json = {"agent": self.name, "kind": "transcript", "request": {"count": _TURNS}}
         try:
-            said = self._client.request("ask", timeout=10, **fields, **output.speaker())
+            said = self._client.request(ASK, timeout=10, **fields, **output.speaker())
         except RelayError:
             return []
         turns: list[Json] = said["response"]["turns"]

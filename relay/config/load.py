@@ -173,8 +173,8 @@ def load(
     entry = trusted_entry(home, file.path) if home is not None else None
     if home is not None and entry is not None:
         secured = programs.secured(loaded.registry.commands(), file.path, entry)
-        registry = loaded.registry.with_commands(lambda _hook, command: secured(command))
-        loaded = replace(loaded, registry=registry)
+        commands = {hook: secured(command) for hook, command in loaded.registry.programs()}
+        loaded = replace(loaded, registry=loaded.registry.with_commands(commands))
     return with_hook_files(loaded, os.path.dirname(file.path), home)
 
 
@@ -248,18 +248,21 @@ def with_hook_files(loaded: LoadedConfig, folder: str, home: Home | None) -> Loa
     paths = [os.path.normpath(os.path.join(folder, name)) for name in names]
     files = {path: found_at(home, path) for path in paths} if home is not None else {}
     entries = {path: file.entry for path, file in files.items() if file is not None}
-    asis: set[str] = set()
-
-    def trusted(path: str, data: bytes) -> bool:
-        file = files.get(path)
-        if file is None or file.state != TRUSTED or file.file is None or file.file.data != data:
-            return False
-        asis.add(path)
-        return True
-
-    problems = register_hook_files(
-        loaded.registry, paths, lambda path: read_config(path).data, trusted, env=os.environ
-    )
+    contents: list[tuple[str, bytes, bool]] = []
+    problems: list[str] = []
+    for path in dict.fromkeys(paths):
+        try:
+            data = read_config(path).data
+        except (RelayError, OSError, ValueError) as error:
+            why = error.message if isinstance(error, RelayError) else f"{path}: {error}"
+            problems.append(clean(f"{why}, so its hooks do not run"))
+            continue
+        known = files.get(path)
+        # Trust is about the very bytes that are used.
+        as_read = known is not None and known.file is not None and known.file.data == data
+        contents.append((path, data, as_read and known is not None and known.state == TRUSTED))
+    asis = {path for path, _data, trusted in contents if trusted}
+    problems += register_hook_files(loaded.registry, contents, env=os.environ)
 
     as_trusted = {
         path: programs.secured(loaded.registry.commands(path), place_of(path), entry)
@@ -284,7 +287,9 @@ def with_hook_files(loaded: LoadedConfig, folder: str, home: Home | None) -> Loa
             unguarded = unguarded or f"{path} is not as it was when you trusted it"
     return replace(
         loaded,
-        registry=loaded.registry.with_commands(secured),
+        registry=loaded.registry.with_commands(
+            {hook: secured(hook, command) for hook, command in loaded.registry.programs()}
+        ),
         hook_problems=tuple(problems),
         unguarded=unguarded,
     )

@@ -14,13 +14,13 @@ from relay.config.mistakes import Mistakes
 from relay.core.errors import ConfigError, RelayError
 from relay.core.suggest import did_you_mean
 from relay.hooks.hook_types import Command, Url
-from relay.hooks.registration import (
+from relay.hooks.registry import (
     TIMEOUT_DEFAULT,
     TIMEOUT_MAX,
+    Registry,
     checked_builtin,
     split_pattern,
 )
-from relay.hooks.registry import Registry
 
 T = TypeVar("T")
 IDLE_SECONDS = 30.0

@@ -25,7 +25,7 @@ from enum import Enum
 
 from relay.core.descriptors import loopback_client
 from relay.core.errors import RelayError
-from relay.core.http_server import Refused
+from relay.core.http import Refused
 from relay.core.processes import AGENT, MARKS, PERSON, UNKNOWN, ancestry, side_of
 
 TYPE_CHECKING = False

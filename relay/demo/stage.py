@@ -20,6 +20,8 @@ from relay.broker.client import connect
 from relay.cli import table
 from relay.core.errors import Timeout
 from relay.core.paths import Home
+from relay.protocol.agents import AGENTS
+from relay.protocol.messages import HISTORY, WAIT, HistoryRow
 
 #: How long each part of the demo may take, in seconds.
 DEADLINE = 60.0
@@ -85,7 +87,7 @@ def wait_until_there(home: Home, name: str) -> None:
     deadline = time.monotonic() + DEADLINE
     client = connect(home)
     try:
-        while name not in [agent["name"] for agent in client.request("agents")["agents"]]:
+        while name not in [agent["name"] for agent in client.request(AGENTS)["agents"]]:
             if time.monotonic() > deadline:
                 raise Timeout(f"{name} did not start", hint="run `relay doctor`")
             client.next_push(0.02)  # nothing is pushed to us: this only waits
@@ -134,22 +136,20 @@ def finish(actor: Actor) -> int:
     return int(status if status is not None else 1)
 
 
-def history(home: Home) -> list[dict[str, Any]]:
+def history(home: Home) -> list[HistoryRow]:
     """What the ledger says of every message, once all are final."""
     client = connect(home)
     try:
-        messages = client.request("history", limit=50)["rows"]
+        messages = client.request(HISTORY, limit=50)["rows"]
         for message in messages:
-            client.request("wait", id=message["id"], timeout=10.0)
-        result: list[dict[str, Any]] = client.request("history", limit=50)["rows"]
+            client.request(WAIT, id=message["id"], timeout=10.0)
+        result: list[HistoryRow] = client.request(HISTORY, limit=50)["rows"]
     finally:
         client.close()
     return result
 
 
-def conclude(
-    receipts: list[dict[str, Any]], statuses: list[int], out: Callable[[str], None]
-) -> int:
+def conclude(receipts: list[HistoryRow], statuses: list[int], out: Callable[[str], None]) -> int:
     """The receipts, the verdict and what to try next."""
     out("\nWhat the ledger says of each message:\n")
     for message in receipts:

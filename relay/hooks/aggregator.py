@@ -6,7 +6,7 @@ the same hooks that say the same have the same effect each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,28 +146,18 @@ def _rewrite(
     if not sound:
         return
     coming = () if dropped else sound
-    given = _merged("input.", coming, lambda output: output.input)
-    request = _merged("request.", coming, lambda output: output.request)
-    response = _merged(
-        "", sound, lambda o: None if o.response is None else {"response": o.response}
-    )
+    given, request, response = _Rewrites("input."), _Rewrites("request."), _Rewrites("")
+    for name, output in coming:
+        given.add(name, output.input or {})
+        request.add(name, output.request or {})
+    for name, output in sound:
+        response.add(name, {} if output.response is None else {"response": output.response})
     # None is "nothing was said", an empty rewrite is one that changes nothing.
     whole.input = given.values or None
     whole.request = request.values or None
     whole.response = response.values.get("response")
     if not sequential:  # there each has built on what those before it said
         whole.conflicts = [*given.conflicts(), *request.conflicts(), *response.conflicts()]
-
-
-def _merged(
-    what: str,
-    sound: Iterable[tuple[str, HookOutput]],
-    part: Callable[[HookOutput], Mapping[str, Any] | None],
-) -> _Rewrites:
-    rewrites = _Rewrites(what)
-    for name, output in sound:
-        rewrites.add(name, part(output) or {})
-    return rewrites
 
 
 def _same(one: object, other: object) -> bool:

@@ -3,6 +3,12 @@
 registry -> planner -> runner -> aggregator. Whatever goes wrong between them comes back as a
 failure envelope, never as an exception: an Aggregated that has not succeeded and says at which
 stage. Where a hook guards what is about to happen, the envelope denies it.
+
+Other processes fire events by request, and each request gets exactly one response. A request is
+``{correlation_id, event_name, input}``; one without an id gets a new UUID. Its response is
+``{correlation_id, success: True, output}`` with the Aggregated, or ``{correlation_id, success:
+False, error: {code, message, details}}``. ``success`` says that the hooks were run, not that all
+of them succeeded: that is in the output.
 """
 
 from __future__ import annotations
@@ -13,12 +19,22 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol
 
 from relay.core.errors import RelayError, UsageError
-from relay.hooks import hook_log, model_events
-from relay.hooks.events import DENIABLE, EVENTS, HookEventName, problem, wrong_word
+from relay.hooks import dialects, hook_log
+from relay.hooks.events import (
+    DENIABLE,
+    EVENTS,
+    HookEventName,
+    RegistrationError,
+    event_name,
+    problem,
+    wrong_word,
+)
+from relay.hooks.hook_log import error_details, error_text
 from relay.hooks.hook_types import (
     Aggregated,
     Decision,
@@ -29,11 +45,13 @@ from relay.hooks.hook_types import (
     Plan,
 )
 from relay.hooks.planner import Planner
-from relay.hooks.request_channel import Payload, RefusedRequest, RequestChannel, RequestCode
 from relay.hooks.runner import HookRunner
 
+#: Requests whose hooks run at once; a further one is refused at once.
+PENDING_MAX = 256
 #: What a request does not decide: whose event it is.
 _OURS = ("session_id", "agent_name", "correlation_id")
+Payload = dict[str, Any]
 
 
 class Disposed(RelayError):
@@ -61,8 +79,27 @@ class Config(Protocol):
 
 #: By the ends of the names of their methods, such as ``before_tool``.
 _BY_METHOD = {event.registration.removeprefix("on_"): event for event in HookEventName}
-
 Aggregate = Callable[[HookEventName, Sequence[HookRun], Plan], Aggregated]
+
+
+class RequestCode(StrEnum):
+    """Why a request got no output."""
+
+    INVALID_REQUEST = "invalid_request"
+    UNSUPPORTED_EVENT = "unsupported_event"
+    VALIDATION_FAILURE = "validation_failure"
+    TRANSLATION_FAILURE = "translation_failure"
+    INTERNAL_ERROR = "internal_error"
+
+
+class RefusedRequest(Exception):
+    """A request that no hooks are run for."""
+
+    def __init__(self, code: RequestCode, message: str, details: Payload | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = details or {}
 
 
 class HookEventHandler:
@@ -138,7 +175,7 @@ class HookEventHandler:
             payload = {**self._base(event, correlation_id), **fields}
             if EVENTS[event].of_model:
                 stage = "translation"
-                payload = model_events.to_hook(payload)
+                payload = dialects.to_hook(payload)
         except Exception as error:
             return self._failed(event, stage, error, correlation_id or str(uuid.uuid4()))
         return await self.execute_hooks_core(event, payload)
@@ -186,8 +223,8 @@ class HookEventHandler:
         if not EVENTS[event].of_model:
             return payload
         try:
-            return model_events.to_hook(payload)
-        except model_events.TranslationError as error:
+            return dialects.to_hook(payload)
+        except dialects.TranslationError as error:
             raise RefusedRequest(
                 RequestCode.TRANSLATION_FAILURE, hook_log.error_text(error), {"event": event.value}
             ) from None
@@ -266,4 +303,115 @@ class HookEventHandler:
 def _blocking(event: HookEventName, hooks: Sequence[HookDefinition]) -> bool:
     return event in DENIABLE and any(
         hook.trusted and hook.on_failure is OnFailure.BLOCK for hook in hooks
+    )
+
+
+class RequestChannel:
+    """Answers requests until it is disposed. Belongs to one event loop."""
+
+    def __init__(self, engine: HookEventHandler) -> None:
+        self._engine = engine
+        #: The hooks that run.
+        self._running: set[asyncio.Task[Aggregated]] = set()
+        self._disposed = False
+
+    async def request(self, message: object) -> Payload:
+        """Run the hooks that ``message`` asks for, and return the response. Never raises.
+
+        An asker that gives up waiting leaves the hooks running: what they say is dropped.
+        """
+        identifier = correlation_id(message) or str(uuid.uuid4())
+        try:
+            response = await self._run(message, identifier)
+        except RefusedRequest as refused:
+            response = _failed(refused.code, refused.message, refused.details)
+        except Exception as error:
+            trace = {"trace": error_details(error)}
+            response = _failed(RequestCode.INTERNAL_ERROR, error_text(error), trace)
+        return {"correlation_id": identifier, **response}
+
+    def dispose(self) -> None:
+        """Take no more requests; the hooks that run are cancelled, and their askers are told."""
+        self._disposed = True
+        for task in self._running:
+            task.cancel()
+
+    async def ended(self, timeout: float) -> bool:
+        """Whether everything that was begun has ended, within ``timeout`` seconds."""
+        if not self._running:
+            return True
+        _done, rest = await asyncio.wait(self._running, timeout=timeout)
+        return not rest
+
+    async def _run(self, message: object, identifier: str) -> Payload:
+        if self._disposed:
+            raise _disposal()
+        event, given = _read(message)
+        payload = self._engine.payload_for(event, given, identifier)
+        if len(self._running) >= PENDING_MAX:
+            raise RefusedRequest(
+                RequestCode.INTERNAL_ERROR, f"{PENDING_MAX} requests are running already"
+            )
+        task = asyncio.get_running_loop().create_task(
+            self._engine.execute_hooks_core(event, payload)
+        )
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        await asyncio.wait({task})
+        if task.cancelled():
+            raise _disposal()
+        return _response(task.result())
+
+
+def correlation_id(message: object) -> str:
+    """The id that ``message`` names; "" where it has none."""
+    value = message.get("correlation_id") if isinstance(message, Mapping) else None
+    return value if isinstance(value, str) else ""
+
+
+def _read(message: object) -> tuple[HookEventName, Mapping[str, Any]]:
+    """The event and the input that ``message`` names. Raises RefusedRequest."""
+    invalid = RequestCode.INVALID_REQUEST
+    if not isinstance(message, Mapping):
+        raise RefusedRequest(invalid, f"the request is a {type(message).__name__}, no object")
+    named = message.get("event_name")
+    if not isinstance(named, str) or not named:
+        raise RefusedRequest(invalid, "the request has no event_name")
+    given = message.get("input")
+    if not isinstance(given, Mapping):
+        raise RefusedRequest(invalid, "the request has no input, or one that is no object")
+    try:
+        return event_name(named), given
+    except RegistrationError as error:
+        raise RefusedRequest(
+            RequestCode.UNSUPPORTED_EVENT, error.message, {"hint": error.hint}
+        ) from None
+
+
+def _disposal() -> RefusedRequest:
+    return RefusedRequest(RequestCode.INTERNAL_ERROR, "the hook engine has been disposed")
+
+
+def _failed(code: RequestCode, message: str, details: Payload) -> Payload:
+    return {
+        "success": False,
+        "error": {"code": code.value, "message": message, "details": details},
+    }
+
+
+def _response(output: Aggregated) -> Payload:
+    failure = next((failure for failure in output.errors if failure.stage != "hook"), None)
+    if failure is None:
+        return {"success": True, "output": output}
+    # The engine failed. What that means for what was about to happen goes with it.
+    return _failed(
+        RequestCode.INTERNAL_ERROR,
+        failure.message,
+        {
+            "stage": failure.stage,
+            "event": failure.event,
+            "trace": failure.details,
+            "decision": output.decision.value if output.decision is not None else "",
+            "reason": output.reason,
+        },
     )

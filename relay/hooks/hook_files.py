@@ -11,19 +11,17 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from relay.core.errors import RelayError
 from relay.core.projects import config_base
 from relay.directive.escape import clean
 from relay.hooks.dialects import event_in
 from relay.hooks.events import EVENTS, HookEventName
 from relay.hooks.hook_types import Command, Dialect, OnFailure, Url
 from relay.hooks.planner import slow
-from relay.hooks.registration import TIMEOUT_MAX
-from relay.hooks.registry import Registry
+from relay.hooks.registry import TIMEOUT_MAX, Registry
 
 #: Hooks of one file that are loaded.
 HOOKS_MAX = 1000
@@ -111,28 +109,18 @@ def read_hook_file(
 
 def register_hook_files(
     registry: Registry,
-    paths: Sequence[str],
-    read_file: Callable[[str], bytes],
-    is_trusted: Callable[[str, bytes], bool],
+    files: Iterable[tuple[str, bytes, bool]],
     *,
     env: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Register the hooks of the files at ``paths`` (absolute), each file once, in order.
+    """Register the hooks of ``files``: path (absolute), content, whether this content is trusted.
 
-    ``is_trusted(path, data)`` says whether exactly this content may run. The hooks of a file that
-    may not are registered as untrusted, so that they are listed and never planned; nothing here
-    gives trust. ``read_file`` raises RelayError or OSError. Returns lines for people.
+    The hooks of a file that is not trusted are registered as untrusted, so that they are listed
+    and never planned; nothing here gives trust. Returns lines for people.
     """
     problems: list[str] = []
-    for path in dict.fromkeys(paths):
-        try:
-            data = read_file(path)
-        except (RelayError, OSError, ValueError) as error:
-            why = error.message if isinstance(error, RelayError) else f"{path}: {error}"
-            problems.append(clean(f"{why}, so its hooks do not run"))
-            continue
+    for path, data, trusted in files:
         specs, found = read_hook_file(data, path, env=env)
-        trusted = is_trusted(path, data)
         if not trusted and specs:
             problems.append(
                 clean(f"{path} is not trusted as it is now, so its {len(specs)} hooks do not run. ")

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Any, Protocol
 
 from relay.hooks.events import HookEventName
@@ -30,17 +29,14 @@ Record = dict[str, Any]
 
 
 class HookLog(Protocol):
-    """Takes records of any of the kinds above. It is called in the engine's loop: it must not wait.
+    """Takes records of any of the kinds above."""
 
-    What it raises is dropped.
-    """
+    def soon(self, records: Iterator[tuple[str, Record]]) -> None:
+        """Log kinds and records, in order, once the hooks' answer has been given.
 
-    def log(self, kind: str, record: Record) -> None:
-        """Take one record."""
-
-    def soon(self, work: Callable[[], None]) -> None:
-        """Call ``work``, which makes records and logs them, in order, once the hooks' answer
-        has been given."""
+        It is called in the engine's loop, so it must not wait: ``records`` makes each when it is
+        asked for it. What it raises is dropped.
+        """
 
 
 def write(
@@ -49,28 +45,28 @@ def write(
     results: Sequence[HookRun],
     correlation_id: str,
 ) -> None:
-    """Log the records of one event's hooks, if there is a log, soon. Never raises.
-
-    Each hook's own, in the order of ``results``, then the summary.
-    """
-    if log is None:
-        return
-    kept = tuple(results)
-
-    def write_all() -> None:
-        for result in kept:
-            _write(log, RESULT, partial(result_record, result, correlation_id))
-            if not result.success:
-                _write(log, FAILURE, partial(failure_record, result, correlation_id))
-        _write(log, BATCH_SUMMARY, lambda: batch_summary(event, kept, correlation_id))
-
-    _soon(log, write_all)
+    """Log the records of one event's hooks, if there is a log, soon. Never raises."""
+    if log is not None:
+        with contextlib.suppress(Exception):
+            log.soon(_records(event, tuple(results), correlation_id))
 
 
 def write_engine_failure(log: HookLog | None, failure: Failure) -> None:
     """Log that the engine failed, if there is a log, soon. Never raises."""
     if log is not None:
-        _soon(log, lambda: _write(log, ENGINE_FAILURE, lambda: asdict(failure)))
+        with contextlib.suppress(Exception):
+            log.soon(iter([(ENGINE_FAILURE, asdict(failure))]))
+
+
+def _records(
+    event: HookEventName, results: Sequence[HookRun], correlation_id: str
+) -> Iterator[tuple[str, Record]]:
+    """Each hook's own, in the order of ``results``, then the summary."""
+    for result in results:
+        yield RESULT, result_record(result, correlation_id)
+        if not result.success:
+            yield FAILURE, failure_record(result, correlation_id)
+    yield BATCH_SUMMARY, batch_summary(event, results, correlation_id)
 
 
 def result_record(result: HookRun, correlation_id: str) -> Record:
@@ -170,16 +166,3 @@ def _said(said: Aggregated | HookOutput) -> Record:
         "request": None if said.request is None else dict(said.request),
         "inject": list(said.inject),
     }
-
-
-def _soon(log: HookLog, work: Callable[[], None]) -> None:
-    with contextlib.suppress(Exception):  # see _write
-        log.soon(work)
-
-
-def _write(log: HookLog, kind: str, record: Callable[[], Record]) -> None:
-    try:
-        log.log(kind, record())
-    except Exception:
-        # A log that cannot be written to is no reason for a tool call to fail.
-        return

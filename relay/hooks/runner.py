@@ -33,7 +33,7 @@ from relay.hooks.hook_types import (
     ToolSelection,
     Url,
 )
-from relay.hooks.registration import TIMEOUT_DEFAULT
+from relay.hooks.registry import TIMEOUT_DEFAULT
 from relay.hooks.run_functions import FunctionRunner
 
 #: Seconds that a program has when nothing else is configured.

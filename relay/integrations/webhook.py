@@ -35,7 +35,7 @@ from relay.core import http
 from relay.core.dispatch import read_event
 from relay.core.errors import NotDelivered, RelayError, UsageError
 from relay.core.files import read_file
-from relay.core.http_server import Refused, Request, ServerConnection
+from relay.core.http import Refused, Request, ServerConnection
 
 if TYPE_CHECKING:
     from relay.app.relay import Relay

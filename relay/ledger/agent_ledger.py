@@ -2,20 +2,33 @@
 
 Each turn hangs from the one before it (``parent_turn``); ``head_turn`` of a session is the last.
 A turn's messages are numbered on within its session, without gaps.
+
+Compacting shortens old turns. The tree of turns, who said what when, and the names of the tools
+stay; of long messages the first words stay, of tool calls neither their parameters nor their
+results. The event ledger is never compacted. It is done in steps of ``WINDOW`` turns, each in a
+transaction of its own, so that the broker does other things in between.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from relay.core.ids import derived_ulid
-from relay.ledger.schema import Row
 from relay.ledger.store import Ledger
+from relay.protocol.messages import MessageAnswer
 from relay.protocol.turns import TurnEnded
 
 #: The ``source`` of relay's own sessions; others are those of ingested files.
 OWN = "relay"
+#: Turns that one step looks at.
+WINDOW = 1000
+#: The newest turns of each session stay as they are: so many.
+KEEP = 20
+#: Characters of a message that stay; one that is not much longer stays whole.
+KEPT, WHOLE = 160, 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +166,7 @@ def history(ledger: Ledger, session: str, turns: int, longest: int) -> list[tupl
     return [(str(role), str(text)) for role, text in found]
 
 
-def answers_to(ledger: Ledger, message: str) -> list[Row]:
+def answers_to(ledger: Ledger, message: str) -> list[MessageAnswer]:
     """What came of the message with this id, from each that has answered it."""
     rows = ledger.rows(
         "SELECT s.persona, t.id, t.state, t.reason, t.inferred, t.model, t.tool_call_count,"
@@ -167,4 +180,56 @@ def answers_to(ledger: Ledger, message: str) -> list[Row]:
     )
     names = ("from", "turn", "state", "reason", "inferred", "model", "tool_calls", "text")
     found = [dict(zip(names, row, strict=True)) for row in rows]
-    return [{**one, "inferred": bool(one["inferred"])} for one in found]
+    return [cast(MessageAnswer, {**one, "inferred": bool(one["inferred"])}) for one in found]
+
+
+_OLD = """SELECT t.id FROM agent_turns t WHERE t.rowid > ? AND t.rowid <= ?
+ AND t.compacted_ms IS NULL AND t.state <> 'running' AND t.ended_ms < ?
+ AND (SELECT count(*) FROM (SELECT 1 FROM agent_turns n
+      WHERE n.session = t.session AND n.rowid > t.rowid LIMIT ?)) = ?"""
+_IN = "turn IN (SELECT value FROM json_each(?))"
+_LONG = f"{_IN} AND length(content) > {WHOLE}"
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What one step did, or would do: turns, characters less, and where the next one begins."""
+
+    turns: int
+    characters: int
+    following: int | None
+
+
+def compact(ledger: Ledger, after: int, *, before_ms: int, now_ms: int, really: bool) -> Compaction:
+    """Look at the turns beyond row ``after``; ``really`` compact those that ended before
+    ``before_ms``, but for the newest of each session. In the open transaction."""
+    with ledger.guard() as db:
+        last = int(db.execute("SELECT ifnull(max(rowid),0) FROM agent_turns").fetchone()[0])
+        found = db.execute(_OLD, (after, after + WINDOW, before_ms, KEEP, KEEP)).fetchall()
+        turns = json.dumps([row[0] for row in found])
+        said, of_tools = (
+            int(db.execute(f"SELECT ifnull(sum({size}), 0) FROM {where}", (turns,)).fetchone()[0])
+            for size, where in (
+                (f"length(content) - {KEPT}", f"agent_messages WHERE {_LONG}"),
+                (
+                    "ifnull(length(params_json), 0) + ifnull(length(result_json), 0)",
+                    f"agent_tool_calls WHERE {_IN}",
+                ),
+            )
+        )
+        if really and found:
+            db.execute(
+                "UPDATE agent_messages SET content = substr(content, 1, ?) || '… [compacted: '"
+                f" || length(content) || ' characters]' WHERE {_LONG.replace('?', '?2')}",
+                (KEPT, turns),
+            )
+            db.execute(
+                f"UPDATE agent_tool_calls SET params_json=NULL, result_json=NULL WHERE {_IN}",
+                (turns,),
+            )
+            db.executemany(
+                "UPDATE agent_turns SET compacted_ms=? WHERE id=?",
+                [(now_ms, row[0]) for row in found],
+            )
+    end = after + WINDOW
+    return Compaction(len(found), said + of_tools, end if end < last else None)

@@ -1,13 +1,14 @@
 """Rows of what happens on other channels than relay's own: events, threads, participants, files.
 
-One connection, one owner: see relay.ledger.store.
+Also what the person has noted about any event: its tags and its state. One connection, one owner:
+see relay.ledger.store.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 from relay.core.dispatch import PeerKind, PersonType
 from relay.core.paths import Home
@@ -15,13 +16,14 @@ from relay.ledger import persons
 from relay.ledger.content_files import path_of
 from relay.ledger.schema import BLOCK_BITS
 from relay.ledger.store import Ledger
+from relay.protocol.messages import ChannelOrigin, EventMarks
 
 #: What ``events.origin`` is of them.
 OUTSIDE = "channel"
-
+#: What an event can be, besides its status, which is a word of the person's own.
+FLAGS = ("read", "flagged", "archived")
 #: (seq, id, kind, sender, thread, body, meta_json, created_ms)
 OutsideRow = tuple[int, str, str, str, str | None, str | None, str | None, int]
-
 _EVENT = (
     "INSERT INTO events (seq, id, kind, agent, origin, thread, body, meta_json, created_ms,"
     " channel, source_id, account, peer_kind, peer, reply_to, content_type, occurred_ms)"
@@ -113,7 +115,7 @@ def files_of(ledger: Ledger, seq: int) -> list[ContentFile]:
     return [ContentFile(*row) for row in rows]
 
 
-def shown(ledger: Ledger, id_: str) -> dict[str, Any]:
+def shown(ledger: Ledger, id_: str) -> ChannelOrigin:
     """What an event of another channel says beyond what every event does, for people."""
     names = ("channel", "source_id", "account", "peer_kind", "peer", "reply_to", "content_type")
     seq, occurred, sender, *values = ledger.row(
@@ -121,11 +123,49 @@ def shown(ledger: Ledger, id_: str) -> dict[str, Any]:
     )
     home = Home(os.path.dirname(ledger.path))
     return {
-        **dict(zip(names, values, strict=True)),
+        **cast(ChannelOrigin, dict(zip(names, values, strict=True))),
         "occurred_ms": occurred,
         "sender_type": persons.sender_type(ledger, values[0], sender, OUTSIDE).value,
         "files": [
             {"path": path_of(home, one.sha256), "name": one.name, "size": one.size}
             for one in files_of(ledger, seq)
         ],
+    }
+
+
+def tag(ledger: Ledger, event: int, name: str, source: str, now_ms: int) -> None:
+    """Put a tag on an event, within the open transaction; ``source``: who does."""
+    ledger.change(
+        "INSERT OR IGNORE INTO event_tags VALUES (?,?,?,?)", (event, name, source, now_ms)
+    )
+
+
+def untag(ledger: Ledger, event: int, name: str) -> None:
+    """Take a tag off again, within the open transaction."""
+    ledger.change("DELETE FROM event_tags WHERE event=? AND tag=?", (event, name))
+
+
+def mark(ledger: Ledger, event: int, column: str, value: object, now_ms: int) -> None:
+    """Set the status, or one of ``FLAGS``, of an event, within the open transaction."""
+    assert column in ("status", *FLAGS)
+    ledger.change(
+        f"INSERT INTO event_state (event, {column}, updated_ms) VALUES (?1,?2,?3)"
+        f" ON CONFLICT (event) DO UPDATE SET {column}=?2, updated_ms=?3",
+        (event, value, now_ms),
+    )
+
+
+def marks_of(ledger: Ledger, event: int) -> EventMarks:
+    """``tags``, ``status`` and ``FLAGS`` of an event."""
+    tags = ledger.rows("SELECT tag FROM event_tags WHERE event=? ORDER BY tag", (event,))
+    state = ledger.row(
+        "SELECT status, read, flagged, archived FROM event_state WHERE event=?", (event,)
+    )
+    status, read, flagged, archived = state or (None, 0, 0, 0)
+    return {
+        "tags": [name for (name,) in tags],
+        "status": status,
+        "read": bool(read),
+        "flagged": bool(flagged),
+        "archived": bool(archived),
     }

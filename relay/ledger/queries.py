@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from relay.core.message import HeldFor, State
 from relay.ledger import event_rows
@@ -22,6 +23,7 @@ from relay.ledger.schema import (
     message_row,
 )
 from relay.ledger.store import Ledger
+from relay.protocol.messages import DeliveryRow, HistoryRow, MessageRow, ShownMessage
 
 #: All recipients. They are few and the index starts with them: hop from one to the next.
 RECIPIENTS = """WITH RECURSIVE recipients (name) AS (
@@ -92,7 +94,7 @@ def _newest_possible(ledger: Ledger, top: int, wanted: Filter) -> int:
     return max(found)
 
 
-def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list[Row], int]:
+def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list[HistoryRow], int]:
     """Rows among ``SLICE`` events up to number ``top``, newest first, at most ``limit``.
 
     Begins further down where nothing above can match. Returns the rows and the number to go on
@@ -135,7 +137,7 @@ def slice_of(ledger: Ledger, top: int, wanted: Filter, limit: int) -> tuple[list
 
 def inbox(
     ledger: Ledger, recipient: str, *, everything: bool, after: int, limit: int, own: bool = False
-) -> list[Row]:
+) -> list[MessageRow]:
     """What waits for ``recipient`` beyond its delivery number ``after``, oldest first; with
     ``everything`` the newest ``limit`` of all that ever came, in the same order. ``own``: it asks
     itself, and so gets what waits in full."""
@@ -151,7 +153,7 @@ def inbox(
         for flag in (0, 1):
             rows += ledger.rows(part.format(flag, "DESC"), (recipient, after, limit))
         rows = sorted(rows)[-limit:]
-    return [message_row(row) for row in rows]
+    return [cast(MessageRow, message_row(row)) for row in rows]
 
 
 def unread(ledger: Ledger, recipient: str) -> int:
@@ -194,7 +196,7 @@ def matching_ids(ledger: Ledger, part: str) -> list[str]:
     return []
 
 
-def message(ledger: Ledger, id_: str) -> Row | None:
+def message(ledger: Ledger, id_: str) -> ShownMessage | None:
     """One message and all its deliveries."""
     found = ledger.row(
         f"SELECT {COLUMNS} FROM events e LEFT JOIN deliveries d ON d.event = e.seq"
@@ -203,14 +205,12 @@ def message(ledger: Ledger, id_: str) -> Row | None:
     )
     if found is None:
         return None
-    row = message_row(found)
-    for name in ("to", "state", "reason", "proof", "attempts", "delivery", "updated_ms"):
-        del row[name]
-    row["deliveries"] = deliveries(ledger, id_)
-    return row
+    of_delivery = ("to", "state", "reason", "proof", "attempts", "delivery", "updated_ms")
+    row = {name: one for name, one in message_row(found).items() if name not in of_delivery}
+    return cast(ShownMessage, {**row, "deliveries": deliveries(ledger, id_)})
 
 
-def said_in_a_turn(ledger: Ledger, part: str) -> Row | None:
+def said_in_a_turn(ledger: Ledger, part: str) -> ShownMessage | None:
     """What was said in a turn under the one id that is, begins or ends with ``part``; the end is
     searched for among the newest 100 000."""
     found = ledger.rows(
@@ -227,6 +227,7 @@ def said_in_a_turn(ledger: Ledger, part: str) -> Row | None:
     id_, turn, role, content, created_ms, persona, label = found[0]
     return {
         "id": id_,
+        "kind": "turn",
         "from": persona if role == "assistant" else role,
         "from_kind": "agent" if role == "assistant" else role,
         "body": content,
@@ -248,7 +249,7 @@ def origin(ledger: Ledger, id_: str) -> tuple[str, str | None, str]:
     return (str(row[0]), row[1], str(row[2])) if row else ("", None, "")
 
 
-def conversation(ledger: Ledger, id_: str) -> tuple[list[Row], bool]:
+def conversation(ledger: Ledger, id_: str) -> tuple[list[HistoryRow], bool]:
     """The messages that one without a thread follows from, itself, and what follows from them,
     oldest first; and whether there may be more than was looked at."""
     first = id_
@@ -282,7 +283,7 @@ def sender_of(ledger: Ledger, id_: str) -> str:
     return str(row[0]) if row and row[0] else ""
 
 
-def deliveries(ledger: Ledger, id_: str) -> list[Row]:
+def deliveries(ledger: Ledger, id_: str) -> list[DeliveryRow]:
     """All deliveries of one message."""
     names = (
         *("to", "state", "reason", "proof", "attempts", "delivery", "delivering_ms"),
@@ -294,7 +295,7 @@ def deliveries(ledger: Ledger, id_: str) -> list[Row]:
         " FROM events e JOIN deliveries d ON d.event = e.seq WHERE e.id=?",
         (id_,),
     )
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    return [cast(DeliveryRow, dict(zip(names, row, strict=True))) for row in rows]
 
 
 def parked(ledger: Ledger, limit: int) -> list[Row]:

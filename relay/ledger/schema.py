@@ -9,6 +9,7 @@ from typing import Any
 from relay.core import sqlite
 from relay.core.message import State
 from relay.ledger.migrations import MIGRATIONS
+from relay.protocol.messages import HistoryRow
 
 #: The ledger's file. 16 MB of log before it is moved: pages that change often are moved once, with
 #: fewer syncs.
@@ -98,7 +99,7 @@ class AgentRecord:
     conversation: str = ""
 
 
-def message_row(columns: tuple[Any, ...]) -> Row:
+def message_row(columns: tuple[Any, ...]) -> HistoryRow:
     """One delivery of one message, from the ``COLUMNS`` of a query."""
     (
         _seq,
@@ -119,7 +120,7 @@ def message_row(columns: tuple[Any, ...]) -> Row:
         attempts,
         updated,
     ) = columns
-    row: Row = {
+    row: HistoryRow = {
         "id": id_,
         "kind": kind,
         "from": agent,

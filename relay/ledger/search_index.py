@@ -15,12 +15,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import count
+from typing import Any
 
 from relay.core import sqlite
 from relay.core.errors import DamagedFile, StorageError, Timeout
 from relay.core.files import unlink_if_there
 from relay.ledger.queries import CHANNEL, READABLE, Filter
-from relay.ledger.schema import COLUMNS, SCHEMA, Row, message_row
+from relay.ledger.schema import COLUMNS, SCHEMA, message_row
+from relay.protocol.messages import HistoryRow
 
 #: Characters in the smallest text that the index finds.
 SHORTEST = 3
@@ -80,7 +82,7 @@ class SearchIndex:
         self._ends = False
         self._deadline: float | None = None
 
-    def search(self, wanted: Filter, limit: int) -> list[Row]:
+    def search(self, wanted: Filter, limit: int) -> list[HistoryRow]:
         """The newest ``limit`` rows of both ledgers with ``wanted.grep`` in them, newest first."""
         with self._reading() as db:
             if self._behind(db) > BEHIND_MAX:
@@ -314,7 +316,7 @@ def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def _events(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> list[Row]:
+def _events(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> list[HistoryRow]:
     where: list[str] = ["event_parts MATCH ?"]
     values: list[object] = [match]
     _add(where, values, "e.kind=?", wanted.kind)
@@ -332,7 +334,7 @@ def _events(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> l
     return [{**message_row(row), "ledger": "events"} for row in rows]
 
 
-def _turns(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> list[Row]:
+def _turns(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> list[HistoryRow]:
     where: list[str] = ["message_parts MATCH ?"]
     values: list[object] = [match]
     _add(where, values, "s.persona=?", wanted.agent)
@@ -351,23 +353,26 @@ def _turns(db: sqlite3.Connection, match: str, wanted: Filter, limit: int) -> li
     return [_turn_row(row) for row in rows]
 
 
-def _turn_row(columns: tuple[object, ...]) -> Row:
+def _turn_row(columns: tuple[Any, ...]) -> HistoryRow:
     """A message within a turn, in the shape of all rows: from whom, in which session."""
     _, id_, role, content, created_ms, persona, label = columns
     of_agent = role == "assistant"
-    empty = dict.fromkeys(("mode", "thread", "reason", "proof", "delivery"))
     return {
-        **empty,
         "id": id_,
         "kind": "turn",
         "from": persona if of_agent else role,
         "from_kind": "agent" if of_agent else role,
         "to": f"{persona}/{label}",
         "body": content,
+        "mode": None,
+        "thread": None,
         "created_ms": created_ms,
         "updated_ms": created_ms,
         "state": "turn",
+        "reason": None,
+        "proof": None,
         "attempts": 0,
+        "delivery": None,
         "ledger": "agents",
     }
 

@@ -14,7 +14,7 @@ from dataclasses import astuple, fields
 from itertools import chain
 from os import urandom
 from time import time
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid, nonce
@@ -26,10 +26,10 @@ from relay.ledger.schema import (
     ORIGINAL,
     AgentRecord,
     Delivery,
-    Row,
     message_row,
 )
 from relay.ledger.transactions import Transactions
+from relay.protocol.messages import MessageRow
 
 EventTuple = tuple[
     int, str, str, str | None, str, str | None, str | None, str | None, str | None, int
@@ -256,10 +256,10 @@ class Ledger(Transactions):
 
     def open_deliveries(
         self, recipient: str, after: int, limit: int, max_bytes: int
-    ) -> tuple[list[tuple[int, Row]], bool]:
+    ) -> tuple[list[tuple[int, MessageRow]], bool]:
         """What waits for ``recipient`` beyond event ``after``: [(event, row)], in order, and
         whether more is left. Stops at ``limit`` rows or once the bodies exceed ``max_bytes``."""
-        out: list[tuple[int, Row]] = []
+        out: list[tuple[int, MessageRow]] = []
         size = 0
         with self.guard() as db:
             cursor = db.execute(
@@ -272,7 +272,7 @@ class Ledger(Transactions):
                 if len(out) >= limit or size >= max_bytes:
                     cursor.close()
                     return out, True
-                row = message_row(columns)
+                row = cast(MessageRow, message_row(columns))
                 size += len(row["body"])
                 out.append((columns[0], row))
         return out, False

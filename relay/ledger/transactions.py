@@ -1,19 +1,30 @@
 """One connection to the ledger's file: begin, write, commit, or roll back. One owner.
 
-A file of its own: what is stored, and in which tables, is said in relay.ledger.store and beside it.
+The file may be removed, replaced or damaged beneath the broker. Nothing is deleted then: a damaged
+file is set aside under another name, and the person is told the command that recovers it.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from relay.core import sqlite
-from relay.core.errors import StorageError
-from relay.ledger.recovery import LedgerFile, set_aside
+from relay.core.errors import DamagedFile, FileLost, StorageError
+from relay.core.files import open_private, sync_folder, unlink_if_there
 from relay.ledger.schema import SCHEMA
+
+#: The end of the name of the file that says how far the ledger came.
+_MARK = "-reached"
+#: Device, inode and size of a file.
+_Status = tuple[int, int, int]
+_NOTHING: _Status = (0, 0, 0)
 
 
 class Transactions:
@@ -148,3 +159,163 @@ class Transactions:
         told = set_aside(self.path)
         self._open()
         return told
+
+
+class LedgerFile:
+    """The names of an open ledger: whether what is written can be found under them.
+
+    Beside it stands how far it came, written after each commit: a log that was cut, or of which a
+    bit is not what it was, ends there for SQLite, which says nothing of it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._main = self._log = _NOTHING
+        self._mark = open_private(path + _MARK, os.O_RDWR | os.O_CREAT)
+        self.note()
+
+    def close(self) -> None:
+        """Look after it no more."""
+        mark, self._mark = self._mark, -1
+        if mark >= 0:
+            os.close(mark)
+
+    def missing(self, db: sqlite3.Connection) -> str:
+        """What to tell the person where events are missing that had been stored; else nothing."""
+        noted = os.pread(self._mark, 8, 0)
+        last = int(db.execute("SELECT ifnull(max(seq), 0) FROM events").fetchone()[0])
+        lost = int.from_bytes(noted, "little") - last
+        self.reached(last)
+        if lost <= 0 or last == 0:  # a ledger that is begun anew
+            return ""
+        return (
+            f"The last {lost} messages and events that the ledger {self._path} held are missing: it"
+            " was cut, a disk did not keep what it had confirmed, or an older copy was put there."
+        )
+
+    def reached(self, seq: int) -> None:
+        """Note that the ledger holds the events up to this number. Not synced: it is behind, not
+        ahead, after a power failure. Never raises: the commit is done."""
+        with suppress(OSError):
+            os.pwrite(self._mark, seq.to_bytes(8, "little"), 0)
+
+    def note(self) -> None:
+        """What is there now has been written by the ledger."""
+        if self._main is _NOTHING or self._is_same(self._path, self._main):
+            self._main = _status(self._path)
+        log = self._path + "-wal"
+        if self._log is _NOTHING or self._is_same(log, self._log):
+            self._log = _status(log)  # it is there since the first commit at the latest
+
+    def check(self) -> bool:
+        """Whether both names are still those of the files that are written. Raises DamagedFile
+        where one was cut."""
+        whole = True
+        for path, known in ((self._path, self._main), (self._path + "-wal", self._log)):
+            if known is _NOTHING:
+                continue
+            now = _status(path)
+            if now[:2] != known[:2]:
+                whole = False
+            elif now[2] < known[2]:
+                raise DamagedFile(
+                    f"{path} was cut while the broker ran",
+                    hint="the next command starts another broker, with a new ledger",
+                )
+        return whole
+
+    def _is_same(self, path: str, known: _Status) -> bool:
+        return _status(path)[:2] == known[:2]
+
+    def put_back(self, db: sqlite3.Connection) -> None:
+        """Write all that ``db`` still holds under the ledger's name, before ``db`` is closed.
+
+        Raises FileLost where another file has that name now (what ``db`` holds is then kept under
+        another one), or no file can.
+        """
+        if not os.path.isdir(os.path.dirname(self._path)):
+            raise lost(self._path, "its folder is gone")
+        if _status(self._path)[:2] not in (_NOTHING[:2], self._main[:2]):
+            kept = _free_name(f"{self._path}.removed")
+            self._write(db, kept)
+            raise lost(self._path, f"another file has taken its place. What it held is in {kept}")
+        self._write(db, self._path)
+
+    def _write(self, db: sqlite3.Connection, name: str) -> None:
+        copy = f"{self._path}.{os.getpid()}.tmp"
+        try:
+            unlink_if_there(copy)
+            with closing(sqlite3.connect(copy)) as target:
+                os.chmod(copy, 0o600)
+                db.backup(target)
+            os.replace(copy, name)
+            sync_folder(os.path.dirname(name))
+        except (OSError, sqlite3.Error) as error:
+            with suppress(OSError):
+                unlink_if_there(copy)
+            raise lost(self._path, f"and it cannot be put back: {error}") from error
+
+
+def lost(path: str, why: str) -> FileLost:
+    """The error for a ledger that has no name any more."""
+    return FileLost(
+        f"the ledger {path} was removed while the broker ran; {why}. Nothing more is stored in it",
+        hint="the next command starts another broker, with the ledger that is there then",
+    )
+
+
+def _status(path: str) -> _Status:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return _NOTHING
+    return status.st_dev, status.st_ino, status.st_size
+
+
+def set_aside(path: str) -> str:
+    """Give a damaged ledger another name; the next that is opened at ``path`` begins anew.
+
+    Returns what to tell the person. Nobody may have the file open. Raises StorageError.
+    """
+    aside = _free_name(f"{path}.damaged")
+    try:
+        with open(path, "rb") as file:
+            version = int.from_bytes(file.read(100)[60:64], "big")
+        os.link(path, aside)  # under both names, until its log has the other one too
+        with suppress(FileNotFoundError):
+            os.rename(path + "-wal", aside + "-wal")
+        for name in ("", "-shm", _MARK):
+            unlink_if_there(path + name)
+        sync_folder(os.path.dirname(path))
+    except OSError as error:
+        raise StorageError(
+            f"the ledger {path} is damaged, and cannot be set aside: {error.strerror}",
+            hint="move the file away; relay begins a new one",
+        ) from error
+    recovered = f"{aside}-recovered.db"
+    lines = [
+        f"The ledger was damaged, and a new one begins. The damaged one is kept as {aside}.",
+        f"This command copies what can be read of it: {_recovery(aside, version, recovered)}",
+        "This puts the copy in the ledger's place: relay broker stop &&"
+        f" mv {shlex.quote(recovered)} {shlex.quote(path)}",
+    ]
+    if shutil.which("sqlite3") is None:
+        lines[1] += " (install the program sqlite3 first)"
+    return "\n".join(lines)
+
+
+def _recovery(aside: str, version: int, recovered: str) -> str:
+    """The command that copies what can be read of the file ``aside`` to a fresh one.
+
+    By ``.dump``: many systems' sqlite3 is made without what ``.recover`` needs. That fails a file
+    of which anything cannot be read, and says nothing of whose and which version it is.
+    """
+    dump = f"sqlite3 {shlex.quote(aside)} 'PRAGMA writable_schema=ON' .dump"
+    kind = f"PRAGMA application_id={SCHEMA.application_id}; PRAGMA user_version={version}"
+    load = f"sqlite3 -cmd '{kind}' {shlex.quote(recovered)}"
+    return f"{dump} | sed 's/^ROLLBACK.*/COMMIT;/' | {load}"
+
+
+def _free_name(path: str) -> str:
+    name = f"{path}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    return name if not os.path.lexists(name) else f"{name}-{time.monotonic_ns()}"

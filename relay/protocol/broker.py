@@ -7,12 +7,6 @@ questions. The broker also sends ``{"push": str, ...}`` unasked.
 
 Times are integers, milliseconds since the epoch (``*_ms``); durations are seconds.
 
-A *row* is one delivery of one message::
-
-    id, from, from_kind (agent|person|relay|channel), to, body, mode, thread, created_ms,
-    updated_ms, state, reason, proof, attempts, delivery (the recipient's own gap-free number,
-    from 1), kind, proven? (true: the kernel says that the owner of this broker has written it)
-
 Ops (``?`` marks what may be left out):
 
 ``hello``     -> protocol, version (see relay.core.build), program (what starts such a broker:
@@ -26,34 +20,11 @@ Ops (``?`` marks what may be left out):
               run the first ones count.
               Binds the connection to the agent; everything open for that name is then pushed
               again, in order. ``resume`` keeps the state that the broker knew of the same run.
-``send``      to (names, roles, #channels or ``*``: str or list), body, id?, from?, mode?, thread?,
-              re? (the id of what it answers), attributes?, offline?, answer? (the turn that
-              answers it is reported, see ``turn``; the sender is told once if that ends without
-              words, or the agent is gone), await? (as ``answer``, but only a message to the sender
-              is one), unproven? (these are not the person's own words, whoever asks), auth?
-              -> id, from, duplicate, deliveries [{to, state, reason, parked?}], did_you_mean,
-              present.
-              Answered once the message is on the disk. The same id again changes nothing. What
-              the person sends to a configured persona that does not run is a dispatch.
-              With ``notice`` it is from relay, to the very agent whose session sends it: true
-              for a text of the person's handlers (``by_hook``) and for what the agent has asked
-              for; ``about`` for what relay says about something that the agent said, which the
-              loop guard counts and may refuse (``loop``). With ``question`` it says that no answer
-              to this message has come in time; an agent that was told so before is told nothing.
-``state``     id, state, reason?, proof?, attempt? (the number of the try, for ``delivering``),
-              presence? (true: with what it wants to hear of others) -> id, state, presence? (who
-              has come and gone since it was told last). Only from the connection of the recipient.
 ``agent_state`` state, reason?, source?, notes?, conversation?, question? (id, what, choices,
               chosen, since_ms: what the agent asks on its screen), retry? (seconds until its usage
               limit ends, from when it was limited), account? (who has the same has the same limits)
               -> state, wants (the kinds of events that its session tells of only when asked to).
               Of the registered agent.
-``event``     kind, body?, meta?, thread?, id?, auth? -> id, duplicate
-              With ``outside`` instead it is of another channel, and from the person: {channel,
-              source_id?, kind? (message), sender?, sender_name?, content?, content_type?,
-              timestamp? (ms), account?, peer_kind?, peer?, thread?, reply_to?, metadata?, files?}.
-              What has the channel and the source_id of a stored event is that event, whatever
-              else it says.
 ``event_mark`` what (tag, status, read, flagged, archived), ids (or ends of ids), word? (the tag or
               the status), undo? -> rows [{id, tags, status, read, flagged, archived}]. Of the
               person alone.
@@ -73,25 +44,6 @@ Ops (``?`` marks what may be left out):
               -> name, who (of whose coming and going it hears with its next message), note
 ``whoami``    auth? -> name, kind, roles, channels, presence, state, reason, unread; agents, busy,
               blocked, limited, stopped (how many are there), held
-``inbox``     name?, all?, limit?, after? (a delivery number), follow?, auth? -> name, kind
-              (person|agent), rows (oldest first), more. Marks nothing. Without a name: the
-              agent's own, else that of the person whose broker this is.
-``read``      name, ids -> read (how many became ``seen``). Inboxes of persons only.
-``sent``      name?, limit?, auth? -> name, rows (the newest, oldest first), more
-``show``      id (whole, or a unique beginning or end of at least 4) -> message: a row without the
-              fields of its delivery, ``via`` (the terminal of the person who sent it), and
-              ``deliveries`` [{to, state, reason, proof, attempts, decided (who let it go on, or
-              refused it), delivery, delivering_ms, submitted_ms, updated_ms}],
-              ``dispatches`` [{id, hook, persona, session, state, reason, answer, answer_reason}],
-              ``evaluations`` [{hook, state (fired, not fired, failed, waiting, held), error,
-              latency_us}], ``noted`` {tags, status, read, flagged, archived}
-              Of what was said in a turn instead: ``turn`` and ``session`` (PERSONA/LABEL). With
-              the id of a dispatch it is what that follows from.
-``history``   agent?, thread?, channel?, tag?, about? (an id: the conversation that it is part of,
-              oldest first), since_ms?, grep?, limit?, kind? -> rows (the newest,
-              oldest first), more. ``kind`` ``*`` is every event, without one: messages.
-              With ``grep``, what turns of personas said too: each row then has ``ledger``
-              (events, agents) and ``snippet``. ``only`` says why it is the events alone.
 ``compact``   before_ms, after (0), really? -> turns, characters, after (null: that was all). One
               step: of turns of the agent ledger that ended before then, but for the newest of each
               session, only the beginning of what was said stays. Without ``really`` it is only
@@ -103,19 +55,12 @@ Ops (``?`` marks what may be left out):
 ``ingest``    path, source (claude, codex), known (the offset that ``ingested`` told), inode,
               offset, state, rows (a PastTurns) -> duplicate, turns, messages, calls (how many are
               new). Refused as ``changed`` where the file was read on meanwhile. Not for agents.
-``wait``      id, timeout, answer? -> done, deliveries, answers? [{from, text, state, reason,
-              inferred, model, turn, tool_calls (how many)}]: once all deliveries are final; with
-              ``answer``, once each is answered, or nobody will answer it any more. Of a
-              dispatch: once its turn has begun; with ``answer``, once the last try has ended
-``turn``      ids (messages that were answered in it), started_ms, and the fields of TurnEnded
-              -> duplicate. Of the registered agent; the same turn told again changes nothing.
 ``watch``     kinds? (of ``WATCHED`` and of features), agents? (names), after? (the ``seq`` of
               the last row that was had) and epoch (what ``watch`` answered then) -> epoch, seq.
               What happens from then on is pushed. An agent sees the rows of agents, and of
               messages, deliveries, turns and obligations that are its own or for it, and a
               feature's where it is named; with the right ``watch`` those of others, too. The
               person sees all.
-``cancel``    id (as for ``show``), auth? -> id, withdrawn (how many), deliveries. An agent's own.
 ``person``    The person has spoken to the registered agent: what it says next follows from nothing.
 ``ask``       agent, kind, request, timeout? (30, at most 120), auth? -> response: the agent's
               session does what is asked for, and answers. Nothing of it is stored. Refused as
@@ -229,15 +174,8 @@ or, for turns, ``transcript``: see relay.broker.agent_rights. ``dispatches`` and
 
 Pushes:
 
-``deliver``   a row for a session to deliver, with ``attempt``: how many earlier tries there were
-              that may have landed, and ``nonce``: what its sender cannot know. At most ``WINDOW``
-              are out at once; ``submitted`` and the final states make room. A session that
-              reconnects gets again what is not final.
-``receipt``   id, to, state, reason: a delivery of the session's own message changed.
 ``ask``       id, kind, by ("person", or "agent": its own), request, timeout: somebody asks the
               session; it answers once, with ``answer``, within ``timeout`` seconds.
-``inbox``     something came into the inbox that this connection follows: ask again. Sent once
-              until the next ``inbox`` request.
 ``watch``     epoch, rows [{seq, at_ms, what, …}] for who follows; by ``what``:
 
               - ``message``: id, from, from_kind, to [names], body, mode, thread, channel, cut?
@@ -267,9 +205,11 @@ from relay.core.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from relay.core.message import Message
+    from relay.protocol.messages import DeliverPush
 
 PROTOCOL = 1
 
@@ -306,7 +246,7 @@ _BY_STATUS: dict[int, type[RelayError]] = {
 }
 
 
-def encode(record: Json) -> bytes:
+def encode(record: Mapping[str, object]) -> bytes:
     """One line. Raises RelayError for text that UTF-8 cannot carry (lone surrogates)."""
     try:
         return json_text.dumps(record, ascii=False).encode() + b"\n"
@@ -373,8 +313,8 @@ def error_from(fields: Json) -> RelayError:
     )
 
 
-def message_from(row: Json) -> Message:
-    """The message in a ``deliver`` push or in any row."""
+def message_from(row: DeliverPush) -> Message:
+    """The message in a ``deliver`` push."""
     # Imported on use: a verb of the command line does without dataclasses and enums.
     from relay.core.message import Message, QueueMode
 
@@ -387,8 +327,8 @@ def message_from(row: Json) -> Message:
         mode=QueueMode(row.get("mode") or QueueMode.FOLLOWUP),
         thread=row.get("thread"),
         sender_kind=row.get("from_kind") or "agent",
-        attempt=row.get("attempt") or 0,
-        nonce=str(row.get("nonce") or ""),
+        attempt=row["attempt"],
+        nonce=row["nonce"],
         attributes=row.get("attributes") or {},
         permissions=row.get("permissions"),
         proven=row.get("from_kind") == "person" and row.get("proven") is True,

@@ -15,9 +15,9 @@ from relay.core.message import QueueMode
 from relay.directive.grammar import Match
 from relay.hooks.context import checked_body
 from relay.session.broker_reports import Broker
-from relay.session.builtin import send_fields
 from relay.session.detector import Detection
 from relay.session.door import SessionFeatures
+from relay.session.handler_lanes import send_fields
 from relay.session.run_info import RunInfo
 from relay.session.session_commands import (
     FeatureCommand,

@@ -9,17 +9,23 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from relay.core.bounded import BoundedDict
 from relay.core.errors import BrokerUnavailable, RelayError, StorageError, Timeout
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import Message, State
 from relay.directive.grammar import Match
+from relay.protocol.agents import AGENT_STATE, PERSON
+from relay.protocol.messages import EVENT, STATE, TURN, WAIT
+from relay.protocol.op import Op
 from relay.session.background import Tasks
 from relay.session.detector import Detection, match_event_id, match_meta
 from relay.session.session_commands import PersonNote, ReportAgent, ReportEvent
 from relay.session.session_events import DeliveryReported, EventQueue, KindsWanted, TurnReported
+
+if TYPE_CHECKING:
+    from relay.protocol.op import Answer, Fields
 
 T = TypeVar("T")
 
@@ -36,6 +42,12 @@ REMARKS_MAX = 1000
 class Broker(Protocol):
     """The part of the broker's client that a session needs."""
 
+    @overload
+    async def request(  # type: ignore[overload-overlap]
+        self, op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
+    ) -> Answer: ...
+
+    @overload
     async def request(self, op: str, **fields: Any) -> dict[str, Any]: ...
 
 
@@ -79,7 +91,7 @@ class BrokerReports:
         """The person has spoken to the agent: its next words do not follow from a message."""
 
         async def tell() -> None:
-            await self._broker.request("person")
+            await self._broker.request(PERSON)
 
         self._tasks.spawn(self._until_answered(tell))
 
@@ -111,7 +123,7 @@ class BrokerReports:
             # However long it takes: nothing is typed before the broker knows of it, and the outcome
             # must not be lost while the broker is away or its disk is full.
             answer = await self._until_answered(
-                lambda: self._broker.request("state", **fields), "what came of a message waits"
+                lambda: self._broker.request(STATE, **fields), "what came of a message waits"
             )
             if news := answer.get("presence"):
                 self._presence[message.id] = str(news)
@@ -132,7 +144,7 @@ class BrokerReports:
         """Look up the last reported states of these deliveries to the agent ``name``."""
         for id_ in ids:
             try:
-                ask = partial(self._broker.request, "wait", id=id_, timeout=0)
+                ask = partial(self._broker.request, WAIT, id=id_, timeout=0)
                 found = await self._until_answered(ask)
             except RelayError as error:
                 told = f"how far a message is could not be asked: {error.message}"
@@ -146,7 +158,7 @@ class BrokerReports:
         """Report the end of a turn, again and again until the broker has it."""
         try:
             await self._until_answered(
-                lambda: self._broker.request("turn", **fields), "the answer to a message waits"
+                lambda: self._broker.request(TURN, **fields), "the answer to a message waits"
             )
         except RelayError as error:
             if error.code != "fenced":  # fenced: another attempt has begun meanwhile
@@ -183,18 +195,18 @@ class BrokerReports:
         async def tell() -> None:
             if self._newest is report:  # otherwise a newer report was sent already
                 answer = await self._broker.request(
-                    "agent_state",
+                    AGENT_STATE,
                     state=report.state,
                     reason=report.reason,
                     source=report.source,
                     notes=list(report.notes),
                     conversation=report.conversation,
-                    **({"usage": report.usage} if report.usage else {}),
+                    usage=list(report.usage),
                     question=None if report.question is None else report.question.fields(),
-                    **({"retry": report.retry} if report.retry else {}),
+                    retry=report.retry,
                     account=self._account,
                 )
-                self._wants(answer.get("wants"))
+                self._wants(answer["wants"])
                 if self._newest is report:
                     self._known.set()
 
@@ -219,7 +231,7 @@ class BrokerReports:
         while self._untold:
             fields = self._untold[0]
             with contextlib.suppress(RelayError):  # a final refusal: the event is dropped
-                await self._until_answered(partial(self._broker.request, "event", **fields))
+                await self._until_answered(partial(self._broker.request, EVENT, **fields))
             self._untold.popleft()
         self._left_out = False
         self._events_known.set()
@@ -238,7 +250,7 @@ class BrokerReports:
                 await self._events_known.wait()
 
     async def _claim(self, fields: dict[str, Any]) -> bool:
-        answer = await self._broker.request("event", **fields)
+        answer = await self._broker.request(EVENT, **fields)
         # In the first session of a run a duplicate is our own request, repeated because its answer
         # was lost.
         return not answer.get("duplicate") or not self._restarts

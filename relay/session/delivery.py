@@ -20,11 +20,10 @@ from relay.core.message import Message, QueueMode, State
 from relay.core.queue_modes import StopTurn
 from relay.directive.envelope import marker_of
 from relay.session.broker_reports import BrokerReports
-from relay.session.delivery_channel import DeliveryChannel, Submitted
 from relay.session.message_order import MessageOrder, ready_now
-from relay.session.native_channel import ChannelSelector
 from relay.session.turn_stopper import CANNOT, STOPPING, UNSTOPPED, TurnStopper
 from relay.session.typing_policy import ON_ITS_WAY, Guards
+from relay.session.typist import AgentRoute, Submitted, Typist
 
 #: A shorter wait is not reported to the sender. Seconds.
 HELD_AFTER = 1.0
@@ -44,7 +43,7 @@ class DeliveryQueue:
 
     def __init__(
         self,
-        channels: ChannelSelector,
+        typist: Typist,
         reports: BrokerReports,
         guards: Guards,
         clock: Callable[[], float],
@@ -55,7 +54,7 @@ class DeliveryQueue:
     ) -> None:
         """``steers``: messages can go into the running turn. ``settling``: the last words of an
         awaited turn may still come."""
-        self._channels = channels
+        self._typist = typist
         self._reports = reports
         self._guards = guards
         self._clock = clock
@@ -64,7 +63,7 @@ class DeliveryQueue:
         self._settling = settling
         self._order = MessageOrder()
         self._waiting: deque[Message] = deque()
-        self._in_hand: set[str] = set()  # ids of the messages that a channel is handing over
+        self._in_hand: set[str] = set()  # ids of the messages that are being handed over
         self._unproven: OrderedDict[str, Message] = OrderedDict()  # marker -> submitted message
         self._over_at = 0.0  # when a message last went over
         self._wake = asyncio.Event()
@@ -73,12 +72,12 @@ class DeliveryQueue:
         self._told: set[str] = set()  # ids of the messages whose senders know it
         self._started = clock()
         self._accounted: asyncio.Future[Any] | None = None  # the reports of the last batch
-        self._handed_over = asyncio.Event()  # cleared while a channel hands over
+        self._handed_over = asyncio.Event()  # cleared while the typist hands over
         self._handed_over.set()
 
     def offer(self, message: Message) -> None:
         """Take a message that has not come before."""
-        self._channels.offered(message)
+        self._typist.offered(message)
         self._order.arrived(message, self._clock())
         if message.mode is QueueMode.INTERRUPT and not self._stopper.can:
             message = self._as_steer(message, CANNOT)
@@ -95,7 +94,7 @@ class DeliveryQueue:
         return [m for m in self._waiting if m.id not in self._in_hand and wanted(m)]
 
     def claim(self, chosen: list[Message]) -> None:
-        """Take these away from the channels: they go with the answers to hooks."""
+        """Take these away from the typist: they go with the answers to hooks."""
         for message in chosen:
             self._waiting.remove(message)
 
@@ -122,8 +121,7 @@ class DeliveryQueue:
         """
         lost = [
             (m, whole)
-            for channel in (self._read_by() if unread else ())
-            for m, whole in channel.throw_away(unread)
+            for m, whole in (self._typist.throw_away(unread) if unread else ())
             if marker_of(m) in self._unproven
         ]
         for message, whole in lost:
@@ -158,18 +156,15 @@ class DeliveryQueue:
             async with asyncio.timeout(CLOSING):
                 await self._handed_over.wait()
         await self._settled()
-        ways = self._read_by()
-        if unread is None or not ways:
+        if unread is None or not self._typist.proves_reading:
             return
-        left = {message.id for channel in ways for message in channel.left_unread(unread)}
-        gone = self._unproven.values()
-        read = [m for m in gone if m.id not in left and self._channels.way(m) in ways]
+        left = {message.id for message in self._typist.left_unread(unread)}
+        typed = [
+            m for m in self._unproven.values() if self._typist.route(m) is not AgentRoute.CHANNEL
+        ]
+        read = [m for m in typed if m.id not in left]
         self._unproven.clear()
         await asyncio.gather(*(self._reports.delivery(m, State.SEEN, proof="read") for m in read))
-
-    def _read_by(self) -> set[DeliveryChannel]:
-        """The channels for which read bytes are a proof."""
-        return {channel for channel in self._channels.ways() if channel.proves_reading}
 
     async def run(self) -> None:
         """Deliver until cancelled."""
@@ -182,9 +177,7 @@ class DeliveryQueue:
 
     async def _step(self) -> None:
         watched = await self._find_proofs()
-        left = False
-        for channel in self._channels.ways():
-            left |= await channel.finish()
+        left = await self._typist.finish()
         if not self._waiting:
             await self._rest(LOOK_AGAIN if watched or left else None)
             return
@@ -203,20 +196,19 @@ class DeliveryQueue:
             return
         ready, held = ready_now(step, self._waiting, self._held_at(now), now)
         if ready:
-            channel = self._channels.way(ready[0])
-            await self._deliver(channel, [m for m in ready if self._channels.way(m) is channel])
+            await self._deliver(ready)
         elif held is not None:
             await self._wait_out(held)
 
     def _held_at(self, now: float) -> Callable[[Message], Blocked | None]:
-        """A function that says why a message waits ``now``. Each channel is asked once."""
-        holds: dict[tuple[DeliveryChannel, QueueMode], Blocked | None] = {}
+        """A function that says why a message waits ``now``. The screen is read once."""
+        holds: dict[tuple[AgentRoute, QueueMode], Blocked | None] = {}
 
         def held(message: Message) -> Blocked | None:
-            way = self._channels.way(message), message.mode
-            if way not in holds:
-                holds[way] = self._channels.hold(message, now)
-            return holds[way] or self._channels.waits(message, now, self.underway(now))
+            key = self._typist.route(message), message.mode
+            if key not in holds:
+                holds[key] = self._typist.hold(message, now)
+            return holds[key] or self._typist.waits(message, now, self.underway(now))
 
         return held
 
@@ -228,9 +220,8 @@ class DeliveryQueue:
 
     async def _stop(self, message: Message) -> None:
         """Stop the running turn for this message, unless the message itself began it."""
-        channel = self._channels.way(message)
-        if message.attempt and await self._landed(channel, message):
-            await self._deliver(channel, [message])
+        if message.attempt and await self._landed(message):
+            await self._deliver([message])
             return
         now, under = self._clock(), self.underway(self._clock())
         held = self._stopper.hold(message, now)
@@ -247,31 +238,28 @@ class DeliveryQueue:
         if held is not None:
             await self._wait_out(held)
 
-    async def _deliver(self, channel: DeliveryChannel, ready: list[Message]) -> None:
+    async def _deliver(self, ready: list[Message]) -> None:
         self._in_hand = {ready[0].id}
         try:
-            batch, held = await self._hand_over(channel, ready)
+            batch, held = await self._hand_over(ready)
         finally:
             self._in_hand = set()
             self._handed_over.set()
         if batch:
-            await self._after(channel, batch)
+            await self._after(batch)
         if held is not None:
             await self._wait_out(held)
         else:
             self._holding = ""
 
-    async def _hand_over(
-        self, channel: DeliveryChannel, ready: list[Message]
-    ) -> tuple[list[Message], Blocked | None]:
+    async def _hand_over(self, ready: list[Message]) -> tuple[list[Message], Blocked | None]:
         """Hand over the first of the ``ready`` messages. Returns them, and why no more went."""
         first = ready[0]
-        if first.attempt and await self._landed(channel, first):
+        if first.attempt and await self._landed(first):
             self._went_over(first)
             return [first], None
-        together = first.mode is QueueMode.COLLECT and len(ready) > 1 and channel.combines
-        batch = ready if together else channel.batch(ready)
-        batch = [m for m in batch if m is first or not (m.attempt and channel.landed(m))]
+        batch = self._typist.batch(ready)
+        batch = [m for m in batch if m is first or not (m.attempt and self._typist.landed(m))]
         self._in_hand = {m.id for m in batch}
         batch = await self._not_withdrawn(batch, State.DELIVERING, presence=True)
         batch = [self._with_presence(message) for message in batch]
@@ -284,20 +272,20 @@ class DeliveryQueue:
             # A dialog or a question came up meanwhile.
             return [], held
         self._handed_over.clear()
-        submitted = await self._submit(channel, batch)
+        submitted = await self._submit(batch)
         for message in batch[: submitted.count]:
             self._went_over(message)
         if submitted.count:
             self._guards.tried(self._clock())
         return batch[: submitted.count], submitted.hold
 
-    async def _submit(self, channel: DeliveryChannel, batch: list[Message]) -> Submitted:
+    async def _submit(self, batch: list[Message]) -> Submitted:
         """Hand the batch over; if that takes a while, tell the senders why."""
         told = ""
-        handing = asyncio.ensure_future(channel.submit(batch))
+        handing = asyncio.ensure_future(self._typist.submit(batch))
         try:
             while not (await asyncio.wait([handing], timeout=HELD_AFTER))[0]:
-                if (why := channel.unproven) and why != told:
+                if (why := self._typist.asked(batch[0])) and why != told:
                     told = why
                     reports = (self._reports.delivery(m, State.DELIVERING, why) for m in batch)
                     await asyncio.gather(*reports)
@@ -316,19 +304,19 @@ class DeliveryQueue:
         self._waiting.remove(message)
         self._unproven[marker_of(message)] = message
 
-    async def _landed(self, channel: DeliveryChannel, message: Message) -> bool:
-        """Whether an earlier attempt arrived; waits for a channel that learns it late.
+    async def _landed(self, message: Message) -> bool:
+        """Whether an earlier attempt arrived; waits for an agent's records that show it late.
 
         Earlier attempts are those of earlier sessions, so the time counts from this one's start.
         """
-        end = self._started + channel.landing_takes
-        while not channel.landed(message):
+        end = self._started + self._typist.landing_takes(message)
+        while not self._typist.landed(message):
             if self._clock() >= end:
                 return False
             await asyncio.sleep(0.1)
         return True
 
-    async def _after(self, channel: DeliveryChannel, batch: list[Message]) -> None:
+    async def _after(self, batch: list[Message]) -> None:
         """Report what was handed over. The next batch does not wait until the broker has all of it.
 
         At most one batch is being reported at a time. If the session dies meanwhile, the next one
@@ -337,14 +325,15 @@ class DeliveryQueue:
         await self._settled()
         submitted = asyncio.gather(*(self._reports.delivery(m, State.SUBMITTED) for m in batch))
         self._accounted = submitted
-        proof = await channel.read(batch)
-        if proof is None:
-            if why := channel.unproven:
+        reading = await self._typist.read(batch)
+        if reading.proof is None:
+            if why := reading.why:
                 await self._settled()
                 await asyncio.gather(
                     *(self._reports.delivery(m, State.SUBMITTED, why) for m in batch)
                 )
             return
+        proof = reading.proof
         seen = [m for m in batch if self._unproven.pop(marker_of(m), None) is not None]
 
         async def account() -> None:
@@ -356,14 +345,11 @@ class DeliveryQueue:
 
     async def _find_proofs(self) -> bool:
         """Report the messages that the screen shows by now; whether some are still missing."""
-        ways = self._read_by() if self._unproven else ()
-        if not ways or self._clock() - self._over_at > PROOF_PATIENCE:
+        proves = bool(self._unproven) and self._typist.proves_reading
+        if not proves or self._clock() - self._over_at > PROOF_PATIENCE:
             return False
         for marker, message in list(self._unproven.items())[-PROOFS_AT_ONCE:]:
-            channel = self._channels.way(message)
-            if channel not in ways or not channel.shown(message):
-                continue
-            if self._unproven.pop(marker, None) is not None:
+            if self._typist.shown(message) and self._unproven.pop(marker, None) is not None:
                 await self._reports.delivery(message, State.SEEN, proof="screen")
         return bool(self._unproven)
 

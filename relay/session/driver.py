@@ -31,11 +31,11 @@ from relay.session.delivery import DeliveryQueue
 from relay.session.detector import Detection, Heard
 from relay.session.door import SessionFeatures
 from relay.session.handler_lanes import not_done
-from relay.session.hook_setup import SessionHooks
 from relay.session.pump_link import PumpLink
 from relay.session.session import Session
 from relay.session.session_commands import DriverCommand
 from relay.session.session_events import EventQueue, SessionEvent
+from relay.session.session_hooks import SessionHooks
 from relay.session.sources import SourceSelector
 from relay.session.steering import Steering
 

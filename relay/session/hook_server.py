@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from relay.core.http_server import Newcomers, Refused, Request, ServerConnection
+from relay.core.http import Newcomers, Refused, Request, ServerConnection
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from relay.agents.base import Blocked
 from relay.core.message import Message
 from relay.directive.envelope import Envelope
-from relay.session.delivery_channel import AgentTerminal, write_id
+from relay.session.agent_terminal import AgentTerminal, write_id
 from relay.session.typing_policy import TYPING
 
 #: Such a program rests when it has written nothing for this many seconds and shows a prompt.

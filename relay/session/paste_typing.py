@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import dataclass
 
-from relay.agents.base import Blocked
+from relay.agents.base import AgentAdapter, Blocked
 from relay.core.message import AgentState, Message
 from relay.directive.envelope import Envelope
 from relay.screen.questions import DIALOG
-from relay.session.delivery_channel import AgentTerminal, write_id
+from relay.session.agent_terminal import AgentTerminal, write_id
 from relay.session.line_typing import PLACEHOLDER, bare, before_cursor
 
 #: A pasted text needs this long before Enter is taken as Enter (Gemini needs 60 ms).
@@ -69,24 +69,26 @@ class _Left:
     entered: bool = True
 
 
+class AgentRecords:
+    """Looks into an agent's own records for messages that have reached its model."""
+
+    def __init__(self, adapter: AgentAdapter | None) -> None:
+        self.adapter = adapter
+
+    def seen(self, marker: str) -> bool | None:
+        """Whether they prove that ``marker`` reached the model; None: there are no records now."""
+        adapter = self.adapter
+        return adapter.seen(marker) if adapter and adapter.source.trusted else None
+
+
 class PasteTyper:
-    """Pastes into one program. ``composer`` says how its input line is, where somebody knows.
+    """Pastes into one program; the agent's own ``records`` may prove what reached its model."""
 
-    ``seen`` says of a marker whether the agent's own records prove that it reached the model, None
-    where there are none.
-    """
-
-    def __init__(
-        self,
-        at: AgentTerminal,
-        composer: Callable[[list[str]], str],
-        seen: Callable[[str], bool | None],
-    ) -> None:
+    def __init__(self, at: AgentTerminal, records: AgentRecords) -> None:
         self._link, self._terminal, self._screen = at.link, at.terminal, at.screen
         self._guards, self._questions, self._clock = at.guards, at.questions, at.clock
         self._rules = at.questions.rules
-        self._composer = composer
-        self._seen = seen
+        self._seen = records.seen
         self._half: Message | None = None
         self._last: Envelope | None = None  # pasted last, and perhaps still in the input line
         self._proven = ""  # the last marker that was seen outside of the input line
@@ -232,7 +234,7 @@ class PasteTyper:
 
     def composer(self) -> str:
         """How the input line is, by whoever knows this program."""
-        return self._composer(self._screen.visible())
+        return self._questions.composer(self._screen.visible())
 
     def stands(self, wrapped: Envelope) -> bool:
         """Whether the text still stands in the input line, as far as can be seen."""

@@ -24,9 +24,9 @@ from relay.core.message import AgentState, Message
 from relay.hooks.context import Recent
 from relay.screen.dialogs import Dialog, Takes
 from relay.screen.styled_rows import styled_rows
-from relay.session.delivery_channel import AgentTerminal
+from relay.session.agent_questions import AskingScreen, QuestionWatch
+from relay.session.agent_terminal import AgentTerminal
 from relay.session.door import FeatureAnswer
-from relay.session.question_watch import AskingScreen, QuestionWatch
 from relay.session.turn_stopper import BY_PERSON, UNSTOPPED, TurnStopper
 from relay.session.typing_policy import DIALOG_WAITS, DRAFT
 

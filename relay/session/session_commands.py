@@ -9,8 +9,8 @@ from relay.core.errors import RelayError
 from relay.core.message import AgentState, Message, State
 from relay.directive.grammar import Match
 from relay.hooks.events import HookEventName
+from relay.session.agent_questions import ScreenQuestion
 from relay.session.detector import Detection
-from relay.session.question_watch import ScreenQuestion
 from relay.session.session_events import SessionEvent
 
 

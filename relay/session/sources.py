@@ -28,9 +28,9 @@ from relay.core.source_events import (
     StateChange,
 )
 from relay.protocol.nested_wrap import NestedOutput
+from relay.session.agent_questions import QuestionWatch, ScreenQuestion
 from relay.session.detector import SCREEN, AgentSaid, DirectiveDetector, ForAgent, Heard
-from relay.session.pager_watch import PagerWatch
-from relay.session.question_watch import QuestionWatch, ScreenQuestion
+from relay.session.typing_policy import PagerWatch
 
 #: A screen does not show turns: a block counts as unclosed once no row has changed for so many
 #: seconds.

@@ -14,7 +14,7 @@ from relay.agents.base import AgentAdapter, Blocked
 from relay.agents.profile import Profile
 from relay.core.errors import RelayError
 from relay.core.message import AgentState, Message
-from relay.session.delivery_channel import WriteLink, write_id
+from relay.session.agent_terminal import WriteLink, write_id
 from relay.session.session_events import EventQueue, TurnStopped
 from relay.session.typing_policy import DIALOG_WAITS, Guards
 

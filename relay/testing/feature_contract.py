@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
+import os
 import tempfile
-import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from relay.broker.door import NOT_OF_FEATURES, BrokerFeature
 from relay.broker.server import BrokerServer
 from relay.cli import verbs
-from relay.core.errors import RelayError
+from relay.core.log import Log
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
 from relay.ui.row_view import tone
@@ -43,25 +44,19 @@ def check_broker_feature(package: str) -> None:
 
 
 async def _check_broker_feature(package: str) -> None:
-    problems: list[str] = []
-
-    def fault() -> RelayError:
-        problems.append(traceback.format_exc())
-        return RelayError("a fault")
-
     with tempfile.TemporaryDirectory(prefix="relay-") as folder:
         home = Home(folder)
         home.create()
         ledger = Ledger(home.ledger)
         try:
-            server = BrokerServer(home, ledger, log=problems.append, fault=fault)
+            server = BrokerServer(home, ledger, Log(home.broker_log))
             theirs = f"{package}."
             opened = [one for one in server.features if type(one).__module__.startswith(theirs)]
-            why = "\n".join(problems) or "is it installed, in the entry points relay.features?"
+            why = _text(home.broker_log) or "is it installed, in the entry points relay.features?"
             assert opened, f"{package} was not opened in a broker: {why}"
             for feature in opened:
                 _check_methods(feature)
-                taken = feature.ops().keys() & server.kernel_ops().keys()
+                taken = {one.op for one in feature.ops()} & {one.op for one in server.kernel_ops()}
                 assert not taken, f"ops of the kernel: {', '.join(sorted(taken))}"
                 kinds = set(feature.row_kinds()) & NOT_OF_FEATURES
                 assert not kinds, f"kinds of rows of the kernel: {', '.join(sorted(kinds))}"
@@ -76,6 +71,10 @@ async def _check_broker_feature(package: str) -> None:
                     await feature.close()
         finally:
             ledger.close()
+
+
+def _text(path: str) -> str:
+    return Path(path).read_text() if os.path.exists(path) else ""
 
 
 def _check_methods(feature: BrokerFeature) -> None:

@@ -18,9 +18,9 @@ from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.json_text import dumps, loads
 from relay.core.paths import Home
 from relay.protocol import broker, frames
+from relay.protocol.agents import AGENTS
 from relay.pump import tty
-from relay.screen.terminal_modes import DISTURBING, EXPECTED, reset_bytes
-from relay.screen.terminal_picture import PictureFilter
+from relay.screen.terminal_modes import DISTURBING, EXPECTED, PictureFilter, reset_bytes
 
 #: Seconds that the host has to answer.
 _GREETING = 5.0
@@ -152,7 +152,7 @@ def _prove(connection: socket.socket, home: Home, name: str) -> None:
         return
     if side is processes.AGENT:
         with connect(home) as client:
-            rows = client.request("agents")["agents"]
+            rows = client.request(AGENTS)["agents"]
         pids = [row["pid"] for row in rows if row["name"].lower() == name.lower() and row["pid"]]
         if any(line[0].key == one.key for pid in pids for one in processes.ancestry(pid)):
             return

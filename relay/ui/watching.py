@@ -13,6 +13,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home
 from relay.protocol.broker import Json
+from relay.protocol.service import WATCH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Watching:
     def _begin(self) -> None:
         client = connect(self._home)
         try:
-            self._place.begins(client.request("watch", **self._place.fields()))
+            self._place.begins(client.request(WATCH, **self._place.fields()))
         except BaseException:
             client.close()
             raise
@@ -208,7 +209,7 @@ class AsyncWatching:
         from relay.core.errors import RelayError
 
         try:
-            self._place.begins(await self.client.request("watch", **self._place.fields()))
+            self._place.begins(await self.client.request(WATCH, **self._place.fields()))
         except BrokerUnavailable:
             return  # the connection comes back, and this with it
         except RelayError as error:

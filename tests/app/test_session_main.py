@@ -22,10 +22,10 @@ from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import FunctionRunner
-from relay.session.builtin import register
-from relay.session.hook_setup import SessionConfig, make_engine
+from relay.session.handler_lanes import register
 from relay.session.pump_link import PumpLink
 from relay.session.session_events import AgentWrote, EventQueue, PumpCheckpoint, PumpHello
+from relay.session.session_hooks import SessionConfig, make_engine
 from tests.broker.support import message_id
 from tests.hooks.fakes import IDENTITY, FakeActions, context
 

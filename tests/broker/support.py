@@ -18,12 +18,12 @@ from typing import Any
 
 from relay.broker.async_client import AsyncClient
 from relay.broker.client import BrokerClient, connect
+from relay.broker.connection import CONNECTIONS_MAX
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import LoopGuard
 from relay.broker.main import listen
-from relay.broker.open_connections import CONNECTIONS_MAX
 from relay.broker.ops_agents import GRACE
-from relay.broker.server import IDLE, BrokerServer, wall_ms
+from relay.broker.server import IDLE, BrokerLimits, BrokerServer, wall_ms
 from relay.core.build import build
 from relay.core.errors import RelayError
 from relay.core.files import is_locked, sign_lock, take_lock, unlink_if_there
@@ -98,17 +98,8 @@ def broker_thread(
         ledger = Ledger(home.ledger)
         loop = asyncio.get_running_loop()
         guard = LoopGuard(rate_max=0)  # a test's burst is no loop
-        broker = BrokerServer(
-            home,
-            ledger,
-            log=log.write,
-            fault=log.fault,
-            grace=grace,
-            guard=guard,
-            connections_max=connections_max,
-            idle=idle,
-            now_ms=now_ms,
-        )
+        limits = BrokerLimits(idle, grace, connections_max, guard)
+        broker = BrokerServer(home, ledger, log, limits, now_ms)
         stops.append(partial(loop.call_soon_threadsafe, broker.stop))
         listener = listen(home)
         log.write("serving")

@@ -12,6 +12,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.protocol import broker as protocol
+from relay.protocol.messages import HISTORY, SEND, STATE, TURN, WAIT
 from tests.broker.fixtures import Configure
 from tests.broker.support import Json, register
 from tests.broker.test_hook_runs import record
@@ -53,7 +54,7 @@ def test_an_agent_may_what_its_name_is_given_and_where(
 
 #: What only Ann and Bob have said to each other, or done.
 WORDS = "zebra-crossing"
-TURN: Json = {"state": "completed", "text": f"{WORDS} turn", "started_ms": 5, "ended_ms": 9}
+ENDED: Json = {"state": "completed", "text": f"{WORDS} turn", "started_ms": 5, "ended_ms": 9}
 
 
 def reading(id_: str, said: str) -> list[tuple[str, Json]]:
@@ -100,13 +101,13 @@ def test_no_op_tells_an_agent_the_words_of_others(home: Home, configure: Configu
         connect(home) as client,
     ):
         sent: Json = {"to": "Bob", "body": f"{WORDS} message", "thread": "t1", "answer": True}
-        id_ = str(ann.request("send", **sent)["id"])
+        id_ = str(ann.request(SEND, **sent)["id"])
         for state in ("delivering", "seen"):
-            bob.request("state", id=id_, state=state)
-        bob.request("turn", ids=[id_], **TURN)
+            bob.request(STATE, id=id_, state=state)
+        bob.request(TURN, ids=[id_], **ENDED)
         bob.request("hooks_ran", records=[{**record(), "stdout": WORDS}])
         client.request("dispatch", persona="atlas", body=WORDS)
-        [turn] = client.request("history", grep=f"{WORDS} turn")["rows"]
+        [turn] = client.request(HISTORY, grep=f"{WORDS} turn")["rows"]
         agents: dict[str, Json] = {
             name: {"auth": {"run": name, "token": "secret"}} for name in ("ann", "eve", "ed", "tim")
         }
@@ -123,7 +124,7 @@ def test_no_op_tells_an_agent_the_words_of_others(home: Home, configure: Configu
                 said = told(client, op, {**guess, **names, "request": {}, **agents["eve"]})
                 assert WORDS not in said, op
         for name, kind in (("ann", "message"), ("tim", "turn")):
-            rows = client.request("history", **{"grep": WORDS, **agents[name]})["rows"]
+            rows = client.request(HISTORY, **{"grep": WORDS, **agents[name]})["rows"]
             assert [row["kind"] for row in rows] == [kind]
 
 
@@ -134,11 +135,11 @@ def test_a_receiver_is_told_how_far_a_message_is_and_not_what_was_answered(home:
         register(home, "Eve", "eve") as eve,
         connect(home) as client,
     ):
-        id_ = str(client.request("send", to="Bob", body="what?", answer=True)["id"])
+        id_ = str(client.request(SEND, to="Bob", body="what?", answer=True)["id"])
         for state in ("delivering", "seen"):
-            bob.request("state", id=id_, state=state)
-        [row] = bob.request("wait", id=id_, timeout=0)["deliveries"]
+            bob.request(STATE, id=id_, state=state)
+        [row] = bob.request(WAIT, id=id_, timeout=0)["deliveries"]
         assert (row["to"], row["state"]) == ("Bob", "seen")
         for asks, fields in ((bob, {"answer": True}), (eve, {})):
             with pytest.raises(RelayError, match="only read"):
-                asks.request("wait", id=id_, timeout=0, **fields)
+                asks.request(WAIT, id=id_, timeout=0, **fields)

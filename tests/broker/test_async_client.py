@@ -11,6 +11,7 @@ import pytest
 from relay.broker import async_client
 from relay.core.errors import BrokerUnavailable, NameTaken, RelayError, UsageError
 from relay.core.paths import Home
+from relay.protocol.messages import HISTORY, WAIT
 from tests.broker.support import Json, Session, registration
 
 
@@ -29,7 +30,7 @@ def test_requests_survive_the_brokers_death(home: Home) -> None:
                 os.kill(pid, signal.SIGKILL)
                 await asyncio.gather(*sends)
             assert len(pids) == 3
-            rows = (await al.client.request("history"))["rows"]
+            rows = (await al.client.request(HISTORY))["rows"]
             expected = [f"{round_} {number}" for round_ in range(3) for number in range(50)]
             assert [row["body"] for row in rows] == expected
             assert {row["from"] for row in rows} == {"Al"}
@@ -68,7 +69,7 @@ def test_a_full_outbox_waits_and_then_says_so(home: Home, monkeypatch: pytest.Mo
                 os.kill(pid, signal.SIGCONT)
             await asyncio.gather(*stuck)
             await al.client.send("Bob", "room again")
-            rows = (await al.client.request("history"))["rows"]
+            rows = (await al.client.request(HISTORY))["rows"]
             assert [row["body"] for row in rows] == ["0", "1", "room again"]
 
     asyncio.run(play())
@@ -129,7 +130,7 @@ def test_closing_ends_who_waits(home: Home) -> None:
     async def play() -> None:
         async with Session(home, "Al") as al:
             id_ = (await al.client.send("Bob", "x"))["id"]
-            waits = asyncio.ensure_future(al.client.request("wait", id=id_, timeout=60))
+            waits = asyncio.ensure_future(al.client.request(WAIT, id=id_, timeout=60))
             await al.client.request("hello")
         with pytest.raises(BrokerUnavailable, match="closed"):
             await waits

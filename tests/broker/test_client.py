@@ -22,6 +22,7 @@ from relay.core.errors import (
 )
 from relay.core.paths import Home
 from relay.protocol.broker import PROTOCOL, Json, decode, encode, refusal
+from relay.protocol.messages import SEND
 
 #: What a broker does with a request that is no hello: the line to answer, or None to hang up.
 Answer = Callable[[Json], bytes | None]
@@ -84,7 +85,7 @@ def test_a_send_without_an_answer_does_not_end_like_one_that_is_stored(
         connect(home) as client,
         pytest.raises(BrokerUnavailable, match="nobody knows whether") as failure,
     ):
-        client.request("send", to="Bob", body="x", deadline=0.5)
+        client.request(SEND, to="Bob", body="x", deadline=0.5)
     assert failure.value.exit_status == EXIT_FAILED
     # What was asked again had the same id, and that is what to look for.
     (id_,) = {one["id"] for one in asked}
@@ -103,7 +104,7 @@ def test_a_refusal_after_a_broken_connection_says_nothing_of_the_first_try(home:
         connect(home) as client,
         pytest.raises(BrokerUnavailable, match="the disk is full; nobody knows whether"),
     ):
-        client.request("send", to="Bob", body="x")
+        client.request(SEND, to="Bob", body="x")
 
 
 def test_a_refusal_is_what_it_says(home: Home) -> None:
@@ -115,7 +116,7 @@ def test_a_refusal_is_what_it_says(home: Home) -> None:
         connect(home) as client,
         pytest.raises(StorageError) as failure,
     ):
-        client.request("send", to="Bob", body="x")
+        client.request(SEND, to="Bob", body="x")
     assert str(failure.value) == "the disk is full" and isinstance(failure.value, RelayError)
 
 

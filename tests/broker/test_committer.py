@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from relay.broker.batch import Batch, ClientRequest
+from relay.broker.batch import AnyRequest, Batch
 from relay.broker.committer import Committer
 from relay.core.errors import RelayError, StorageError
 from relay.ledger.store import Ledger
@@ -42,7 +42,7 @@ def committing(ledger: Ledger) -> Committer:
     )
 
 
-def fine(request: ClientRequest, batch: Batch) -> Json:
+def fine(request: AnyRequest, batch: Batch) -> Json:
     return {}
 
 
@@ -80,7 +80,7 @@ def test_only_a_failing_disk_fails_what_was_handled_with_it(
         ledger = Ledger(str(tmp_path / "ledger.db"))
         committer = committing(ledger)
         for n, handler in enumerate(handlers):
-            committer.submit(handler, ClientRequest(cast(Any, client), n, "op", {}, 0))
+            committer.submit(handler, AnyRequest(cast(Any, client), n, "op", {}, 0))
             if job is not None:
                 committer.submit_job(job)
         await committer.drain()
@@ -98,7 +98,7 @@ def test_who_asks_for_much_lets_others_pass_and_nothing_more_once_it_has_gone(
     greedy, gone, other = FakeClient(), FakeClient(), FakeClient()
     order: list[tuple[FakeClient, int]] = []
 
-    def asked(request: ClientRequest, batch: Batch) -> Json:
+    def asked(request: AnyRequest, batch: Batch) -> Json:
         order.append((cast(FakeClient, request.client), request.n))
         return {}
 
@@ -106,9 +106,9 @@ def test_who_asks_for_much_lets_others_pass_and_nothing_more_once_it_has_gone(
         ledger = Ledger(str(tmp_path / "ledger.db"))
         committer = committing(ledger)
         for n in range(3):
-            committer.submit(asked, ClientRequest(cast(Any, greedy), n, "history", {}, 0))
-            committer.submit(asked, ClientRequest(cast(Any, gone), n, "history", {}, 0))
-        committer.submit(asked, ClientRequest(cast(Any, other), 0, "hello", {}, 0))
+            committer.submit(asked, AnyRequest(cast(Any, greedy), n, "history", {}, 0))
+            committer.submit(asked, AnyRequest(cast(Any, gone), n, "history", {}, 0))
+        committer.submit(asked, AnyRequest(cast(Any, other), 0, "hello", {}, 0))
         gone.closed = True
         await committer.drain()
         ledger.close()
@@ -139,17 +139,17 @@ def test_what_raises_leaves_nothing_behind_and_no_request_without_an_answer(
 
         def half(n: int, batch: Batch) -> None:
             batch.on_failure.append(partial(followed.append, f"not {n}"))
-            batch.owed.append(ClientRequest(cast(Any, client), n, "op", {}, 0))
+            batch.owed.append(AnyRequest(cast(Any, client), n, "op", {}, 0))
             job("half", batch)
             broken()
 
-        def refused(request: ClientRequest, batch: Batch) -> Json:
+        def refused(request: AnyRequest, batch: Batch) -> Json:
             tell("refused")
             raise RelayError("not this one", code="usage")
 
         for one in (partial(half, 1), partial(job, "first"), partial(half, 2)):
             committer.submit_job(one)
-        committer.submit(refused, ClientRequest(cast(Any, client), 3, "op", {}, 0))
+        committer.submit(refused, AnyRequest(cast(Any, client), 3, "op", {}, 0))
         committer.submit_job(partial(job, "last"))
         await committer.drain()
         with ledger.guard() as db:

@@ -21,6 +21,7 @@ from relay.broker.connection import ClientConnection
 from relay.core.paths import Home
 from relay.core.processes import MARKS
 from relay.protocol.broker import decode
+from relay.protocol.messages import SEND, STATE, WAIT
 from tests.broker.support import broker_thread, register, registration, stop_broker
 
 pytestmark = pytest.mark.usefixtures("served")
@@ -59,9 +60,9 @@ def test_silent_connections_lock_nobody_out(home: Home) -> None:
         # A session, one who waits, and then more silent ones than there is room for.
         al = stack.enter_context(register(home, "Al"))
         waiting = stack.enter_context(connect(home))
-        id_ = waiting.request("send", to="Al", body="x")["id"]
+        id_ = waiting.request(SEND, to="Al", body="x")["id"]
         answer = stack.enter_context(ThreadPoolExecutor()).submit(
-            waiting.request, "wait", id=id_, timeout=60
+            lambda: waiting.request(WAIT, id=id_, timeout=60)
         )
         silent = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(20)]
         for one in silent:
@@ -71,7 +72,7 @@ def test_silent_connections_lock_nobody_out(home: Home) -> None:
             assert person.request("status")["connections"] == 8
         assert silent[0].recv(100) == b""  # the oldest had to go
         for state in ("delivering", "submitted", "seen"):
-            al.request("state", id=id_, state=state)
+            al.request(STATE, id=id_, state=state)
         assert answer.result(20)["done"]
 
 

@@ -21,6 +21,7 @@ from relay.broker.directory import Directory
 from relay.core.message import State
 from relay.core.paths import Home
 from relay.protocol.broker import WINDOW
+from relay.protocol.messages import SEND, SHOW, STATE
 from tests.broker.support import Json, Session, register, stop_broker
 
 pytestmark = pytest.mark.usefixtures("served")
@@ -58,7 +59,7 @@ def test_a_burst_to_one_receiver(home: Home) -> None:
 
 def test_a_session_has_a_window_of_deliveries_in_hand(home: Home) -> None:
     with connect(home) as client, register(home, "Bob") as bob:
-        ids = [client.request("send", to="Bob", body="x")["id"] for _ in range(WINDOW + 50)]
+        ids = [client.request(SEND, to="Bob", body="x")["id"] for _ in range(WINDOW + 50)]
 
         def pushed() -> list[str]:
             bob.request("hello")  # what was pushed before its answer is here then
@@ -68,10 +69,10 @@ def test_a_session_has_a_window_of_deliveries_in_hand(home: Home) -> None:
             return out
 
         assert pushed() == ids[:WINDOW]
-        bob.request("state", id=ids[0], state="delivering")
+        bob.request(STATE, id=ids[0], state="delivering")
         assert pushed() == []  # still in hand
         for id_ in ids[: WINDOW // 2]:
-            bob.request("state", id=id_, state="seen")
+            bob.request(STATE, id=id_, state="seen")
         assert pushed() == ids[WINDOW:]
 
 
@@ -82,7 +83,7 @@ def test_a_session_that_does_not_read_costs_bounded_memory(home: Home) -> None:
         pid = client.request("hello")["pid"]
         before = _resident(pid)
         for number in range(count):
-            client.request("send", to="Bob", body=f"{number} " + "x" * size)
+            client.request(SEND, to="Bob", body=f"{number} " + "x" * size)
         # 50 MB were sent; the connection's buffer and a few lines are all that may be kept.
         assert _resident(pid) - before < 30_000_000 + 4 * OUTPUT_HIGH
         got: list[int] = []
@@ -123,7 +124,7 @@ def test_after_a_crash_of_the_broker_everything_open_is_offered_again(home: Home
                 (third, "queued", 0),
             ]
             await bob.client.report(first, State.SEEN, proof="it had landed")
-            shown = (await al.client.request("show", id=first))["message"]["deliveries"][0]
+            shown = (await al.client.request(SHOW, id=first))["message"]["deliveries"][0]
             assert (shown["state"], shown["attempts"]) == ("seen", 1)
 
     asyncio.run(play())
@@ -132,14 +133,14 @@ def test_after_a_crash_of_the_broker_everything_open_is_offered_again(home: Home
 def test_a_new_run_gets_what_the_last_one_left_open(home: Home) -> None:
     with connect(home) as client:
         with register(home, "Bob") as bob:
-            id_ = client.request("send", to="Bob", body="x")["id"]
+            id_ = client.request(SEND, to="Bob", body="x")["id"]
             assert bob.next_push(20) is not None
-            bob.request("state", id=id_, state="delivering", attempt=1)
+            bob.request(STATE, id=id_, state="delivering", attempt=1)
             bob.request("agent_state", state="gone")
         with register(home, "Bob", run="run-2") as bob:
             push = bob.next_push(20)
             assert push is not None and (push["id"], push["attempt"]) == (id_, 1)
-            answer = bob.request("state", id=id_, state="delivering", attempt=2)
+            answer = bob.request(STATE, id=id_, state="delivering", attempt=2)
             assert answer["attempts"] == 2
 
 

@@ -23,6 +23,7 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
 from relay.protocol.broker import decode, encode
+from relay.protocol.messages import HISTORY, INBOX, SEND, SHOW
 from tests.broker.support import (
     Json,
     broker_process,
@@ -171,9 +172,9 @@ def test_a_repetition_after_a_lost_answer_is_one_message(home: Home) -> None:
         with connect(home) as other:
             other.request("stop")
     with connect(home) as client:  # after a restart, too
-        again = client.request("send", to="Bob", body="x", id=id_, offline=True)
+        again = client.request(SEND, to="Bob", body="x", id=id_, offline=True)
         assert again["duplicate"] is True
-        assert len(client.request("history")["rows"]) == 1
+        assert len(client.request(HISTORY)["rows"]) == 1
 
 
 def test_a_full_disk_is_an_error_and_nothing_is_acknowledged(home: Home) -> None:
@@ -192,7 +193,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_acknowledged(home: Home) -> None
             for number in range(200):
                 try:
                     answer = client.request(
-                        "send", to="Bob", body=f"{number} " + "x" * 5000, offline=True
+                        SEND, to="Bob", body=f"{number} " + "x" * 5000, offline=True
                     )
                 except StorageError as error:
                     failure = error
@@ -203,11 +204,11 @@ def test_a_full_disk_is_an_error_and_nothing_is_acknowledged(home: Home) -> None
             # It goes on reading, and refuses again without harm.
             assert client.request("hello")["protocol"] == 1
             try:
-                client.request("send", to="Bob", body="y" * 500_000, offline=True)
+                client.request(SEND, to="Bob", body="y" * 500_000, offline=True)
                 raise AssertionError("a message that cannot be stored was accepted")
             except StorageError:
                 pass
-            stored = [row["id"] for row in client.request("history")["rows"]]
+            stored = [row["id"] for row in client.request(HISTORY)["rows"]]
             assert stored == accepted
     finally:
         process.terminate()
@@ -215,26 +216,26 @@ def test_a_full_disk_is_an_error_and_nothing_is_acknowledged(home: Home) -> None
         assert process.stderr is not None
         process.stderr.close()
     with connect(home) as client:  # with room again
-        client.request("send", to="Bob", body="room", offline=True)
-        assert [r["id"] for r in client.request("history")["rows"]][:-1] == accepted
+        client.request(SEND, to="Bob", body="room", offline=True)
+        assert [r["id"] for r in client.request(HISTORY)["rows"]][:-1] == accepted
     with register(home, "Bob") as bob:
         push = bob.next_push(20)
         assert push is not None and push["id"] == accepted[0]
 
 
 def persons_inbox(client: BrokerClient) -> list[str]:
-    return [row["body"] for row in client.request("inbox")["rows"] if row["from"] == "relay"]
+    return [row["body"] for row in client.request(INBOX)["rows"] if row["from"] == "relay"]
 
 
 def test_a_ledger_that_is_removed_beneath_the_broker_is_put_back(home: Home) -> None:
     with connect(home) as client:
-        client.request("send", to="Bob", body="before", offline=True)
+        client.request(SEND, to="Bob", body="before", offline=True)
         for name in ("", "-wal", "-shm"):
             os.unlink(home.ledger + name)
-        client.request("send", to="Bob", body="after", offline=True)
+        client.request(SEND, to="Bob", body="after", offline=True)
         kill_broker(home)
     with connect(home) as client:
-        rows = client.request("history")["rows"]
+        rows = client.request(HISTORY)["rows"]
         assert [row["body"] for row in rows if row["to"] == "Bob"] == ["before", "after"]
         [told] = persons_inbox(client)
         assert "was removed. It has been put back" in told
@@ -242,22 +243,22 @@ def test_a_ledger_that_is_removed_beneath_the_broker_is_put_back(home: Home) -> 
 
 def test_a_ledger_whose_place_is_taken_is_not_written_any_more(home: Home, tmp_path: Path) -> None:
     with connect(home) as client:
-        client.request("send", to="Bob", body="before", offline=True)
+        client.request(SEND, to="Bob", body="before", offline=True)
         other = Ledger(str(tmp_path / "other.db"))
         other.close()
         os.replace(tmp_path / "other.db", home.ledger)
         with pytest.raises(StorageError, match="another file has taken its place"):
-            client.request("send", to="Bob", body="after", offline=True)
+            client.request(SEND, to="Bob", body="after", offline=True)
     wait_until(lambda: lock_is_free(home), what="the broker to end")
     with connect(home) as client:  # with the ledger that is there now
-        client.request("send", to="Bob", body="from here on", offline=True)
-        assert len(client.request("history")["rows"]) == 1
+        client.request(SEND, to="Bob", body="from here on", offline=True)
+        assert len(client.request(HISTORY)["rows"]) == 1
 
 
 def test_damage_is_found_at_a_start_or_later_and_told_once(home: Home) -> None:
     with connect(home) as client:
         for number in range(300):
-            client.request("send", to="Bob", body=f"{number} " + "x" * 200, offline=True)
+            client.request(SEND, to="Bob", body=f"{number} " + "x" * 200, offline=True)
     stop_broker(home)
     with closing(sqlite3.connect(home.ledger)) as db:
         [[root]] = db.execute("SELECT rootpage FROM sqlite_master WHERE name='agents'")
@@ -269,11 +270,11 @@ def test_damage_is_found_at_a_start_or_later_and_told_once(home: Home) -> None:
         begun = time.monotonic()
         for _ in range(2):  # where it is found later, the first is refused
             with suppress(StorageError, BrokerUnavailable), connect(home) as client:
-                sent = client.request("send", to="Bob", body=where, offline=True)
+                sent = client.request(SEND, to="Bob", body=where, offline=True)
                 break
         assert time.monotonic() - begun < 9
         with connect(home) as client:
-            assert client.request("show", id=sent["id"])["message"]["body"] == where
+            assert client.request(SHOW, id=sent["id"])["message"]["body"] == where
             assert len([text for text in persons_inbox(client) if "was damaged" in text]) >= 1
         stop_broker(home)
     assert len(list(Path(home.root).glob("ledger.db.damaged-*"))) == 2
@@ -283,17 +284,17 @@ def test_damage_is_found_at_a_start_or_later_and_told_once(home: Home) -> None:
 def test_a_log_that_is_cut_beneath_the_broker_stops_nobody_for_long(home: Home, size: int) -> None:
     with connect(home) as client:
         for number in range(50):
-            client.request("send", to="Bob", body=f"{number} " + "x" * 2000, offline=True)
+            client.request(SEND, to="Bob", body=f"{number} " + "x" * 2000, offline=True)
     os.truncate(home.ledger + "-wal", size)
     accepted = []
     for number in range(5):
         with suppress(StorageError, BrokerUnavailable), connect(home) as client:
             body = f"after {number}"
-            accepted.append(client.request("send", to="Bob", body=body, offline=True)["id"])
+            accepted.append(client.request(SEND, to="Bob", body=body, offline=True)["id"])
     kill_broker(home)
     with connect(home) as client:
         for id_ in accepted:
-            assert client.request("show", id=id_)["message"]
+            assert client.request(SHOW, id=id_)["message"]
         assert len(accepted) >= 3
 
 
@@ -316,12 +317,12 @@ def test_acknowledged_messages_that_the_log_lost_are_missed(
 ) -> None:
     with connect(home) as client:
         for number in range(100):
-            client.request("send", to="Bob", body=f"{number} " + "x" * 500, offline=True)
+            client.request(SEND, to="Bob", body=f"{number} " + "x" * 500, offline=True)
     kill_broker(home)
     damage(Path(home.ledger + "-wal"))
     with connect(home) as client:
-        kept = len(client.request("history")["rows"])
-        client.request("send", to="Bob", body="on it goes", offline=True)
+        kept = len(client.request(HISTORY)["rows"])
+        client.request(SEND, to="Bob", body="on it goes", offline=True)
         [told] = [text for text in persons_inbox(client) if "are missing" in text]
         assert 0 < kept < 100 and told.startswith(f"The last {100 - kept} messages and events")
     kill_broker(home)
@@ -331,9 +332,9 @@ def test_acknowledged_messages_that_the_log_lost_are_missed(
 
 def test_a_ledger_that_is_begun_anew_misses_nothing(home: Home) -> None:
     with connect(home) as client:
-        client.request("send", to="Bob", body="old", offline=True)
+        client.request(SEND, to="Bob", body="old", offline=True)
     stop_broker(home)
     os.rename(home.ledger, home.ledger + ".old")
     with connect(home) as client:
-        client.request("send", to="Bob", body="new", offline=True)
+        client.request(SEND, to="Bob", body="new", offline=True)
         assert persons_inbox(client) == []

@@ -15,6 +15,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.errors import StorageError
 from relay.core.paths import Home
+from relay.protocol.messages import HISTORY, SEND
 from tests.broker import faulty_disk
 from tests.broker.faulty_disk import FAULTS, Control, broker_on, lose_power
 from tests.broker.support import wait_for_broker
@@ -92,7 +93,7 @@ def test_before_each_answer_the_disk_is_asked_to_keep_it(
         with connect(home, start=False) as client:
             for number in range(50):
                 before = control.syncs
-                client.request("send", to="Bob", body=f"{number}", offline=True)
+                client.request(SEND, to="Bob", body=f"{number}", offline=True)
                 assert control.syncs > before
 
 
@@ -106,13 +107,13 @@ def test_what_the_disk_does_not_take_is_refused_and_the_rest_is_kept(
             for number, fault in enumerate([*FAULTS, "", ""] * 6):
                 control.fail(fault)
                 try:
-                    sent = client.request("send", to="Bob", body=f"{number}", offline=True)
+                    sent = client.request(SEND, to="Bob", body=f"{number}", offline=True)
                     accepted.append(sent["id"])
                 except StorageError as error:
                     assert "nothing was stored" in error.hint
                     refused.append(fault)
-            assert [row["id"] for row in client.request("history")["rows"]] == accepted
+            assert [row["id"] for row in client.request(HISTORY)["rows"]] == accepted
     lose_power(home, tmp_path / "disk")
     with connect(home) as client:
-        assert [row["id"] for row in client.request("history")["rows"]] == accepted
+        assert [row["id"] for row in client.request(HISTORY)["rows"]] == accepted
     assert refused == [*FAULTS] * 6

@@ -19,6 +19,7 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
 from relay.ledger.schema import AgentRecord
+from relay.protocol.messages import HISTORY, INBOX, SEND, SHOW, STATE, DeliveryState
 from tests.broker.support import (
     Json,
     decide,
@@ -50,12 +51,12 @@ def read(agent: BrokerClient) -> Json:
     """The next message, which its agent has then seen."""
     message = next_delivery(agent)
     for state in ("delivering", "submitted", "seen"):
-        agent.request("state", id=message["id"], state=state)
+        agent.request(STATE, id=message["id"], state=state)
     return message
 
 
-def say(agent: BrokerClient, to: str, body: str) -> Json:
-    answer: Json = agent.request("send", to=to, body=body)["deliveries"][0]
+def say(agent: BrokerClient, to: str, body: str) -> DeliveryState:
+    answer: DeliveryState = agent.request(SEND, to=to, body=body)["deliveries"][0]
     return answer
 
 
@@ -74,7 +75,7 @@ def test_no_session_lets_go_on_what_is_held(home: Home, client: BrokerClient) ->
         before = held(client)
         for state in ("queued", "held", "failed", "seen"):
             with pytest.raises(UsageError, match="not a session's to report"):
-                bob.request("state", id=before[0]["id"], state=state, reason="so")
+                bob.request(STATE, id=before[0]["id"], state=state, reason="so")
         assert held(client) == before
 
 
@@ -83,13 +84,13 @@ def test_a_chain_stops_and_the_person_lets_it_go_on(home: Home, client: BrokerCl
         exchange(al, bob, HOPS_MAX)
         stopped = say(al, "Bob", "thank you")
         assert (stopped["state"], stopped["parked"]) == ("held", True)
-        assert "21 messages followed from one another" in stopped["reason"]
+        assert "21 messages followed from one another" in str(stopped["reason"])
         assert say(al, "Bob", "thanks again")["state"] == "held"
         first, second = held(client)
         assert (first["what"], second["what"]) == ("to Bob: thank you", "to Bob: thanks again")
         assert first["about"] == [stopped["reason"]]
         assert first["details"] == {"to": ["Bob"], "reason": stopped["reason"], "thread": None}
-        [told] = client.request("inbox", name=OWNER)["rows"]
+        [told] = client.request(INBOX, name=OWNER)["rows"]
         assert told["from"] == "relay" and "relay answer ID yes" in told["body"]
         decide(client, "yes", first["id"][-8:])
         assert read(bob)["body"] == "thank you"
@@ -104,7 +105,7 @@ def test_a_word_of_the_person_begins_a_chain_anew(home: Home, client: BrokerClie
         al.request("person")
         assert say(al, "Bob", "my user says go on")["state"] == "queued"
         assert read(bob)["body"] == "my user says go on"
-        client.request("send", to="Al", body="from the shell")
+        client.request(SEND, to="Al", body="from the shell")
         assert read(al)["from"] == OWNER
         assert say(al, "Bob", "done")["state"] == "queued"
 
@@ -112,7 +113,7 @@ def test_a_word_of_the_person_begins_a_chain_anew(home: Home, client: BrokerClie
 def test_a_notice_of_relays_does_not_begin_a_chain_anew(home: Home) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
         exchange(al, bob, HOPS_MAX)
-        al.request("send", body="not sent", notice=True)
+        al.request(SEND, body="not sent", notice=True)
         assert read(al)["from"] == "relay"
         assert say(al, "Bob", "again")["state"] == "held"
 
@@ -120,9 +121,9 @@ def test_a_notice_of_relays_does_not_begin_a_chain_anew(home: Home) -> None:
 def test_a_message_names_what_caused_it(home: Home, client: BrokerClient) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
         exchange(al, bob, 2)
-        first, second = client.request("history")["rows"]
+        first, second = client.request(HISTORY)["rows"]
         assert second["cause"] == first["id"] and "cause" not in first
-        shown = client.request("show", id=second["id"])["message"]
+        shown = client.request(SHOW, id=second["id"])["message"]
         assert shown["deliveries"][0]["hops"] == 2
 
 
@@ -131,12 +132,12 @@ def test_what_is_still_queued_is_not_yet_a_cause(home: Home) -> None:
         bob.request("agent_state", state="busy")
         say(al, "Bob", "one")
         message = next_delivery(bob)
-        bob.request("state", id=message["id"], state="delivering")
-        bob.request("state", id=message["id"], state="submitted")
-        bob.request("send", to="Al", body="of its own accord")
+        bob.request(STATE, id=message["id"], state="delivering")
+        bob.request(STATE, id=message["id"], state="submitted")
+        bob.request(SEND, to="Al", body="of its own accord")
         assert "cause" not in next_delivery(al)
-        bob.request("state", id=message["id"], state="seen")
-        bob.request("send", to="Al", body="an answer")
+        bob.request(STATE, id=message["id"], state="seen")
+        bob.request(SEND, to="Al", body="an answer")
         assert next_delivery(al)["cause"] == message["id"]
 
 
@@ -164,7 +165,7 @@ def test_the_person_refuses(home: Home, client: BrokerClient) -> None:
         say(al, "Bob", "thank you")
         decide(client, "no")
         assert held(client) == []
-        [row] = client.request("history", grep="thank you")["rows"]
+        [row] = client.request(HISTORY, grep="thank you")["rows"]
         assert (row["state"], row["reason"]) == ("failed", "the person refused it")
 
 
@@ -185,28 +186,28 @@ def test_a_killed_broker_neither_forgets_a_chain_nor_a_minute(
         exchange(al, bob, HOPS_MAX)
         kill_broker(home)
     with register(home, "Al") as al, register(home, "Bob") as bob:
-        assert "21 messages followed" in say(al, "Bob", "thank you")["reason"]
+        assert "21 messages followed" in str(say(al, "Bob", "thank you")["reason"])
         al.request("person")
         kill_broker(home)
     with register(home, "Al") as al, register(home, "Bob"):
         # From a word of the person's it begins anew, but the minute goes on.
         states = [say(al, "Bob", f"{number}") for number in range(6)]
         assert [one["state"] for one in states] == ["queued"] * 5 + ["held"]
-        assert "more than 25 messages a minute" in states[-1]["reason"]
+        assert "more than 25 messages a minute" in str(states[-1]["reason"])
 
 
 def test_what_relay_says_of_what_an_agent_said_counts_as_a_hop(home: Home) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
         exchange(al, bob, HOPS_MAX - 2)
         for body in ("nobody is called Bbo", "not sent"):
-            al.request("send", body=body, notice="about")
+            al.request(SEND, body=body, notice="about")
             assert read(al)["body"] == body
         with pytest.raises(RelayError, match="followed from one another") as refused:
-            al.request("send", body="not sent again", notice="about")
+            al.request(SEND, body="not sent again", notice="about")
         assert refused.value.code == "loop"
         assert say(al, "Bob", "again")["state"] == "held"
         al.request("person")
-        al.request("send", body="not sent", notice="about")
+        al.request(SEND, body="not sent", notice="about")
         assert read(al)["body"] == "not sent"
 
 
@@ -215,11 +216,11 @@ def test_relay_says_so_much_a_minute(home: Home, monkeypatch: pytest.MonkeyPatch
     stop_broker(home)
     with register(home, "Al") as al:
         for number in range(3):
-            al.request("send", body=f"{number}", notice="about")
+            al.request(SEND, body=f"{number}", notice="about")
         with pytest.raises(RelayError, match="3 things within a minute"):
-            al.request("send", body="3", notice="about")
+            al.request(SEND, body="3", notice="about")
         # What the person's own handlers say is bounded in the session (texts_max).
-        al.request("send", body="4", notice=True)
+        al.request(SEND, body="4", notice=True)
 
 
 def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
@@ -249,11 +250,3 @@ def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
     assert [send(20_000, stored=True) for _ in range(3)] == [("queued", 0)] * 3
     assert [send(21_000, stored=False) for _ in range(2)] == [("held", 1)] * 2
     assert [send(22_000, stored=True) for _ in range(2)] == [("held", 1), ("held", 0)]
-
-
-def test_what_a_session_of_an_older_relay_saw_in_a_shell_is_not_sent(home: Home) -> None:
-    with (
-        register(home, "Al") as al,
-        pytest.raises(UsageError, match="what a shell shows is not sent"),
-    ):
-        al.request("send", to="Bob", body="one", shown=True)

@@ -15,6 +15,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.paths import Home
 from relay.protocol.broker import LINE_MAX, encode
+from relay.protocol.messages import SEND, STATE
 from tests.broker.support import broker_process, register, wait_for_broker
 
 #: docs/reliability.md has the figures of a million.
@@ -100,13 +101,13 @@ def round_trips(home: Home) -> list[float]:
     with register(home, "Al") as al, connect(home) as person:
         for number in range(ROUND_TRIPS):
             begun = time.perf_counter()
-            id_ = person.request("send", to="Al", body=f"{number}")["id"]
+            id_ = person.request(SEND, to="Al", body=f"{number}")["id"]
             push = al.next_push(30)
             while push is not None and push["push"] != "deliver":
                 push = al.next_push(30)
             assert push is not None and (push["id"], push["body"]) == (id_, f"{number}")
             for state in ("delivering", "submitted", "seen"):
-                al.request("state", id=id_, state=state)
+                al.request(STATE, id=id_, state=state)
             times.append((time.perf_counter() - begun) * 1000)
     return times
 
@@ -143,4 +144,4 @@ def test_hostile_clients_harm_no_other(home: Home) -> None:
         assert max(loud) < 10_000
         assert grown < 150
         with connect(home) as person:
-            person.request("send", to="Al", body="and on it goes")
+            person.request(SEND, to="Al", body="and on it goes")

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import cast
 
 import pytest
 
@@ -17,6 +18,7 @@ from relay.core.paths import Home
 from relay.core.processes import MARK, MARKS, Process, ancestry
 from relay.core.processes import SESSION as SESSION_NAME
 from relay.protocol.broker import message_from
+from relay.protocol.messages import HISTORY, SEND, DeliverPush
 from tests.broker.support import (
     broker_process,
     broker_thread,
@@ -183,7 +185,7 @@ def test_who_has_gone_before_it_was_looked_at_is_nobody(isolated_home: object) -
         os.kill(process.pid, signal.SIGCONT)
         with connect(home) as client:
             wait_until(lambda: client.request("status")["connections"] >= 1)
-            assert client.request("history")["rows"] == []
+            assert client.request(HISTORY)["rows"] == []
         stop_broker(home)
 
 
@@ -214,7 +216,7 @@ def test_no_process_of_an_agent_takes_the_name_of_another_one(isolated_home: obj
     with broker_thread(home):
         register(home, "Bob").close()
         with connect(home) as client:
-            client.request("send", to="Bob", body="the secret plan", offline=True)
+            client.request(SEND, to="Bob", body="the secret plan", offline=True)
             wait_until(lambda: client.request("agents")["agents"][0]["state"] == "gone")
         command = [sys.executable, "-c", HEIR, home.root]
         told = subprocess.run(command, capture_output=True, text=True, timeout=30)
@@ -227,8 +229,11 @@ def test_what_relay_calls_never_has_the_persons_voice(
     """A program that outlives its caller is nobody's child any more."""
     home = Home(str(isolated_home))
     with broker_thread(home), connect(home) as client, register(home, "Bob") as bob:
-        client.request("send", to="Bob", body="mine")
+        client.request(SEND, to="Bob", body="mine")
         monkeypatch.setenv("RELAY_CALLED", "1")
-        client.request("send", to="Bob", body="passed on")
+        client.request(SEND, to="Bob", body="passed on")
         pushes = [bob.next_push(10), bob.next_push(10)]
-    assert [message_from(push).proven for push in pushes if push] == [True, False]
+    assert [message_from(cast(DeliverPush, push)).proven for push in pushes if push] == [
+        True,
+        False,
+    ]

@@ -12,10 +12,13 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.protocol.broker import ABOUT, OBLIGATION
+from relay.protocol.messages import CANCEL, EVENT, HISTORY, SEND, STATE, TURN
+from relay.protocol.op import AwaitMaybe
 from relay.ui.watching import Watching
 from tests.broker.support import Json, broker_thread, kill_broker, register
 
-TURN: Json = {"state": "completed", "text": "Hm.", "started_ms": 5, "ended_ms": 9}
+AWAIT: AwaitMaybe = {"await": True}
+ENDED: Json = {"state": "completed", "text": "Hm.", "started_ms": 5, "ended_ms": 9}
 
 
 @pytest.fixture
@@ -27,15 +30,15 @@ def client(home: Home, served: None) -> Iterator[BrokerClient]:
 def see(agent: BrokerClient, id_: str) -> None:
     while (push := agent.next_push(20)) is None or push.get("id") != id_:
         assert push is not None
-    agent.request("state", id=id_, state="delivering")
-    agent.request("state", id=id_, state="seen")
+    agent.request(STATE, id=id_, state="delivering")
+    agent.request(STATE, id=id_, state="seen")
 
 
 def told(home: Home, name: str) -> list[str]:
     """What ``name`` is told of obligations."""
     with connect(home) as client:
-        rows = client.request("history", agent=name, thread="obligations")["rows"]
-    return [row["body"].rpartition(" (")[0] for row in rows if row["to"] == name]
+        rows = client.request(HISTORY, agent=name, thread="obligations")["rows"]
+    return [str(row["body"]).rpartition(" (")[0] for row in rows if row["to"] == name]
 
 
 def test_an_agent_is_told_when_the_turn_ends_without_a_message_to_it(
@@ -45,12 +48,12 @@ def test_an_agent_is_told_when_the_turn_ends_without_a_message_to_it(
         with Watching(home, kinds=["obligation"]) as watching:
             ids = []
             for text, answers in (("first?", True), ("second?", False), ("third?", False)):
-                ids.append(ann.request("send", to="Bob", body=text, **{"await": True})["id"])
+                ids.append(ann.request(SEND, to="Bob", body=text, **AWAIT)["id"])
                 see(bob, ids[-1])
                 if answers:
-                    bob.request("send", to="Ann", body="yes")
+                    bob.request(SEND, to="Ann", body="yes")
                 for _ in range(2):  # told again, as after a kill
-                    bob.request("turn", ids=ids[-1:], **TURN)
+                    bob.request(TURN, ids=ids[-1:], **ENDED)
             expected = [
                 f"Bob ended its turn without an answer to “{n}?”" for n in ("second", "third")
             ]
@@ -76,16 +79,16 @@ def test_an_agent_is_told_once_and_that_a_dialog_is_in_the_way(
         bob.request("agent_state", state="blocked", reason="asks to use Bash")
         ids = []
         for text in ("first?", "second?"):
-            ids.append(ann.request("send", to="Bob", body=text, **{"await": True})["id"])
+            ids.append(ann.request(SEND, to="Bob", body=text, **AWAIT)["id"])
             see(bob, ids[-1])
-        ann.request("send", **overdue, question=ids[0])
+        ann.request(SEND, **overdue, question=ids[0])
         bob.request("agent_state", state="idle")
-        bob.request("turn", ids=ids, **TURN)
-        ann.request("send", **overdue, question=ids[1])
+        bob.request(TURN, ids=ids, **ENDED)
+        ann.request(SEND, **overdue, question=ids[1])
     with connect(home) as after:
-        rows = after.request("history", agent="Ann")["rows"]
+        rows = after.request(HISTORY, agent="Ann")["rows"]
     assert [
-        row["body"].rpartition(" (")[0] or row["body"] for row in rows if row["to"] == "Ann"
+        str(row["body"]).rpartition(" (")[0] or row["body"] for row in rows if row["to"] == "Ann"
     ] == [
         "no answer from Bob within 6 s: a dialog that only a person can answer is open at Bob",
         "Bob ended its turn without an answer to “second?”",
@@ -96,15 +99,15 @@ def test_the_person_is_told_of_what_nobody_waits_for(home: Home, client: BrokerC
     owner = owner_name()
     with register(home, "Bob") as bob:
         for text, words in (("one", "It is 42."), ("two", ""), ("three", None)):
-            id_ = client.request("send", to="Bob", body=text, answer=True)["id"]
+            id_ = client.request(SEND, to="Bob", body=text, answer=True)["id"]
             see(bob, id_)
             if words is not None:
-                bob.request("turn", ids=[id_], **{**TURN, "text": words})
-        unread = client.request("send", to="Bob", body="four", answer=True)["id"]
-        client.request("cancel", id=unread)  # nobody owes that any more
+                bob.request(TURN, ids=[id_], **{**ENDED, "text": words})
+        unread = client.request(SEND, to="Bob", body="four", answer=True)["id"]
+        client.request(CANCEL, id=unread)  # nobody owes that any more
         for agent in (bob, client):
             with pytest.raises(RelayError, match="only the broker"):
-                agent.request("event", kind="unanswered")
+                agent.request(EVENT, kind="unanswered")
         bob.request("agent_state", state="gone")
     assert told(home, owner) == [
         "Bob ended its turn without an answer to “two”",
@@ -115,7 +118,7 @@ def test_the_person_is_told_of_what_nobody_waits_for(home: Home, client: BrokerC
 def test_it_is_told_once_through_a_kill_of_the_broker(home: Home) -> None:
     """The agent ends while no broker is there, and its session with it."""
     with connect(home) as client, register(home, "Bob") as bob:
-        id_ = client.request("send", to="Bob", body="well?", answer=True)["id"]
+        id_ = client.request(SEND, to="Bob", body="well?", answer=True)["id"]
         see(bob, id_)
         kill_broker(home)
     with broker_thread(home, grace=0.1), Watching(home, kinds=["obligation"]) as watching:

@@ -12,6 +12,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.ledger import search_index
+from relay.protocol.messages import HISTORY, SEND
 from tests.broker.support import register
 
 pytestmark = pytest.mark.usefixtures("served")
@@ -25,13 +26,13 @@ def client(home: Home) -> Iterator[BrokerClient]:
 
 def say(client: BrokerClient, *bodies: str) -> None:
     for body in bodies:
-        client.request("send", to="Bob", body=body, offline=True)
+        client.request(SEND, to="Bob", body=body, offline=True)
 
 
 def test_a_search_finds_what_was_acknowledged_before_it(client: BrokerClient) -> None:
     for number in range(20):
         say(client, f"needle {number}")
-        rows = client.request("history", grep=f"needle {number}")["rows"]
+        rows = client.request(HISTORY, grep=f"needle {number}")["rows"]
         assert [row["body"] for row in rows] == [f"needle {number}"]
 
 
@@ -54,7 +55,7 @@ def test_without_an_index_it_searches_the_messages_as_ever(
 ) -> None:
     say(client, "a needle here")
     Path(home.search).mkdir()
-    answer = client.request("history", grep="needle")
+    answer = client.request(HISTORY, grep="needle")
     [row] = answer["rows"]
     assert "search.db" in answer["only"]
     assert (row["ledger"], row["snippet"]) == ("events", "a [needle] here")
@@ -67,11 +68,11 @@ def test_an_index_that_is_far_behind_is_not_waited_for(
     monkeypatch.setattr(search_index, "SLICE", 2)
     monkeypatch.setattr(search_index, "BEHIND_MAX", 20)
     say(client, *(f"needle {number}" for number in range(40)))
-    answer = client.request("history", grep="needle")
+    answer = client.request(HISTORY, grep="needle")
     assert len(answer["rows"]) == 40 and answer["only"] == "the search index is being made"
     # It catches up meanwhile, some at a time.
     while "only" in answer:
-        answer = client.request("history", grep="needle")
+        answer = client.request(HISTORY, grep="needle")
     assert len(answer["rows"]) == 40
 
 

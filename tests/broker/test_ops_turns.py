@@ -12,9 +12,10 @@ from relay.core.errors import NotFound, UsageError
 from relay.core.message import REPORTED
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
+from relay.protocol.messages import SEND, STATE, TURN, WAIT, ToolCallFields
 from tests.broker.support import Json, register
 
-TURN: Json = {"state": "completed", "text": "It is 42.", "started_ms": 5, "ended_ms": 9}
+ENDED: Json = {"state": "completed", "text": "It is 42.", "started_ms": 5, "ended_ms": 9}
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def client(home: Home, served: None) -> Iterator[BrokerClient]:
 
 
 def ask(client: BrokerClient, to: str | list[str] = "Bob") -> str:
-    sent = client.request("send", to=to, body="what is it?", answer=True)
+    sent = client.request(SEND, to=to, body="what is it?", answer=True)
     return str(sent["id"])
 
 
@@ -32,24 +33,24 @@ def see(agent: BrokerClient, id_: str) -> None:
     while (push := agent.next_push(20)) is None or push.get("id") != id_:
         assert push is not None
     assert push["attributes"] == REPORTED
-    agent.request("state", id=id_, state="delivering")
-    agent.request("state", id=id_, state="seen")
+    agent.request(STATE, id=id_, state="delivering")
+    agent.request(STATE, id=id_, state="seen")
 
 
 def looked_up(client: BrokerClient, id_: str) -> Json:
-    return client.request("wait", id=id_, timeout=0, answer=True)
+    return client.request(WAIT, id=id_, timeout=0, answer=True)
 
 
 def test_who_waits_for_an_answer_gets_it_from_everybody(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob, register(home, "Cy") as cy, ThreadPoolExecutor() as pool:
         id_ = ask(client, ["Bob", "Cy"])
         with connect(home) as other:
-            waiting = pool.submit(other.request, "wait", id=id_, timeout=20, answer=True)
+            waiting = pool.submit(lambda: other.request(WAIT, id=id_, timeout=20, answer=True))
             see(bob, id_)
             see(cy, id_)
-            bob.request("turn", ids=[id_], **TURN)
+            bob.request(TURN, ids=[id_], **ENDED)
             assert not looked_up(client, id_)["done"] and not waiting.done()
-            cy.request("turn", ids=[id_], **{**TURN, "text": "Nobody knows.", "inferred": True})
+            cy.request(TURN, ids=[id_], **{**ENDED, "text": "Nobody knows.", "inferred": True})
             found = waiting.result()
         answers = [(one["from"], one["text"], one["inferred"]) for one in found["answers"]]
         assert answers == [("Bob", "It is 42.", False), ("Cy", "Nobody knows.", True)]
@@ -61,13 +62,13 @@ def test_a_turn_that_is_told_again_is_no_other_one(home: Home, client: BrokerCli
         first, second = ask(client), ask(client)
         see(bob, first)
         see(bob, second)
-        call = {"name": "shell", "params": "{}"}
-        told = bob.request("turn", ids=[first], **TURN, model="m", tool_calls=[call])
+        call: ToolCallFields = {"name": "shell", "params": "{}"}
+        told = bob.request(TURN, ids=[first], **ENDED, model="m", tool_calls=[call])
         assert not told["duplicate"]
         # As a session reports it that was killed, and heard both in one.
-        again = bob.request("turn", ids=[first, second], **{**TURN, "text": "It is 43."})
+        again = bob.request(TURN, ids=[first, second], **{**ENDED, "text": "It is 43."})
         assert not again["duplicate"]
-        assert bob.request("turn", ids=[second], **TURN)["duplicate"]
+        assert bob.request(TURN, ids=[second], **ENDED)["duplicate"]
         assert looked_up(client, first)["answers"][0]["text"] == "It is 42."
         assert looked_up(client, second)["answers"][0]["text"] == "It is 43."
     ledger = Ledger(home.ledger)
@@ -91,13 +92,13 @@ def test_nobody_waits_for_one_who_has_gone(home: Home, client: BrokerClient) -> 
 
 
 def test_a_turn_is_told_by_who_got_the_message(home: Home, client: BrokerClient) -> None:
-    id_ = client.request("send", to="Bob", body="x", offline=True, answer=True)["id"]
+    id_ = client.request(SEND, to="Bob", body="x", offline=True, answer=True)["id"]
     with pytest.raises(UsageError, match="registered session"):
-        client.request("turn", ids=[id_], **TURN)
+        client.request(TURN, ids=[id_], **ENDED)
     with register(home, "Eve") as eve:
         with pytest.raises(NotFound, match="sent to Eve"):
-            eve.request("turn", ids=[id_], **TURN)
+            eve.request(TURN, ids=[id_], **ENDED)
         wrongs: list[Json] = [{"ids": []}, {"started_ms": "5"}, {"state": "running"}, {"text": 5}]
         for wrong in wrongs:
             with pytest.raises(UsageError):
-                eve.request("turn", **{"ids": [id_], **TURN, **wrong})
+                eve.request(TURN, **{"ids": [id_], **ENDED, **wrong})

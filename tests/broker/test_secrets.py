@@ -12,6 +12,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
+from relay.protocol.messages import HISTORY, INBOX, READ, SEND, STATE, TURN
 from tests.broker.fixtures import Configure
 from tests.broker.support import Json, broker_thread, register
 
@@ -52,8 +53,8 @@ def looks(client: BrokerClient, id_: str) -> str:
 def test_a_secret_reaches_who_it_is_for_and_is_masked_for_all_others(home: Home) -> None:
     with broker_thread(home), connect(home) as client:
         id_ = new_ulid(1)
-        client.request("send", to="Bob", body=BODY, offline=True, id=id_, answer=True)
-        again = client.request("send", to="Bob", body=BODY, offline=True, id=id_, answer=True)
+        client.request(SEND, to="Bob", body=BODY, offline=True, id=id_, answer=True)
+        again = client.request(SEND, to="Bob", body=BODY, offline=True, id=id_, answer=True)
         assert again["duplicate"]
     # Another broker, as after a kill.
     with broker_thread(home), connect(home) as client:
@@ -62,31 +63,31 @@ def test_a_secret_reaches_who_it_is_for_and_is_masked_for_all_others(home: Home)
             said = looks(client, id_)
             assert SECRET not in said and KEY not in said and "sk-ant-*****" in said
             for state in ("delivering", "submitted"):
-                bob.request("state", id=id_, state=state)
+                bob.request(STATE, id=id_, state=state)
         with register(home, "Bob") as bob:
             assert delivered(bob)["body"] == BODY  # it has not been seen yet
-            bob.request("state", id=id_, state="seen")
+            bob.request(STATE, id=id_, state="seen")
             answer: Json = {"state": "completed", "text": f"done with {SECRET}", "ended_ms": 9}
             call = {"name": "shell", "params": json.dumps({"command": f"x {SECRET}"})}
-            bob.request("turn", ids=[id_], started_ms=5, tool_calls=[call], **answer)
+            bob.request(TURN, ids=[id_], started_ms=5, tool_calls=[call], **answer)
         said = looks(client, id_)
         assert "done with sk-ant-*****" in said and SECRET not in said
-        assert client.request("history", grep=SECRET)["rows"] == []
+        assert client.request(HISTORY, grep=SECRET)["rows"] == []
         everything = stored(home)
         assert SECRET not in everything and KEY not in everything
 
 
 def test_the_person_reads_it_whole_once(home: Home) -> None:
     with broker_thread(home), connect(home) as client, register(home, "Bob") as bob:
-        id_ = bob.request("send", to=owner_name(), body=BODY)["id"]
-        assert [row["body"] for row in client.request("inbox")["rows"]] == [BODY]
-        client.request("read", name=owner_name(), ids=[id_])
-        assert SECRET not in json.dumps(client.request("inbox", all=True)) + stored(home)
+        id_ = bob.request(SEND, to=owner_name(), body=BODY)["id"]
+        assert [row["body"] for row in client.request(INBOX)["rows"]] == [BODY]
+        client.request(READ, name=owner_name(), ids=[id_])
+        assert SECRET not in json.dumps(client.request(INBOX, all=True)) + stored(home)
 
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_the_person_can_have_them_kept(home: Home, configure: Configure, keep: bool) -> None:
     configure(f'config = {{"redact": {not keep}}}\n')
     with broker_thread(home), connect(home) as client:
-        client.request("send", to="Bob", body=BODY, offline=True)
-        assert (client.request("history")["rows"][0]["body"] == BODY) is keep
+        client.request(SEND, to="Bob", body=BODY, offline=True)
+        assert (client.request(HISTORY)["rows"][0]["body"] == BODY) is keep

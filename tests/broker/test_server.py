@@ -18,6 +18,19 @@ from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, State
 from relay.core.paths import Home
 from relay.protocol.broker import LINE_MAX, decode, encode
+from relay.protocol.messages import (
+    CANCEL,
+    EVENT,
+    HISTORY,
+    INBOX,
+    READ,
+    SEND,
+    SENT,
+    SHOW,
+    STATE,
+    WAIT,
+)
+from relay.protocol.op import Auth
 from tests.broker.support import Json, message_id, register, registration, stop_broker
 from tests.support import wait_until
 
@@ -55,24 +68,24 @@ def test_a_message_from_a_person_reaches_an_agent_and_is_seen(
     home: Home, client: BrokerClient
 ) -> None:
     with register(home, "Bob") as bob:
-        sent = client.request("send", to="bob", body="hello\x00\x1b[31m", thread="t", mode="steer")
+        sent = client.request(SEND, to="bob", body="hello\x00\x1b[31m", thread="t", mode="steer")
         push = deliver(bob)
         assert push["id"] == sent["id"] and push["attempt"] == 0 and push["delivery"] == 1
         assert (push["from"], push["from_kind"], push["to"]) == (OWNER, "person", "Bob")
         assert (push["body"], push["thread"], push["mode"]) == ("hello\x00\x1b[31m", "t", "steer")
         for state in (State.DELIVERING, State.SUBMITTED):
-            bob.request("state", id=sent["id"], state=state)
-        bob.request("state", id=sent["id"], state="seen", proof="hook")
-    shown = client.request("show", id=sent["id"])["message"]["deliveries"][0]
+            bob.request(STATE, id=sent["id"], state=state)
+        bob.request(STATE, id=sent["id"], state="seen", proof="hook")
+    shown = client.request(SHOW, id=sent["id"])["message"]["deliveries"][0]
     assert (shown["state"], shown["proof"], shown["attempts"]) == ("seen", "hook", 1)
 
 
 def test_the_sender_gets_receipts(home: Home) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
-        id_ = al.request("send", to="Bob", body="x")["id"]
+        id_ = al.request(SEND, to="Bob", body="x")["id"]
         deliver(bob)
-        bob.request("state", id=id_, state="queued", reason="a draft")
-        bob.request("state", id=id_, state="failed", reason="the agent ended")
+        bob.request(STATE, id=id_, state="queued", reason="a draft")
+        bob.request(STATE, id=id_, state="failed", reason="the agent ended")
         pushes = [al.next_push(20) for _ in range(2)]
         assert [(p["push"], p["id"], p["to"], p["state"], p["reason"]) for p in pushes if p] == [
             ("receipt", id_, "Bob", "queued", "a draft"),
@@ -83,30 +96,30 @@ def test_the_sender_gets_receipts(home: Home) -> None:
 def test_a_body_of_exactly_the_largest_size_arrives_whole(home: Home, client: BrokerClient) -> None:
     body = "\x01" * BODY_MAX  # six times as long on the wire
     with register(home, "Bob") as bob:
-        client.request("send", to="Bob", body=body)
+        client.request(SEND, to="Bob", body=body)
         assert deliver(bob)["body"] == body
-    rows = client.request("history", agent="Bob")["rows"]
+    rows = client.request(HISTORY, agent="Bob")["rows"]
     assert rows[0]["body"] == body
 
 
-@pytest.mark.parametrize("body", ["", " \n\t", None, 7])
-def test_an_empty_body_is_refused(client: BrokerClient, body: object) -> None:
+@pytest.mark.parametrize("body", ["", " \n\t"])
+def test_an_empty_body_is_refused(client: BrokerClient, body: str) -> None:
     with pytest.raises(UsageError) as failure:
-        client.request("send", to=["Bob"], body=body, offline=True)
+        client.request(SEND, to=["Bob"], body=body, offline=True)
     assert failure.value.hint
     assert client.request("status")["counts"]["events"] == 0
 
 
 def test_a_body_that_is_too_large_is_refused_not_cut(client: BrokerClient) -> None:
     with pytest.raises(RelayError, match=f"at most {BODY_MAX}") as failure:
-        client.request("send", to="Bob", body="é" * (BODY_MAX // 2 + 1), offline=True)
+        client.request(SEND, to="Bob", body="é" * (BODY_MAX // 2 + 1), offline=True)
     assert failure.value.code == "too_large"
     assert client.request("status")["counts"]["events"] == 0
 
 
 def test_half_a_surrogate_pair_is_refused(client: BrokerClient) -> None:
     with pytest.raises(RelayError, match="surrogate"):
-        client.request("send", to="Bob", body="\ud800", offline=True)
+        client.request(SEND, to="Bob", body="\ud800", offline=True)
     connection = client._socket
     assert connection is not None
     connection.sendall(b'{"n":99,"op":"send","to":"Bob","offline":true,"body":"\\ud800"}\n')
@@ -136,43 +149,43 @@ def test_half_a_surrogate_pair_is_refused(client: BrokerClient) -> None:
 def test_what_is_wrong_is_refused_and_nothing_is_stored(client: BrokerClient, fields: Json) -> None:
     request = {"to": "Bob", "body": "x", "offline": True, **fields}
     with pytest.raises(RelayError):
-        client.request("send", **request)
+        client.request(SEND, **request)
     assert client.request("status")["counts"]["events"] == 0
 
 
 def test_the_same_id_again_changes_nothing(home: Home, client: BrokerClient) -> None:
     id_ = new_ulid(1)
     with register(home, "Bob") as bob:
-        first = client.request("send", to="Bob", body="once", id=id_)
-        again = client.request("send", to="Bob", body="twice", id=id_)
+        first = client.request(SEND, to="Bob", body="once", id=id_)
+        again = client.request(SEND, to="Bob", body="twice", id=id_)
         assert (first["duplicate"], again["duplicate"]) == (False, True)
         deliver(bob)
-        bob.request("state", id=id_, state="seen")
-        again = client.request("send", to="Bob", body="once", id=id_)
+        bob.request(STATE, id=id_, state="seen")
+        again = client.request(SEND, to="Bob", body="once", id=id_)
         assert again["deliveries"] == [{"to": "Bob", "state": "seen", "reason": None}]
         assert bob.next_push(0.05) is None
-    assert [row["body"] for row in client.request("history")["rows"]] == ["once"]
+    assert [row["body"] for row in client.request(HISTORY)["rows"]] == ["once"]
 
 
 def test_nobody_takes_an_id_of_somebody_else(home: Home, client: BrokerClient) -> None:
     with register(home, "Al") as al, register(home, "Bob", run="run-2") as bob:
         id_ = message_id(7)
-        al.request("send", to="Bob", body="first", id=id_)
+        al.request(SEND, to="Bob", body="first", id=id_)
         for other in (bob, client):
             with pytest.raises(UsageError, match="is taken"):
-                other.request("send", to="Al", body="second", id=id_)
+                other.request(SEND, to="Al", body="second", id=id_)
         with pytest.raises(UsageError, match="is taken"):
-            bob.request("event", kind="note", id=id_)
-        assert al.request("send", to="Bob", body="first", id=id_)["duplicate"]
+            bob.request(EVENT, kind="note", id=id_)
+        assert al.request(SEND, to="Bob", body="first", id=id_)["duplicate"]
 
 
 def test_only_a_session_claims_what_is_done_once(home: Home, client: BrokerClient) -> None:
     with register(home, "Al") as al:
-        auth = {"run": "run-1", "token": "secret"}
+        auth: Auth = {"run": "run-1", "token": "secret"}
         for kind in ("match", "session_start"):
             with pytest.raises(RelayError, match="only an agent's session"):
-                client.request("event", kind=kind, auth=auth)
-            assert not al.request("event", kind=kind)["duplicate"]
+                client.request(EVENT, kind=kind, auth=auth)
+            assert not al.request(EVENT, kind=kind)["duplicate"]
 
 
 def test_the_same_id_twice_in_one_commit(home: Home, client: BrokerClient) -> None:
@@ -210,7 +223,7 @@ def test_a_batch_of_all_kinds_keeps_its_order(home: Home, client: BrokerClient) 
         assert answers[one["n"]]["ok"] and answers[one["n"]]["duplicate"] is False
         assert [d["to"] for d in answers[one["n"]]["deliveries"]] == to
         assert {d["state"] for d in answers[one["n"]]["deliveries"]} == {"queued"}
-    rows = client.request("inbox", name="Bob")["rows"]
+    rows = client.request(INBOX, name="Bob")["rows"]
     assert [row["body"] for row in rows] == [f"{n}" for n in numbers]
     assert [row["delivery"] for row in rows] == list(range(1, 41))
     assert [row["mode"] for row in rows] == [one.get("mode", "followup") for one in asked]
@@ -223,15 +236,15 @@ def test_a_repeated_broadcast_is_known_though_everyone_has_left(
 ) -> None:
     id_ = new_ulid(5)
     with register(home, "Bob") as bob:
-        client.request("send", to="*", body="x", id=id_)
+        client.request(SEND, to="*", body="x", id=id_)
         bob.request("agent_state", state="gone")
-        again = client.request("send", to="*", body="x", id=id_)
+        again = client.request(SEND, to="*", body="x", id=id_)
         assert again["duplicate"] and again["deliveries"][0]["to"] == "Bob"
 
 
 def test_everyone_else_gets_a_broadcast(home: Home, client: BrokerClient) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob, register(home, "Cy") as cy:
-        sent = al.request("send", to="*", body="all")
+        sent = al.request(SEND, to="*", body="all")
         assert [row["to"] for row in sent["deliveries"]] == ["Bob", "Cy"]
         assert deliver(bob)["body"] == deliver(cy)["body"] == "all"
         assert al.next_push(0.05) is None
@@ -244,20 +257,20 @@ def test_a_message_is_withdrawn_from_those_who_have_not_got_it(
     home: Home, client: BrokerClient
 ) -> None:
     with register(home, "Bob") as bob, register(home, "Cy") as cy:
-        id_ = client.request("send", to=["Bob", "Cy", "Zoe"], body="x", offline=True)["id"]
+        id_ = client.request(SEND, to=["Bob", "Cy", "Zoe"], body="x", offline=True)["id"]
         deliver(bob)
         deliver(cy)
-        cy.request("state", id=id_, state="delivering")
-        answer = client.request("cancel", id=id_[-8:])
+        cy.request(STATE, id=id_, state="delivering")
+        answer = client.request(CANCEL, id=id_[-8:])
         assert (answer["id"], answer["withdrawn"]) == (id_, 2)
         states = {row["to"]: (row["state"], row["reason"]) for row in answer["deliveries"]}
         withdrawn = ("cancelled", f"{OWNER} withdrew it")
         assert states == {"Bob": withdrawn, "Zoe": withdrawn, "Cy": ("delivering", None)}
         # Bob's session has it in hand, and is told so before it types.
         with pytest.raises(UsageError, match="withdrew it") as refused:
-            bob.request("state", id=id_, state="delivering")
+            bob.request(STATE, id=id_, state="delivering")
         assert refused.value.code == "cancelled"
-        assert client.request("cancel", id=id_)["withdrawn"] == 0
+        assert client.request(CANCEL, id=id_)["withdrawn"] == 0
     with register(home, "Zoe") as zoe:
         assert zoe.next_push(0.05) is None
 
@@ -266,14 +279,14 @@ def test_an_agent_withdraws_what_it_said_itself_and_nothing_else(
     home: Home, client: BrokerClient
 ) -> None:
     with register(home, "Al") as al, register(home, "Bob"):
-        own = al.request("send", to="Bob", body="x")["id"]
-        other = client.request("send", to="Bob", body="x")["id"]
+        own = al.request(SEND, to="Bob", body="x")["id"]
+        other = client.request(SEND, to="Bob", body="x")["id"]
         with pytest.raises(RelayError, match="not a message of Al's"):
-            al.request("cancel", id=other)
-        al.request("cancel", id=own)
+            al.request(CANCEL, id=other)
+        al.request(CANCEL, id=own)
         assert al.next_push(0.05) is None  # it knows
-        own = al.request("send", to="Bob", body="y")["id"]
-        client.request("cancel", id=own)
+        own = al.request(SEND, to="Bob", body="y")["id"]
+        client.request(CANCEL, id=own)
         push = al.next_push(20)
         assert push is not None and (push["id"], push["state"]) == (own, "cancelled")
 
@@ -282,32 +295,32 @@ def test_who_waits_for_a_message_is_told_that_it_was_withdrawn(
     home: Home, client: BrokerClient
 ) -> None:
     with register(home, "Bob"), connect(home) as other, ThreadPoolExecutor() as pool:
-        id_ = client.request("send", to="Bob", body="x")["id"]
-        waiting = pool.submit(client.request, "wait", id=id_, timeout=20)
-        other.request("cancel", id=id_)
+        id_ = client.request(SEND, to="Bob", body="x")["id"]
+        waiting = pool.submit(lambda: client.request(WAIT, id=id_, timeout=20))
+        other.request(CANCEL, id=id_)
         answer = waiting.result()
         assert answer["done"] and answer["deliveries"][0]["state"] == "cancelled"
 
 
 def test_a_session_cannot_hold_or_withdraw_for_the_person(home: Home) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
-        id_ = al.request("send", to="Bob", body="x")["id"]
+        id_ = al.request(SEND, to="Bob", body="x")["id"]
         for state in ("waiting", "cancelled"):
             with pytest.raises(UsageError, match="not a session's to report"):
-                bob.request("state", id=id_, state=state, reason="so")
+                bob.request(STATE, id=id_, state=state, reason="so")
 
 
 def test_what_a_session_of_before_calls_held_is_queued_with_its_reason(
     home: Home, client: BrokerClient
 ) -> None:
     with register(home, "Bob") as bob:
-        id_ = client.request("send", to="Bob", body="x")["id"]
-        bob.request("state", id=id_, state="delivering")
-        bob.request("state", id=id_, state="held", reason="a dialog is open")
-        [row] = client.request("show", id=id_)["message"]["deliveries"]
+        id_ = client.request(SEND, to="Bob", body="x")["id"]
+        bob.request(STATE, id=id_, state="delivering")
+        bob.request(STATE, id=id_, state="held", reason="a dialog is open")
+        [row] = client.request(SHOW, id=id_)["message"]["deliveries"]
         assert (row["state"], row["reason"]) == ("queued", "a dialog is open")
         for state in ("delivering", "submitted", "seen"):
-            bob.request("state", id=id_, state=state)
+            bob.request(STATE, id=id_, state=state)
 
 
 # -- names
@@ -315,33 +328,33 @@ def test_what_a_session_of_before_calls_held_is_queued_with_its_reason(
 
 def test_an_agent_that_has_ended_is_said_not_to_run(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob:
-        early = client.request("send", to="Bob", body="x")
+        early = client.request(SEND, to="Bob", body="x")
         assert early["deliveries"] == [{"to": "Bob", "state": "queued", "reason": None}]
         bob.request("agent_state", state="gone")
-        late = client.request("send", to="Bob", body="y")
+        late = client.request(SEND, to="Bob", body="y")
     absent = {"to": "Bob", "state": "queued", "reason": "Bob is not running"}
     assert late["deliveries"] == [absent]
     # Of what was there before it ended as well, wherever somebody looks.
     for id_ in (early["id"], late["id"]):
-        (shown,) = client.request("show", id=id_)["message"]["deliveries"]
+        (shown,) = client.request(SHOW, id=id_)["message"]["deliveries"]
         assert (shown["state"], shown["reason"]) == ("queued", "Bob is not running")
-        (waited,) = client.request("wait", id=id_, timeout=0)["deliveries"]
+        (waited,) = client.request(WAIT, id=id_, timeout=0)["deliveries"]
         assert waited["reason"] == "Bob is not running"
-    assert {row["reason"] for row in client.request("sent")["rows"]} == {"Bob is not running"}
+    assert {row["reason"] for row in client.request(SENT)["rows"]} == {"Bob is not running"}
     with register(home, "Bob") as bob:
         assert [deliver(bob)["body"] for _ in range(2)] == ["x", "y"]
-        (shown,) = client.request("show", id=late["id"])["message"]["deliveries"]
+        (shown,) = client.request(SHOW, id=late["id"])["message"]["deliveries"]
         assert (shown["state"], shown["reason"]) == ("queued", None)
 
 
 def test_what_does_not_work_is_refused(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob"), pytest.raises(UsageError, match="in this version"):
-        client.request("send", to="Bob", body="x", offline=True, mode="queue")
+        client.request(SEND, to="Bob", body="x", offline=True, mode="queue")
 
 
 def test_a_message_for_a_name_that_comes_later(home: Home) -> None:
     with register(home, "Al") as al:
-        answer = al.request("send", to="Bobby", body="for later")
+        answer = al.request(SEND, to="Bobby", body="for later")
         assert answer["deliveries"][0] == {
             "to": "Bobby",
             "state": "waiting",
@@ -359,7 +372,7 @@ def test_messages_to_one_that_was_here_wait_for_it(home: Home, client: BrokerCli
         bob.request("agent_state", state="gone")
     assert agent(client, "Bob")["state"] == "gone"
     for number in range(3):
-        client.request("send", to="Bob", body=f"{number}")
+        client.request(SEND, to="Bob", body=f"{number}")
     assert agent(client, "Bob")["unread"] == 3
     with register(home, "Bob", run="run-2") as bob:
         assert [deliver(bob)["body"] for _ in range(3)] == ["0", "1", "2"]
@@ -368,7 +381,7 @@ def test_messages_to_one_that_was_here_wait_for_it(home: Home, client: BrokerCli
 def test_a_person_is_told_what_was_meant(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob"):
         with pytest.raises(NotFound) as failure:
-            client.request("send", to="Bobb", body="x")
+            client.request(SEND, to="Bobb", body="x")
         assert failure.value.details["did_you_mean"] == ["Bob"]
         assert failure.value.exit_status == 3
 
@@ -383,9 +396,9 @@ def test_a_name_can_be_taken_only_once(home: Home) -> None:
 
 def test_the_same_run_takes_over_its_own_connection(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as old:
-        client.request("send", to="Bob", body="x")
+        client.request(SEND, to="Bob", body="x")
         id_ = deliver(old)["id"]
-        old.request("state", id=id_, state="delivering", attempt=1)
+        old.request(STATE, id=id_, state="delivering", attempt=1)
         with register(home, "Bob") as new:
             push = deliver(new)
             assert (push["id"], push["attempt"], push["state"]) == (id_, 1, "delivering")
@@ -409,21 +422,21 @@ def test_names_that_cannot_be(client: BrokerClient, name: str) -> None:
 def test_nobody_speaks_as_an_agent(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob, register(home, "Al"):
         with pytest.raises(UsageError, match="Al is an agent"):
-            client.request("send", to="Bob", body="x", **speaking_as("al"))
+            client.request(SEND, to="Bob", body="x", **speaking_as("al"))
         with pytest.raises(UsageError, match="Bob cannot speak as Al"):
-            bob.request("send", to="Al", body="x", **speaking_as("Al"))
+            bob.request(SEND, to="Al", body="x", **speaking_as("Al"))
         with pytest.raises(RelayError) as failure:
-            auth = {"run": "run-1", "token": "guessed"}
-            client.request("send", to="Bob", body="x", auth=auth)
+            auth: Auth = {"run": "run-1", "token": "guessed"}
+            client.request(SEND, to="Bob", body="x", auth=auth)
         assert failure.value.code == "forbidden"
 
 
 def test_a_tool_of_the_agent_speaks_as_the_agent(home: Home, client: BrokerClient) -> None:
     with register(home, "Al", run="run-a", token="t"), register(home, "Bob") as bob:
-        auth = {"run": "run-a", "token": "t"}
-        client.request("send", to="Bob", body="x", auth=auth)
+        auth: Auth = {"run": "run-a", "token": "t"}
+        client.request(SEND, to="Bob", body="x", auth=auth)
         assert (deliver(bob)["from"]) == "Al"
-        assert client.request("sent", auth=auth)["rows"][0]["body"] == "x"
+        assert client.request(SENT, auth=auth)["rows"][0]["body"] == "x"
 
 
 # -- inboxes
@@ -433,9 +446,9 @@ def test_a_tool_that_asks_before_its_agent_is_known_waits_a_moment(
     home: Home, client: BrokerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relay.broker.client.KNOWN", 20.0)
-    auth = {"run": "run-early", "token": "secret"}
+    auth: Auth = {"run": "run-early", "token": "secret"}
     with register(home, "Bob") as bob, ThreadPoolExecutor(1) as tool:
-        sent = tool.submit(client.request, "send", to="Bob", body="early", auth=auth)
+        sent = tool.submit(lambda: client.request(SEND, to="Bob", body="early", auth=auth))
         with pytest.raises(TimeoutError):
             sent.result(0.1)
         with register(home, "Al", run="run-early"):
@@ -445,49 +458,49 @@ def test_a_tool_that_asks_before_its_agent_is_known_waits_a_moment(
 
 def test_an_agent_answers_the_person_who_wrote(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob:
-        client.request("send", to="Bob", body="?", **speaking_as("Ann"))
+        client.request(SEND, to="Bob", body="?", **speaking_as("Ann"))
         assert deliver(bob)["from"] == "Ann"
-        id_ = bob.request("send", to="ann", body="!")["id"]
-        inbox = client.request("inbox", name="Ann")
+        id_ = bob.request(SEND, to="ann", body="!")["id"]
+        inbox = client.request(INBOX, name="Ann")
         assert (inbox["kind"], [row["body"] for row in inbox["rows"]]) == ("person", ["!"])
-        assert client.request("read", name="ann", ids=[id_])["read"] == 1
+        assert client.request(READ, name="ann", ids=[id_])["read"] == 1
         push = bob.next_push(20)
         assert push is not None and (push["state"], push["to"]) == ("seen", "Ann")
-        assert client.request("inbox", name="Ann")["rows"] == []
-        assert len(client.request("inbox", name="Ann", all=True)["rows"]) == 1
-        assert client.request("read", name="ann", ids=[id_, "unknown"])["read"] == 0
+        assert client.request(INBOX, name="Ann")["rows"] == []
+        assert len(client.request(INBOX, name="Ann", all=True)["rows"]) == 1
+        assert client.request(READ, name="ann", ids=[id_, "unknown"])["read"] == 0
 
 
 def test_an_agents_messages_are_not_marked_by_others(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob:
-        id_ = client.request("send", to="Bob", body="x")["id"]
+        id_ = client.request(SEND, to="Bob", body="x")["id"]
         with pytest.raises(UsageError, match="is an agent"):
-            client.request("read", name="Bob", ids=[id_])
+            client.request(READ, name="Bob", ids=[id_])
         with pytest.raises(UsageError, match="only a person"):
-            bob.request("read", name=OWNER, ids=[id_])
+            bob.request(READ, name=OWNER, ids=[id_])
         with register(home, "Al") as al, pytest.raises(NotFound):
-            al.request("state", id=id_, state="seen")
+            al.request(STATE, id=id_, state="seen")
     with pytest.raises(UsageError, match="registered"):
-        client.request("state", id=id_, state="seen")
+        client.request(STATE, id=id_, state="seen")
 
 
 def test_following_an_inbox(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob:
-        assert client.request("inbox", follow=True)["rows"] == []
+        assert client.request(INBOX, follow=True)["rows"] == []
         for number in range(3):
-            bob.request("send", to=OWNER, body=f"{number}")
+            bob.request(SEND, to=OWNER, body=f"{number}")
         push = client.next_push(20)
         assert push is not None and push["push"] == "inbox"
         assert client.next_push(0.05) is None  # once, until it is asked
-        rows = client.request("inbox", follow=True)["rows"]
+        rows = client.request(INBOX, follow=True)["rows"]
         assert [row["body"] for row in rows] == ["0", "1", "2"]
-        bob.request("send", to=OWNER, body="more")
+        bob.request(SEND, to=OWNER, body="more")
         assert client.next_push(20) is not None
 
 
 def test_an_unknown_inbox(client: BrokerClient) -> None:
     with pytest.raises(NotFound, match="nobody is called Zed"):
-        client.request("inbox", name="Zed")
+        client.request(INBOX, name="Zed")
 
 
 # -- waiting
@@ -495,12 +508,12 @@ def test_an_unknown_inbox(client: BrokerClient) -> None:
 
 def test_wait_ends_with_the_last_delivery(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob, register(home, "Cy") as cy:
-        id_ = client.request("send", to=["Bob", "Cy"], body="x")["id"]
+        id_ = client.request(SEND, to=["Bob", "Cy"], body="x")["id"]
         for one, state in ((bob, "seen"), (cy, "failed")):
             deliver(one)
-            assert client.request("wait", id=id_, timeout=0)["done"] is False
-            one.request("state", id=id_, state=state, reason="no" if state == "failed" else None)
-        answer = client.request("wait", id=id_, timeout=30)
+            assert client.request(WAIT, id=id_, timeout=0)["done"] is False
+            one.request(STATE, id=id_, state=state, reason="no" if state == "failed" else None)
+        answer = client.request(WAIT, id=id_, timeout=30)
         assert answer["done"] and [row["state"] for row in answer["deliveries"]] == [
             "seen",
             "failed",
@@ -509,7 +522,7 @@ def test_wait_ends_with_the_last_delivery(home: Home, client: BrokerClient) -> N
 
 def test_wait_is_answered_once(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob"), socket.socket(socket.AF_UNIX) as raw:
-        id_ = client.request("send", to="Bob", body="x")["id"]
+        id_ = client.request(SEND, to="Bob", body="x")["id"]
         raw.connect(home.broker_socket)
         register_again = {"n": 1, "op": "register", **registration("Bob")}
         wait = {"n": 2, "op": "wait", "id": id_, "timeout": 20}
@@ -528,11 +541,11 @@ def test_wait_is_answered_once(home: Home, client: BrokerClient) -> None:
 
 
 def test_wait_runs_out(client: BrokerClient) -> None:
-    id_ = client.request("send", to="Nobody", body="x", offline=True)["id"]
-    answer = client.request("wait", id=id_, timeout=0.05)
+    id_ = client.request(SEND, to="Nobody", body="x", offline=True)["id"]
+    answer = client.request(WAIT, id=id_, timeout=0.05)
     assert not answer["done"] and answer["deliveries"][0]["state"] == "waiting"
     with pytest.raises(NotFound):
-        client.request("wait", id=new_ulid(1), timeout=1)
+        client.request(WAIT, id=new_ulid(1), timeout=1)
 
 
 # -- presence
@@ -553,27 +566,27 @@ def test_an_agent_is_gone_a_moment_after_its_connection(home: Home, client: Brok
 
 
 def test_show_by_a_part_of_the_id(client: BrokerClient) -> None:
-    id_ = client.request("send", to="Bob", body="x", offline=True)["id"]
-    assert client.request("show", id=id_[-5:].lower())["message"]["id"] == id_
+    id_ = client.request(SEND, to="Bob", body="x", offline=True)["id"]
+    assert client.request(SHOW, id=id_[-5:].lower())["message"]["id"] == id_
     for wrong, kind in (("ZZZZZZ", NotFound), ("abc", UsageError)):
         with pytest.raises(kind):
-            client.request("show", id=wrong)
-    other = client.request("send", to="Bob", body="y", offline=True)["id"]
+            client.request(SHOW, id=wrong)
+    other = client.request(SEND, to="Bob", body="y", offline=True)["id"]
     with pytest.raises(UsageError, match="could be"):
-        client.request("show", id=os.path.commonprefix([id_, other]))
+        client.request(SHOW, id=os.path.commonprefix([id_, other]))
 
 
 def test_events_that_are_no_messages(client: BrokerClient) -> None:
     id_ = new_ulid(1)
-    first = client.request("event", kind="turn.end", body="b", meta={"from": "forged"}, id=id_)
-    again = client.request("event", kind="turn.end", body="b", id=id_)
+    first = client.request(EVENT, kind="turn.end", body="b", meta={"from": "forged"}, id=id_)
+    again = client.request(EVENT, kind="turn.end", body="b", id=id_)
     assert (first["duplicate"], again["duplicate"]) == (False, True)
-    assert client.request("history")["rows"] == []
-    row = client.request("history", kind="turn.end")["rows"][0]
+    assert client.request(HISTORY)["rows"] == []
+    row = client.request(HISTORY, kind="turn.end")["rows"][0]
     assert (row["from"], row["meta"], row["state"]) == (OWNER, {"from": "forged"}, None)
-    for kind in ("message", "Bad Kind", None):
+    for kind in ("message", "Bad Kind", ""):
         with pytest.raises(UsageError):
-            client.request("event", kind=kind)
+            client.request(EVENT, kind=kind)
 
 
 def test_status(home: Home, client: BrokerClient) -> None:
@@ -596,11 +609,11 @@ def test_an_answer_that_is_too_long_for_a_line_is_shortened_and_says_so(
     client: BrokerClient,
 ) -> None:
     for _ in range(10):
-        client.request("send", to="Bob", body="x" * 1_000_000, offline=True)
-    answer = client.request("history")
+        client.request(SEND, to="Bob", body="x" * 1_000_000, offline=True)
+    answer = client.request(HISTORY)
     assert answer["more"] and 0 < len(answer["rows"]) < 10
-    assert client.request("history", limit=3)["more"]
-    assert client.request("history", limit=10, grep="nothing like it")["rows"] == []
+    assert client.request(HISTORY, limit=3)["more"]
+    assert client.request(HISTORY, limit=10, grep="nothing like it")["rows"] == []
 
 
 # -- what is no request

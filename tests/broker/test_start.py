@@ -19,6 +19,7 @@ from relay.broker.start import failure_since
 from relay.core.errors import BrokerUnavailable, RelayError, StorageError
 from relay.core.paths import Home
 from relay.core.processes import read_process
+from relay.protocol.messages import SEND
 from tests.broker.support import broker_process, lock_is_free, lock_kept, wait_for_broker
 from tests.support import wait_until
 
@@ -50,7 +51,7 @@ def test_of_several_that_start_at_once_one_serves(home: Home) -> None:
             losers = [process for process in started if process.pid != pid]
             assert len(losers) == 3
             assert [process.wait(timeout=30) for process in losers] == [0, 0, 0]
-            client.request("send", to="Bob", body="x", offline=True)
+            client.request(SEND, to="Bob", body="x", offline=True)
             client.request("stop")
         winner = next(process for process in started if process.pid == pid)
         assert winner.wait(timeout=30) == 0
@@ -77,7 +78,7 @@ def test_a_signal_ends_it_cleanly(home: Home, number: signal.Signals) -> None:
     with broker_process(home) as process:
         wait_for_broker(home)
         with connect(home, start=False) as client:
-            client.request("send", to="Bob", body="x", offline=True)
+            client.request(SEND, to="Bob", body="x", offline=True)
             process.send_signal(number)
             assert process.wait(timeout=30) == 0
         assert process.stderr is not None and process.stderr.read() == b""

@@ -9,6 +9,7 @@ from relay.broker.stored_bytes import MIB, MINUTES, ROW, StoredBytes
 from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.protocol.messages import EVENT, INBOX, SEND
 from tests.broker.support import Json, register
 
 
@@ -30,8 +31,8 @@ def test_an_agent_that_floods_is_refused_and_status_says_so(
     text = "x" * MIB
     with register(home, "Bob") as bob, connect(home) as person:
         for number in range(3):
-            bob.request("send", to=owner_name(), body=f"{number}{text[ROW:]}")
-        bob.request("event", kind="own", body=text[2 * ROW :])
+            bob.request(SEND, to=owner_name(), body=f"{number}{text[ROW:]}")
+        bob.request(EVENT, kind="own", body=text[2 * ROW :])
         beyond: list[tuple[str, Json]] = [
             ("send", {"to": owner_name(), "body": text[ROW:]}),
             ("event", {"kind": "own", "body": text[ROW:]}),
@@ -44,9 +45,9 @@ def test_an_agent_that_floods_is_refused_and_status_says_so(
         assert bob.request("hooks_ran", records=[{"stdout": text}])["stored"] == 0
         # What it owes is told all the same, its notices arrive, and the person is not limited.
         bob.request("agent_state", state="busy", reason="y" * MIB)
-        bob.request("send", to="Bob", body="not sent: why", notice="about")
+        bob.request(SEND, to="Bob", body="not sent: why", notice="about")
         for _ in range(5):
-            person.request("send", to="Bob", body=text[ROW:])
-        assert len(person.request("inbox")["rows"]) == 3
+            person.request(SEND, to="Bob", body=text[ROW:])
+        assert len(person.request(INBOX)["rows"]) == 3
         [agent] = person.request("status")["agents"]
         assert agent["notes"][0].startswith("4 requests of 4 MiB were refused: one agent can have")

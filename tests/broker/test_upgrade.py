@@ -17,6 +17,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.paths import Home
 from relay.ledger.schema import SCHEMA
+from relay.protocol.messages import SEND
 from tests.broker.support import Session, kill_broker, stop_broker
 
 AGENTS = 20
@@ -55,7 +56,7 @@ def test_twenty_agents_notice_nothing_of_an_upgrade(
         for text in range(MESSAGES):
             if text == MESSAGES // 2:
                 half.set()
-            await sessions[number].client.request("send", to=to, body=f"{text}")
+            await sessions[number].client.request(SEND, to=to, body=f"{text}")
 
     async def upgrade() -> list[Session]:
         async with AsyncExitStack() as stack:

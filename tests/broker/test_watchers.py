@@ -9,6 +9,7 @@ import pytest
 from relay.broker import watchers
 from relay.broker.client import BrokerClient, connect
 from relay.core.paths import Home
+from relay.protocol.messages import SEND, STATE, TURN
 from relay.ui.watching import Watching
 from tests.broker.support import Json, register
 
@@ -37,9 +38,9 @@ def test_a_message_is_followed_from_its_sending_to_the_turn_that_answers_it(
             assert until(watching, "agent", name="Bob")[-1]["was"] is None
             bob.request("agent_state", state="idle")
             bob.request("agent_state", state="idle")  # no news
-            id_ = client.request("send", to="Bob", body="how?", answer=True)["id"]
-            bob.request("state", id=id_, state="delivering")
-            bob.request("state", id=id_, state="seen", proof="hook")
+            id_ = client.request(SEND, to="Bob", body="how?", answer=True)["id"]
+            bob.request(STATE, id=id_, state="delivering")
+            bob.request(STATE, id=id_, state="seen", proof="hook")
             turn: Json = {
                 "text": "so",
                 "started_ms": 5,
@@ -47,7 +48,7 @@ def test_a_message_is_followed_from_its_sending_to_the_turn_that_answers_it(
                 "tokens_in": 7,
                 "tokens_out": 1,
             }
-            bob.request("turn", ids=[id_], **turn)
+            bob.request(TURN, ids=[id_], **turn)
             rows = until(watching, "turn", agent="Bob")
             kinds = ["agent", "message", "delivery", "delivery", "turn"]
             assert [row["what"] for row in rows] == kinds
@@ -63,8 +64,8 @@ def test_a_message_is_followed_from_its_sending_to_the_turn_that_answers_it(
 def test_an_agent_sees_who_is_there_and_what_is_its_own(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob, register(home, "Cy") as cy:
         bob.request("watch")
-        client.request("send", to="Cy", body="not for Bob")
-        bob.request("send", to="Cy", body="hello")
+        client.request(SEND, to="Cy", body="not for Bob")
+        bob.request(SEND, to="Cy", body="hello")
         cy.request("agent_state", state="busy")
         seen: list[Json] = []
         while not seen or seen[-1]["what"] != "agent":
@@ -80,7 +81,7 @@ def test_who_was_away_too_long_is_told_how_many_rows_went_by(
     monkeypatch.setattr(watchers, "RING_MAX", 3)
     began = client.request("watch")
     for number in range(5):
-        client.request("send", to="Bob", body=str(number), offline=True)  # two rows each
+        client.request(SEND, to="Bob", body=str(number), offline=True)  # two rows each
     with connect(home) as again:
         again.request("watch", after=began["seq"], epoch=began["epoch"])
         push = again.next_push(20)

@@ -19,6 +19,7 @@ from relay.cli.answer_verbs import show_items
 from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
+from relay.protocol.messages import SEND
 from tests.broker.support import Json, register
 from tests.broker.test_held_messages import next_delivery
 from tests.cli.fixtures import Run
@@ -34,7 +35,7 @@ def waiting(home: Home, what: str) -> Iterator[Future[Json]]:
     texts = {"why": "it changes what others see", "intent": "INT-001", "root": "/src/shop"}
     call: Json = {**times, **texts, "tool": "Bash", "what": what, "cwd": ""}
     with register(home, "Bob") as bob, ThreadPoolExecutor(1) as pool, connect(home) as person:
-        answer = pool.submit(bob.request, "approval_ask", **call)
+        answer = pool.submit(lambda: bob.request("approval_ask", **call))
         wait_until(lambda: person.request("items")["rows"], what="the call to wait")
         try:
             yield answer
@@ -87,10 +88,10 @@ def one_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("one_a_minute")
 def test_held_messages_are_answered_one_by_one_and_all(broker_home: Home, relay: Run) -> None:
     with register(broker_home, "Al") as al, register(broker_home, "Bob") as bob:
-        al.request("send", to="Bob", body="zero")
+        al.request(SEND, to="Bob", body="zero")
         assert next_delivery(bob)["body"] == "zero"
         for body in ("one", "two", "three", "four", "five"):
-            al.request("send", to="Bob", body=body)
+            al.request(SEND, to="Bob", body=body)
         items = json.loads(relay("items", "Al", "--json").stdout)
         assert [one["what"] for one in items[:2]] == ["to Bob: one", "to Bob: two"]
         assert "5 messages wait for you (relay items)" in relay("status").stdout
@@ -154,12 +155,12 @@ def test_an_agent_called_like_the_end_of_an_id_gets_no_yes_for_it(
 ) -> None:
     with register(broker_home, "Al") as al, register(broker_home, "Bob"):
         for body in ("zero", "one"):
-            al.request("send", to="Bob", body=body)
+            al.request(SEND, to="Bob", body=body)
         [held] = json.loads(relay("items", "--json").stdout)
         name = held["id"][-8:]
         with register(broker_home, name, run="run-9") as other:
             for body in ("two", "three"):
-                other.request("send", to="Bob", body=body)
+                other.request(SEND, to="Bob", body=body)
             refused = relay("answer", name, "yes")
             assert refused.returncode == 2 and "the end of an item's id" in refused.stderr
             assert relay("answer", held["id"], "no").stdout == "Al: No\n"
@@ -177,7 +178,7 @@ def test_mistakes_are_explained(broker_home: Home, relay: Run) -> None:
     assert unknown.returncode == 3 and "what waits: relay items" in unknown.stderr
     with register(broker_home, "Al") as al, register(broker_home, "Bob"):
         for body in ("zero", "one", "two"):
-            al.request("send", to="Bob", body=body)
+            al.request(SEND, to="Bob", body=body)
         assert "Al waits for 2 answers: " in relay("answer", "Al", "yes").stderr
         code = json.loads(relay("items", "--json").stdout)[0]["id"][-8:]
         assert "--note" in relay("answer", code, "no", "not on a Friday").stderr

@@ -13,6 +13,7 @@ from relay.core.errors import UsageError
 from relay.core.paths import Home
 from relay.core.visible import is_visible
 from relay.directive.grammar import Scanner
+from relay.protocol.messages import SEND
 from tests.broker.support import registration
 from tests.cli.fixtures import Run
 
@@ -63,7 +64,7 @@ def hostile(relay: Run, broker_home: Home, tmp_path: Path, monkeypatch: pytest.M
     relay("memory", "save", FIRES)
     with connect(broker_home) as bob:
         bob.request("register", **{**registration("Bob"), "cwd": FIRES, "command": FIRES})
-        bob.request("send", to=OWNER, body=FIRES)
+        bob.request(SEND, to=OWNER, body=FIRES)
         bob.request("agent_state", state="blocked", reason=FIRES, source=FIRES, notes=[FIRES])
         texts = dict.fromkeys(("event", "hook", "kind", "source", "decision", "error"), FIRES)
         bob.request("hooks_ran", records=[texts | {"stdout": FIRES, "stderr": FIRES}])

@@ -15,6 +15,7 @@ import pytest
 from relay.broker.client import BrokerClient
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
+from relay.protocol.messages import SEND, STATE, TURN
 from tests.broker.support import register, stop_broker
 from tests.cli.fixtures import Run
 
@@ -65,7 +66,7 @@ def test_wait_says_how_it_ended(relay: Run, broker_home: Home) -> None:
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
                 id_ = deliver(bob)["id"]
                 if state is not None:
-                    bob.request("state", id=id_, state=state, reason=reason)
+                    bob.request(STATE, id=id_, state=state, reason=reason)
                 out, _ = process.communicate(timeout=60)
             assert process.returncode == status
             shown = json.loads(out)
@@ -87,9 +88,9 @@ def test_answer_prints_what_was_answered(relay: Run, broker_home: Home) -> None:
             pipe = subprocess.PIPE
             with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
                 id_ = deliver(bob)["id"]
-                bob.request("state", id=id_, state="seen")
+                bob.request(STATE, id=id_, state="seen")
                 if ended:
-                    bob.request("turn", ids=[id_], **ended)
+                    bob.request(TURN, ids=[id_], **ended)
                 out, err = process.communicate(timeout=60)
             assert process.returncode == status, err
             assert out.startswith(text) and "\x1b" not in out and id_ in err
@@ -142,7 +143,7 @@ def test_errors_say_what_and_what_next(
 
 def test_the_inbox_is_seen_once_printed(relay: Run, broker_home: Home) -> None:
     with register(broker_home, "Bob") as bob:
-        id_ = bob.request("send", to=OWNER, body="done \x1b[2J\x07é")["id"]
+        id_ = bob.request(SEND, to=OWNER, body="done \x1b[2J\x07é")["id"]
         peeked = relay("inbox", "--peek")
         assert "done ^[[2J^Gé" in peeked.stdout and id_ in peeked.stdout
         rows = listed(relay("inbox", "--json"))
@@ -171,11 +172,11 @@ def test_inside_an_agent_it_speaks_as_the_agent_and_marks_nothing(
     with register(broker_home, "Bob", "run-b", "t") as bob, register(broker_home, "Al") as al:
         assert relay("send", "Al", "from the tool", env=env).returncode == 0
         assert deliver(al)["from"] == "Bob"
-        al.request("send", to="Bob", body="for Bob")
+        al.request(SEND, to="Bob", body="for Bob")
         deliver(bob)
         rows = listed(relay("inbox", "--json", env=env))
         assert [(row["to"], row["state"]) for row in rows] == [("Bob", "queued")]
-        al.request("send", to=OWNER, body="for the person")
+        al.request(SEND, to=OWNER, body="for the person")
         assert "only read messages from or to itself" in relay("inbox", OWNER, env=env).stderr
         assert len(listed(relay("inbox", "--json"))) == 1
         assert relay("send", "Al", "x", "--from", "Ann", env=env).returncode == 2
@@ -186,13 +187,13 @@ def test_inside_an_agent_it_speaks_as_the_agent_and_marks_nothing(
 def test_following_prints_what_comes_and_ends_like_any_program(broker_home: Home) -> None:
     command = [sys.executable, "-m", "relay", "inbox", "--follow", "--json"]
     with register(broker_home, "Bob") as bob:
-        bob.request("send", to=OWNER, body="0")
+        bob.request(SEND, to=OWNER, body="0")
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             for number in range(4):
                 assert json.loads(process.stdout.readline())["body"] == f"{number}"
                 if number < 3:
-                    bob.request("send", to=OWNER, body=f"{number + 1}")
+                    bob.request(SEND, to=OWNER, body=f"{number + 1}")
                 push = deliver(bob)
                 assert push["state"] == "seen"
             process.send_signal(signal.SIGINT)
@@ -238,11 +239,11 @@ def test_a_person_who_follows_survives_the_brokers_death(broker_home: Home) -> N
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         with register(broker_home, "Bob") as bob:
-            bob.request("send", to=OWNER, body="before")
+            bob.request(SEND, to=OWNER, body="before")
             assert json.loads(process.stdout.readline())["body"] == "before"
         stop_broker(broker_home)
         with register(broker_home, "Bob") as bob:
-            bob.request("send", to=OWNER, body="after")
+            bob.request(SEND, to=OWNER, body="after")
             assert json.loads(process.stdout.readline())["body"] == "after"
         process.terminate()
         process.wait(timeout=30)

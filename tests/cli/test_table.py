@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from relay.cli import table
 from relay.cli.verbs import help_text
 from relay.core.visible import columns_of
+from relay.protocol.messages import HistoryRow
 
 ID = "01M80A3SJCBYEWEDVSTKKKPE1S"
 REASON = "the program takes neither lines nor pastes now"
 
 
-def row(**changes: Any) -> dict[str, Any]:
+def row(**changes: Any) -> HistoryRow:
     made = {
         "id": ID,
         "from": "Alice",
@@ -24,7 +25,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "body": "please run the tests\x1b[2J\n" + "and again " * 20,
         "created_ms": 1_795_304_542_028,
     }
-    return {**made, **changes}
+    return cast(HistoryRow, {**made, **changes})
 
 
 def test_a_pipe_gets_the_whole_rows(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,10 +15,11 @@ import pytest
 from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
+from relay.protocol.messages import SEND, STATE, TURN
 from tests.broker.support import register
 from tests.cli.fixtures import Run
 
-TURN: dict[str, Any] = {"text": "It is 42.", "started_ms": 1, "ended_ms": 2001}
+ENDED: dict[str, Any] = {"text": "It is 42.", "started_ms": 1, "ended_ms": 2001}
 
 
 @contextmanager
@@ -41,24 +42,24 @@ def see(agent: BrokerClient) -> str:
     """The agent gets its next message, and sees it."""
     while (push := agent.next_push(20)) is None or push["push"] != "deliver":
         assert push is not None
-    agent.request("state", id=push["id"], state="delivering")
-    agent.request("state", id=push["id"], state="seen")
+    agent.request(STATE, id=push["id"], state="delivering")
+    agent.request(STATE, id=push["id"], state="seen")
     return str(push["id"])
 
 
 def test_ask_prints_the_answer_or_says_why_there_is_none(relay: Run, broker_home: Home) -> None:
     with register(broker_home, "Bob") as bob, register(broker_home, "Cy", "run-2") as cy:
         with started("ask", "--to", "Bob,Cy", "what is it?") as process:
-            bob.request("turn", ids=[see(bob)], **TURN)
+            bob.request(TURN, ids=[see(bob)], **ENDED)
             id_ = see(cy)
             cy.request("agent_state", state="blocked", reason="asks to use Bash")
             assert process.stderr is not None
             assert process.stderr.readline() == "Cy: blocked (asks to use Bash)\n"
-            cy.request("turn", ids=[id_], **TURN)
+            cy.request(TURN, ids=[id_], **ENDED)
             assert ended(process) == (0, "Bob:\nIt is 42.\nCy:\nIt is 42.\n", "")
         with started("ask", "Bob", "and now?") as process:
-            failed = {**TURN, "text": "", "state": "interrupted", "reason": "it was broken off"}
-            bob.request("turn", ids=[see(bob)], **failed)
+            failed = {**ENDED, "text": "", "state": "interrupted", "reason": "it was broken off"}
+            bob.request(TURN, ids=[see(bob)], **failed)
             assert ended(process) == (4, "", "Bob: interrupted (it was broken off)\n")
         with started("ask", "Bob", "and last?", "--json") as process:
             see(bob)
@@ -73,14 +74,14 @@ def test_wait_ends_when_it_is_proven(relay: Run, broker_home: Home) -> None:
     with connect(broker_home) as client, register(broker_home, "Bob") as bob:
         bob.request("agent_state", state="idle")
         assert relay("wait", "Bob", "idle").returncode == 0  # nothing was sent to it
-        client.request("send", to="Bob", body="do it")
+        client.request(SEND, to="Bob", body="do it")
         with started("wait", "bob", "idle") as idle, started("wait", "Bob", "reply") as reply:
             id_ = see(bob)
             assert relay("wait", "Bob", "seen", "--id", id_).returncode == 0
             done = relay("wait", "Bob", "idle", "--timeout", "0")
             assert (done.returncode, "Bob is idle after 0 s" in done.stderr) == (5, True)
             bob.request("agent_state", state="busy")
-            bob.request("send", to=owner_name(), body="done")
+            bob.request(SEND, to=owner_name(), body="done")
             assert ended(reply)[:2] == (0, "done\n")
             bob.request("agent_state", state="idle")
             assert ended(idle)[0] == 0
@@ -110,14 +111,14 @@ def test_wait_for_the_reply_to_a_plain_message_ends_with_the_turn(
         bob.request("answer", id=push["id"], response={"turns": turns})
 
     with connect(broker_home) as client, register(broker_home, "Bob") as bob:
-        client.request("send", to="Bob", body="do it")
+        client.request(SEND, to="Bob", body="do it")
         with started("wait", "Bob", "reply") as process:
             id_ = taken(bob)
             other = {"prompt": "Relay message [WP9RCDEF_7K2QXD]: more", "text": "No."}
             ours = {"prompt": f"Relay message [{id_[-8:]}_7K2QXD]: do it", "text": "It is done."}
             tells_turns(bob, [ours, other])
             assert ended(process) == (0, "It is done.\n", "")
-        client.request("send", to="Bob", body="do more")
+        client.request(SEND, to="Bob", body="do more")
         with started("wait", "Bob", "reply") as process:
             taken(bob)
             tells_turns(bob, [other])
@@ -136,8 +137,8 @@ def test_watch_prints_what_happens(
     with started("watch", *more, "Bob") as process, connect(broker_home) as client:
         assert process.stdout is not None
         while not select([process.stdout], [], [], 0.1)[0]:  # it may not follow yet
-            client.request("send", to="Bob", body="hi\x1b[2J there", offline=True)
-            client.request("send", to="Cy", body="no", offline=True)
+            client.request(SEND, to="Bob", body="hi\x1b[2J there", offline=True)
+            client.request(SEND, to="Cy", body="no", offline=True)
         lines = [process.stdout.readline() for _ in range(2)]
         if expected == "text":
             assert "→ Bob  hi^[[2J there  " in lines[0]

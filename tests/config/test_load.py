@@ -520,3 +520,11 @@ def test_every_key_and_every_event_is_documented() -> None:
 def test_the_limit_for_loading_is_documented() -> None:
     text = (ROOT / "docs" / "config.md").read_text().replace("\n", " ")
     assert f"Loading may take {module.LOAD_TIMEOUT:g} seconds" in text
+
+
+def test_hook_files_that_cannot_be_read_are_named_and_cost_nothing_else(loads: Load) -> None:
+    loaded = loads("config = {'hook_files': ['missing.json'], 'idle_seconds': 5}\n")
+    [problem] = loaded.hook_problems
+    assert "missing.json" in problem
+    assert problem.endswith("so its hooks do not run")
+    assert loaded.settings.idle_seconds == 5

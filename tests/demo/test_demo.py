@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from relay.app import throwaway_home
 from relay.core.files import is_locked
 from relay.core.paths import Home
 from relay.demo import agents, stage
+from relay.protocol.messages import HistoryRow
 from tests.cli.verbs import program
 from tests.e2e.wrapped import RELAY, Wrapped, relay
 
@@ -67,8 +69,8 @@ def test_the_end_says_how_to_reach_the_program(
     monkeypatch.setattr(sys, "executable", str(folder / "python"))
     monkeypatch.setenv("PATH", str(folder) if on_path else str(tmp_path))
     said: list[str] = []
-    receipts = [{"from": "A", "to": "B", "state": "seen", "body": "x"}] * 3
-    assert stage.conclude(receipts, [0, 0], said.append) == 0
+    receipt = cast(HistoryRow, {"from": "A", "to": "B", "state": "seen", "body": "x"})
+    assert stage.conclude([receipt] * 3, [0, 0], said.append) == 0
     assert (f"export PATH='{folder}':\"$PATH\"" in "\n".join(said)) is not on_path
 
 

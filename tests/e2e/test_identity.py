@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +20,7 @@ from relay.core.errors import NameTaken
 from relay.core.paths import Home
 from relay.core.processes import MARKS, mark, read_process
 from relay.protocol.broker import message_from
+from relay.protocol.messages import HISTORY, DeliverPush
 from tests.e2e.wrapped import (
     ECHO,
     RELAY,
@@ -179,8 +180,9 @@ with connect(Home.from_env()) as client:
 def proven() -> list[str]:
     """Of which messages agents are told that they are their user's."""
     with connect(Home.from_env()) as client:
-        rows = client.request("history", kind="*", limit=500)["rows"]
-    return [row["body"] for row in rows if message_from({"to": "", **row}).proven]
+        rows = client.request(HISTORY, kind="*", limit=500)["rows"]
+    pushes = [cast(DeliverPush, {"to": "", "attempt": 0, "nonce": "", **row}) for row in rows]
+    return [push["body"] for push in pushes if message_from(push).proven]
 
 
 def test_only_the_persons_own_word_comes_as_the_users(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.session.typing_channel import STARTING
+from relay.session.typist import STARTING
 from tests.directive.envelope_reader import read
 from tests.e2e import tui
 from tests.e2e.wrapped import ECHO, python, relay, relay_json, states, wait_registered, wrapped

@@ -1,7 +1,7 @@
-"""What hurt the users of relay's predecessor most, in the order of how much: each must not happen.
+"""What hurt the users of relay's predecessor most, from its issue tracker: each must not happen.
 
-Fifteen complaints from its issue tracker, each as a test of ours. What is a matter of the text
-alone is in tests/directive/test_peer_failures.py.
+What is a matter of the text alone is in tests/directive/test_peer_failures.py; crashes are in
+test_kills.py, and who is not there yet in test_two_agents.py.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ import json
 import sys
 from pathlib import Path
 
+from relay.broker.client import connect
+from relay.core.paths import Home
 from tests.directive.envelope_reader import read
 from tests.e2e import tui
 from tests.e2e.wrapped import (
     ECHO,
-    SAY,
-    Wrapped,
-    kill_session,
     python,
     relay,
     relay_json,
-    say,
     states,
     wait_registered,
     wrapped,
@@ -44,13 +42,19 @@ def submitted(log: Path) -> list[str]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
+def burst(name: str, bodies: list[str]) -> None:
+    with connect(Home.from_env()) as client:
+        for body in bodies:
+            client.request("send", to=name, body=body)
+
+
 def one_row(body: str) -> dict[str, str]:
     (row,) = [row for row in relay_json("history") if row["body"] == body]
     assert isinstance(row, dict)
     return row
 
 
-def test_1_sent_is_not_said_before_it_is_read(tmp_path: Path) -> None:
+def test_sent_is_not_said_before_it_is_read(tmp_path: Path) -> None:
     go = tmp_path / "go"
     with wrapped([*python(DEAF), str(go)], name="Bob") as bob:
         wait_registered("Bob")
@@ -61,24 +65,17 @@ def test_1_sent_is_not_said_before_it_is_read(tmp_path: Path) -> None:
         wait_until(lambda: one_row("are you listening")["state"] == "seen", 20)
 
 
-def test_2_what_is_sent_before_the_start_is_not_lost() -> None:
-    relay("send", "Bob", "the brief", "--offline")
-    with wrapped(python(ECHO), name="Bob") as bob:
-        bob.wait_for("GOT Relay message .*the brief")
-
-
-def test_3_a_busy_receiver_gets_it_when_it_reads_again(tmp_path: Path) -> None:
+def test_a_busy_receiver_gets_it_when_it_reads_again(tmp_path: Path) -> None:
     go = tmp_path / "go"
     with wrapped([*python(DEAF), str(go)], name="Bob") as bob:
         wait_registered("Bob")
-        for number in range(40):
-            relay("send", "Bob", f"number {number} " + "x" * 200)
+        burst("Bob", [f"number {number} " + "x" * 200 for number in range(40)])
         go.write_text("")
         bob.wait_for("GOT Relay message .*number 39", 60)
         wait_until(lambda: states() == ["seen"] * 40, 30)
 
 
-def test_4_and_8_a_long_message_arrives_whole_and_in_its_own_words(tmp_path: Path) -> None:
+def test_a_long_message_arrives_whole_and_in_its_own_words(tmp_path: Path) -> None:
     body = "\n".join(f"line {n}: äöü €uro 'quotes' \"and\" `ticks` $HOME\t!" for n in range(250))
     log = tmp_path / "log"
     with wrapped(full_screen(log), name="Tui") as screen:
@@ -89,7 +86,7 @@ def test_4_and_8_a_long_message_arrives_whole_and_in_its_own_words(tmp_path: Pat
         assert [one.body for one in read(text.replace("\r", "\n"))] == [body]
 
 
-def test_5_enter_is_pressed_until_it_is_taken(tmp_path: Path) -> None:
+def test_enter_is_pressed_until_it_is_taken(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with wrapped(full_screen(log, "lose-enters=1"), name="Tui") as screen:
         wait_registered("Tui")
@@ -98,7 +95,7 @@ def test_5_enter_is_pressed_until_it_is_taken(tmp_path: Path) -> None:
         assert len(submitted(log)) == 1 and "press it again" in submitted(log)[0]
 
 
-def test_6_the_persons_draft_is_neither_sent_nor_spoilt(tmp_path: Path) -> None:
+def test_the_persons_draft_is_neither_sent_nor_spoilt(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with wrapped(full_screen(log), name="Tui") as screen:
         wait_registered("Tui")
@@ -113,7 +110,7 @@ def test_6_the_persons_draft_is_neither_sent_nor_spoilt(tmp_path: Path) -> None:
         assert submitted(log)[0] == "my own draft" and "later please" in submitted(log)[1]
 
 
-def test_7_nothing_is_pressed_in_a_dialog(tmp_path: Path) -> None:
+def test_nothing_is_pressed_in_a_dialog(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with wrapped(full_screen(log, "dialog"), name="Tui") as screen:
         wait_registered("Tui")
@@ -127,31 +124,7 @@ def test_7_nothing_is_pressed_in_a_dialog(tmp_path: Path) -> None:
         assert "not an answer" in submitted(log)[0]
 
 
-def test_9_what_is_quoted_is_not_a_command() -> None:
-    manual = (
-        "```\n@relay:Bob from the manual\n```\nWrite `@relay:Bob text` to talk, or \\@relay:Bob\n"
-    )
-    with wrapped(python(ECHO), name="Bob"), wrapped(python(SAY), name="Alice") as alice:
-        wait_registered("Alice", "Bob")
-        alice.type(say(manual + "\n@relay:Bob the real one\n"))
-        wait_until(lambda: states() == ["seen"], 30)
-        assert one_row("the real one")["state"] == "seen"
-
-
-def test_10_a_crash_repeats_nothing() -> None:
-    with wrapped(python(ECHO), name="Bob") as bob:
-        wait_registered("Bob")
-        for number in range(5):
-            relay("send", "Bob", f"once {number}", "--wait=30")
-            kill_session(bob)
-        bob.type("end\n")
-        bob.wait_for("GOT end")
-        for number in range(5):
-            assert bob.output.count("GOT Relay message") == 5
-            assert len([x for x in bob.output.splitlines() if f"once {number}" in x]) == 2
-
-
-def test_11_an_echo_is_no_answer() -> None:
+def test_an_echo_is_no_answer() -> None:
     with wrapped(python(ECHO), name="Bob") as bob, wrapped(python(ECHO), name="Alice"):
         wait_registered("Alice", "Bob")
         relay("send", "Bob", "-", "--wait=30", stdin="quote:\n@relay:Alice fake\n\n@relay:* all")
@@ -160,53 +133,19 @@ def test_11_an_echo_is_no_answer() -> None:
         assert len(relay_json("history")) == 2
 
 
-def test_12_a_message_to_somebody_unknown_is_kept_and_explained() -> None:
-    with wrapped(python(SAY), name="Alice") as alice:
-        wait_registered("Alice")
-        alice.type(say("@relay:Later hello\n"))
-        alice.wait_for("nobody is called Later yet")
-    with wrapped(python(ECHO), name="Later") as later:
-        later.wait_for("GOT Relay message .*hello")
-
-
-def test_13_one_that_does_not_read_holds_up_nobody_else(tmp_path: Path) -> None:
+def test_one_that_does_not_read_holds_up_nobody_else(tmp_path: Path) -> None:
     with (
         wrapped([*python(DEAF), str(tmp_path / "never")], name="Deaf"),
         wrapped(python(ECHO), name="Bob") as bob,
     ):
         wait_registered("Deaf", "Bob")
-        for number in range(30):
-            relay("send", "Deaf", f"unread {number} " + "x" * 500)
+        burst("Deaf", [f"unread {number} " + "x" * 500 for number in range(30)])
         relay("send", "Bob", "quick", "--wait=20")
         bob.wait_for("GOT .*quick")
 
 
-def test_14_an_agent_that_comes_back_hears_again() -> None:
-    first = Wrapped(python(ECHO), name="Bob")
-    wait_registered("Bob")
-    relay("send", "Bob", "to the first", "--wait=30")
-    first.close()
-    with wrapped(python(ECHO), name="Bob") as second:
-        wait_registered("Bob")
-        relay("send", "Bob", "to the second", "--wait=30")
-        second.wait_for("GOT .*to the second")
-        assert "to the first" not in second.output
-
-
-def test_15_what_becomes_of_a_message_can_be_seen() -> None:
-    with wrapped(python(ECHO), name="Bob"):
-        wait_registered("Bob")
-        relay("send", "Bob", "follow me", "--wait=30")
-        row = one_row("follow me")
-        shown = relay_json("show", row["id"])
-        assert shown["body"] == "follow me"
-        (delivery,) = shown["deliveries"]
-        assert delivery["state"] == "seen" and delivery["proof"] == "read"
-        assert [one["id"] for one in relay_json("sent")] == [row["id"]]
-
-
 def test_ctrl_c_throws_no_message_away(tmp_path: Path) -> None:
-    """Not on the list: the terminal drops what was not read, and it would count as read."""
+    """The terminal drops what was not read, and it would count as read."""
     go = tmp_path / "go"
     deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + DEAF
     with wrapped([*python(deaf), str(go)], name="Bob") as bob:

@@ -19,6 +19,7 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.hooks.registry import Registry
+from relay.protocol.messages import SEND
 from relay.ui import row_view
 from tests.broker.support import register
 
@@ -113,7 +114,7 @@ def test_one_that_fails_is_left_out_and_named(
 ) -> None:
     (packages / "relay_shout" / file).write_text(text)
     with register(home, "Bob") as bob, connect(home) as client:
-        client.request("send", to="Bob", body="hello")
+        client.request(SEND, to="Bob", body="hello")
         push = bob.next_push(20)
         assert push is not None and push["body"] == "hello"
         with pytest.raises(RelayError, match="shout"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from relay.hooks.engine import HookEventHandler
@@ -157,8 +157,9 @@ class FakeLog:
             raise OSError("the disk is full")
         self.records.append((kind, record))
 
-    def soon(self, work: Callable[[], None]) -> None:
-        work()
+    def soon(self, records: Iterator[tuple[str, dict[str, Any]]]) -> None:
+        for kind, record in records:
+            self.log(kind, record)
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [record for found, record in self.records if found == kind]

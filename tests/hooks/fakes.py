@@ -10,7 +10,7 @@ from relay.hooks.context import Agent, Context, Identity
 from relay.hooks.engine import HookEventHandler
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import FunctionRunner
-from relay.session.hook_setup import SessionConfig, make_engine
+from relay.session.session_hooks import SessionConfig, make_engine
 
 
 class FakeActions:

@@ -13,12 +13,12 @@ from relay.hooks.context import (
     OUTPUT_BYTES_MAX,
     OUTPUT_ENTRIES_MAX,
     Context,
+    LaterList,
     Receipt,
     Recent,
     recent_messages,
     recent_output,
 )
-from relay.hooks.promises import LaterList
 from tests.hooks.fakes import IDENTITY, FakeActions, context
 
 

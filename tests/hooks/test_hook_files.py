@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.core.errors import ConfigError
 from relay.hooks import hook_files as module
 from relay.hooks.events import EVENTS, HookEventName
 from relay.hooks.hook_files import (
@@ -17,9 +16,9 @@ from relay.hooks.hook_files import (
     read_hook_file,
     register_hook_files,
 )
-from relay.hooks.hook_types import Command, Dialect, OnFailure
+from relay.hooks.hook_types import Command, Dialect, OnFailure, Url
 from relay.hooks.planner import Planner
-from relay.hooks.registry import Registry
+from relay.hooks.registry import TIMEOUT_MAX, Registry
 from tests.hooks.hookfiles import CLAUDE, GEMINI, command, hooks, one, read, refused
 
 
@@ -218,7 +217,7 @@ def test_whatever_is_read_can_be_registered(table: dict[str, Any], path: str) ->
     data = json.dumps({"hooks": table}).encode()
     specs, problems = read_hook_file(data, path)
     registry = Registry()
-    assert register_hook_files(registry, [path], lambda _: data, lambda *_: True) == problems
+    assert register_hook_files(registry, [(path, data, True)]) == problems
     assert len(registry.all_hooks()) == len(specs)
 
 
@@ -235,40 +234,25 @@ FILES = {
 }
 
 
-def registered(
-    paths: list[str], trusted: tuple[str, ...]
-) -> tuple[Registry, list[str], list[tuple[str, bytes]]]:
-    registry, asked = Registry(), []
-
-    def read_file(path: str) -> bytes:
-        if path == "/missing":
-            raise ConfigError("cannot read /missing: No such file or directory")
-        if path == "/closed":
-            raise PermissionError(13, "Permission denied")
-        return FILES[path]
-
-    def is_trusted(path: str, data: bytes) -> bool:
-        asked.append((path, data))
-        return path in trusted
-
-    return registry, register_hook_files(registry, paths, read_file, is_trusted), asked
+def registered(paths: list[str], trusted: tuple[str, ...]) -> tuple[Registry, list[str]]:
+    registry = Registry()
+    files = [(path, FILES[path], path in trusted) for path in paths]
+    return registry, register_hook_files(registry, files)
 
 
 def test_the_hooks_of_files_are_registered_in_order() -> None:
-    registry, problems, asked = registered(["/b", "/a", "/b"], ("/a", "/b"))
+    registry, problems = registered(["/b", "/a"], ("/a", "/b"))
     assert problems == []
     assert [(hook.name, hook.source, hook.dialect) for hook in registry.all_hooks()] == [
         ("B", "/b", Dialect.GEMINI),
         ("a1", "/a", Dialect.CLAUDE),
         ("a2", "/a", Dialect.CLAUDE),
     ]
-    # Asked is about the very bytes that are used.
-    assert asked == [("/b", FILES["/b"]), ("/a", FILES["/a"])]
     assert {hook.on_failure for hook in registry.all_hooks()} == {OnFailure.ALLOW}
 
 
 def test_an_untrusted_files_hooks_are_listed_and_never_planned() -> None:
-    registry, problems, _ = registered(["/a", "/b"], ("/b",))
+    registry, problems = registered(["/a", "/b"], ("/b",))
     assert [hook.trusted for hook in registry.all_hooks()] == [False, False, True]
     plan = Planner(registry).plan(HookEventName.BEFORE_TOOL, {"tool_name": "Bash"})
     assert [hook.name for hook in plan.hooks] == ["B"]
@@ -278,10 +262,130 @@ def test_an_untrusted_files_hooks_are_listed_and_never_planned() -> None:
 
 
 def test_a_file_that_cannot_be_used_costs_its_own_hooks_only() -> None:
-    registry, problems, _ = registered(["/missing", "/closed", "/bad", "/b"], ("/bad", "/b"))
+    registry, [problem] = registered(["/bad", "/b"], ("/bad", "/b"))
     assert [hook.name for hook in registry.all_hooks()] == ["B"]
-    assert [problem.partition(":")[0] for problem in problems] == [
-        "cannot read /missing",
-        "/closed",
-        "/bad",
-    ]
+    assert problem.startswith("/bad: ")
+
+
+@pytest.mark.parametrize(
+    ("event", "path", "expected"),
+    [
+        ("PreToolUse", CLAUDE, 600.0),
+        ("UserPromptSubmit", CLAUDE, 30.0),
+        ("SessionEnd", CLAUDE, None),
+        ("BeforeTool", GEMINI, 60.0),
+        ("SessionEnd", GEMINI, 60.0),
+    ],
+)
+def test_each_engine_has_its_own_time_limits(event: str, path: str, expected: float | None) -> None:
+    assert one(hooks(event, command()), path).timeout == expected
+
+
+def test_a_failure_lets_the_agent_go_on_unless_the_file_says_block() -> None:
+    for path, event in ((CLAUDE, "PreToolUse"), (GEMINI, "BeforeTool")):
+        assert one(hooks(event, command()), path).on_failure is OnFailure.ALLOW
+        spec = one(hooks(event, command(onFailure="block")), path)
+        assert spec.on_failure is OnFailure.BLOCK
+    assert "onFailure" in refused(hooks("PreToolUse", command(onFailure="deny")))
+
+
+def test_an_http_hook_gets_only_the_variables_that_it_names() -> None:
+    entry = {
+        "type": "http",
+        "url": "http://127.0.0.1:1/hook",
+        "headers": {"Authorization": "Bearer $TOKEN", "X-Other": "${SECRET}.$MISSING.$"},
+        "allowedEnvVars": ["TOKEN", "MISSING"],
+    }
+    spec = one(hooks("PreToolUse", entry), TOKEN="abc", SECRET="hidden")
+    assert spec.action == Url(
+        "http://127.0.0.1:1/hook", (("Authorization", "Bearer abc"), ("X-Other", "..$"))
+    )
+
+
+def test_a_program_with_arguments_needs_no_shell() -> None:
+    spec = one(hooks("Stop", command("/bin/check it", args=["a b", "", "$HOME"])))
+    assert spec.action == Command(argv=("/bin/check it", "a b", "", "$HOME"))
+
+
+def test_the_folder_of_the_files_project_is_filled_in_as_one_word() -> None:
+    entry = command("printf", args=["%s|", "-${CLAUDE_PROJECT_DIR}/$(id) `x`", "", "'\""])
+    action = one(hooks("Stop", entry), "/my project/$(id)/.claude/settings.json").action
+    assert action == Command(argv=("printf", "%s|", "-/my project/$(id)/$(id) `x`", "", "'\""))
+
+
+def test_a_shell_is_the_one_that_is_named() -> None:
+    assert one(hooks("Stop", command("a", shell="bash"))).action == Command(
+        argv=("bash", "-c", "a")
+    )
+    assert "powershell" in refused(hooks("Stop", command(shell="powershell")))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        None,
+        "check",
+        {},
+        {"command": "check"},
+        {"type": "command"},
+        {"type": "prompt", "prompt": "Is this fine?"},
+        {"type": "agent"},
+        {"type": "mcp_tool", "server": "s", "tool": "t"},
+        {"type": ["command"], "command": "check"},
+        command(" "),
+        command("a\0b"),
+        command(line=3),  # type: ignore[arg-type]
+        command(args="a"),
+        command(args=["a", 1]),
+        command(timeout="5"),
+        command(timeout=0),
+        command(timeout=-1),
+        command(timeout=True),
+        command(timeout=float("nan")),
+        command(timeout=5e-324),
+        command(onFailure=None),
+        command(name=3),
+        {**command(), "if": "Bash(rm *)"},
+        {**command(), "async": True},
+        command(asyncRewake=True),
+        {"type": "http"},
+        {"type": "http", "url": "file:///etc/passwd"},
+        {"type": "http", "url": "http://x", "headers": ["a"]},
+        {"type": "http", "url": "http://x", "headers": {"a": 1}},
+        {"type": "http", "url": "http://x", "allowedEnvVars": "TOKEN"},
+    ],
+)
+def test_what_is_malformed_or_unknown_is_left_out_and_said_and_its_siblings_load(
+    entry: Any,
+) -> None:
+    specs, problems = read(hooks("PreToolUse", command("first"), entry, command("last")))
+    assert [spec.action for spec in specs] == [Command(shell="first"), Command(shell="last")]
+    [problem] = problems
+    assert problem.startswith(f"{CLAUDE}: hooks.PreToolUse[0].hooks[1]: ")
+    assert problem.endswith("so it does not run")
+
+
+@pytest.mark.parametrize(
+    "group", [None, [], "x", {}, {"hooks": {}}, {"hooks": [], "matcher": 3}, {"matcher": "Bash"}]
+)
+def test_a_malformed_group_is_left_out_and_the_next_loads(group: Any) -> None:
+    specs, problems = read({"hooks": {"Stop": [group, {"hooks": [command()]}]}})
+    assert len(specs) == 1
+    [problem] = problems
+    assert problem.startswith(f"{CLAUDE}: hooks.Stop[0]: ")
+
+
+def test_a_time_limit_beyond_relays_is_cut_and_said() -> None:
+    for value in (TIMEOUT_MAX + 1, 10**400, float("inf")):
+        specs, problems = read(hooks("Stop", command(timeout=value)))
+        assert specs[0].timeout == TIMEOUT_MAX
+        assert "cut to 86400 seconds" in problems[0]
+    assert one(hooks("AfterAgent", command(timeout=TIMEOUT_MAX * 1000))).timeout == TIMEOUT_MAX
+
+
+def test_a_matcher_that_could_take_too_long_is_said() -> None:
+    specs, problems = read(hooks("PreToolUse", command(), matcher="(a+)+$"))
+    assert len(specs) == 1
+    assert "matches everything" in problems[0]
+    assert one(hooks("Stop", command(), matcher="(a+)+$")).matcher == "(a+)+$"
+    assert one(hooks("SessionStart", command(), matcher="(a+)+$"), GEMINI)

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from relay.hooks.events import HookEventName, RegistrationError
-from relay.hooks.registration import checked_builtin, split_pattern
-from relay.hooks.registry import BUILTIN, Registry
+from relay.hooks.registry import BUILTIN, Registry, checked_builtin, split_pattern
 
 
 def _handler(target: str) -> None: ...

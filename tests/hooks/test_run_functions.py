@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from relay.hooks import handler_threads
+from relay.hooks import run_functions
 from relay.hooks import run_functions as module
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Call, CallEnd, CallOutcome
@@ -715,7 +715,7 @@ def test_what_fails_in_a_task_left_behind_is_no_traceback_on_the_screen(
 def test_functions_beyond_those_that_can_wait_fail_and_the_others_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(handler_threads, "WAITING_MAX", 2)
+    monkeypatch.setattr(run_functions, "WAITING_MAX", 2)
     registry = Registry()
     _hooks(registry, *[lambda: "ran"] * 4)
     assert [outcome.ok for outcome in _together(registry)] == [True, True, False, False]

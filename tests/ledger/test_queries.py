@@ -45,7 +45,7 @@ def found(ledger: Ledger, wanted: Filter, limit: int = 100) -> list[tuple[str, s
     while top:
         part, top = queries.slice_of(ledger, top, wanted, limit)
         rows += part
-    return [(row["body"], row["to"]) for row in rows]
+    return [(str(row["body"]), str(row["to"])) for row in rows]
 
 
 def test_filters(ledger: Ledger) -> None:

@@ -34,7 +34,7 @@ def index(tmp_path: Path, ledger: Ledger) -> Iterator[SearchIndex]:
 
 def found(index: SearchIndex, text: str, **filters: object) -> list[str]:
     rows = index.search(Filter(grep=text, **filters), 100)  # type: ignore[arg-type]
-    return [row["body"] for row in rows]
+    return [str(row["body"]) for row in rows]
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ class Running:
 
     def dialog(self) -> None:
         """Until it asks for permission."""
-        self.terminal.wait_match(self.recipe.marks.dialog)
+        self.terminal.wait_match(self.recipe.marks.dialog, ANSWER_DEADLINE)
 
     def refuse(self) -> None:
         """Decline what it asks."""

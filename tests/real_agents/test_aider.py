@@ -1,4 +1,4 @@
-"""aider under ``relay wrap``: it is heard once and whole, and what it is sent arrives once."""
+"""aider's own under ``relay wrap``; what all six do is in test_hearing and test_reaching."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.wrapped import kill_session, relay, relay_json
+from tests.e2e.wrapped import relay, relay_json
 from tests.real_agents import recipes
-from tests.real_agents.model import Fail, Gate, Say, ScriptedModel
+from tests.real_agents.model import Fail, Say, ScriptedModel
 from tests.real_agents.people import (
     about,
     answered,
     bodies_from,
-    marked,
     outcome,
     wait_bodies,
     wait_held_up,
@@ -27,42 +26,6 @@ from tests.real_agents.wrapped import Wrapped, room
 from tests.support import wait_until
 
 pytestmark = pytest.mark.usefixtures("stop_broker")
-
-
-def test_what_it_is_sent_arrives_once(aider: Path, tmp_path: Path, model: ScriptedModel) -> None:
-    model.when("MARK-BUSY", Say("One line.\n\nTwo"), Gate("busy"))
-    body = "\n".join(f"MARK-LONG {n} '\"`$(x) \\ {'y' * 80}" for n in range(105))
-    with room(tmp_path, model) as agents:
-        ada = agents.start("Ada", "aider", aider)
-        relay("send", "Ada", "MARK-IDLE words", "--wait=60")
-        wait_seen(model, "MARK-IDLE")
-        relay("send", "Ada", body, "--wait=60")
-        wait_seen(model, "MARK-LONG 104")
-        assert marked(body) in model.seen("MARK-LONG 104")[0].last_text
-
-        answered(ada, model, "MARK-LONG 104")
-        ada.ask("MARK-BUSY")
-        ada.terminal.wait_for("One li")
-        relay("send", "Ada", "MARK-STREAM words")
-        wait_held_up("MARK-STREAM", "the agent is busy")
-        model.open("busy")
-        wait_seen(model, "MARK-STREAM")
-
-        answered(ada, model, "MARK-STREAM")
-        ada.terminal.type("half a draft")
-        ada.terminal.wait_for("> half a draft")
-        relay("send", "Ada", "MARK-DRAFT words")
-        wait_held_up("MARK-DRAFT", "a draft stands in the input line")
-        ada.terminal.type("\r")
-        wait_seen(model, "MARK-DRAFT")
-        assert len(model.seen("half a draft")) == 1
-
-        answered(ada, model, "MARK-DRAFT")
-        ada.ask("/multiline-mode")
-        ada.terminal.wait_match(r"^multi>\s*\Z")
-        relay("send", "Ada", "MARK-MULTI words", "--wait=60")
-        wait_seen(model, "MARK-MULTI")
-        assert relay_json("agents")[0]["state"] in ("busy", "idle")
 
 
 def test_no_question_is_answered(aider: Path, tmp_path: Path, model: ScriptedModel) -> None:
@@ -104,25 +67,13 @@ def test_no_question_is_answered(aider: Path, tmp_path: Path, model: ScriptedMod
         wait_held_up("MARK-TOOL", dialog)
         ada.terminal.type("n\r")
         wait_seen(model, "MARK-TOOL")
+        answered(ada, model, "MARK-TOOL")
 
-
-def test_a_killed_session_loses_and_doubles_nothing(
-    aider: Path, tmp_path: Path, model: ScriptedModel, bob: None
-) -> None:
-    model.when("MARK-KILL", Say("@relay:Bob one\n\n"), Gate("kill"), Say("@relay:Bob two\n"))
-    with room(tmp_path, model) as agents:
-        ada = agents.start("Ada", "aider", aider)
-        ada.ask("MARK-KILL")
-        ada.terminal.wait_for("one")
-        relay("send", "Ada", "MARK-AFTER words")
-        kill_session(ada.terminal)
-        model.open("kill")
-        wait_seen(model, "MARK-AFTER")
-        wait_bodies("Ada", ["one", "two"])
-        kill_session(ada.terminal)
-        ada.ask("MARK-LAST")
-        answered(ada, model, "MARK-LAST")
-        assert bodies_from("Ada") == ["one", "two"]
+        ada.ask("/multiline-mode")
+        ada.terminal.wait_match(r"^multi>\s*\Z")
+        relay("send", "Ada", "MARK-MULTI words", "--wait=60")
+        wait_seen(model, "MARK-MULTI")
+        assert relay_json("agents")[0]["state"] in ("busy", "idle")
 
 
 def test_a_model_that_does_not_answer_is_waited_for(

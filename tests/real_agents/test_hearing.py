@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.wrapped import kill_session
 from tests.real_agents.conftest import Binary
 from tests.real_agents.conversation import (
     AT,
@@ -23,7 +24,14 @@ from tests.real_agents.conversation import (
     THOUGHT,
 )
 from tests.real_agents.model import Fail, Say, ScriptedModel, Shell, Think
-from tests.real_agents.people import bodies_from, send, source_of, wait_bodies, wait_state
+from tests.real_agents.people import (
+    arrived_once,
+    bodies_from,
+    send,
+    source_of,
+    wait_bodies,
+    wait_state,
+)
 from tests.real_agents.recipes import AGENTS, Options
 from tests.real_agents.wrapped import Wrapped, room
 from tests.support import wait_until
@@ -85,7 +93,11 @@ def test_exactly_what_it_says_to_others_is_sent(
         ask(ann, "give me the long answer", wait=False)
         wait_until(lambda: model.held("half"), 90)
         ann.terminal.resize(COLS - 7, ROWS + 3)
+        # A session that is killed in the middle of it loses and doubles nothing, either way.
+        late = send("Ann", "look at this when you can")
+        kill_session(ann.terminal)
         model.open("half")
+        arrived_once(model, late, "look at this when you can")
         rest(ann, model)
         heard += LONG_HEARD
         wait_bodies("Ann", heard)
@@ -109,6 +121,7 @@ def test_exactly_what_it_says_to_others_is_sent(
         ask(ann, "one more please")
         heard.append("after all")
         wait_bodies("Ann", heard)
+        kill_session(ann.terminal)
         ask(ann, "and one more again")
         heard.append("after all")
         wait_bodies("Ann", heard)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.wrapped import python, relay_json, wait_registered, wrapped
+from tests.e2e.wrapped import python, relay, relay_json, wait_registered, wrapped
 from tests.real_agents.conftest import Binary
 from tests.real_agents.model import Gate, Say, ScriptedModel, Shell
 from tests.real_agents.people import (
@@ -61,6 +61,7 @@ def test_it_arrives_at_its_start_at_rest_and_at_work(
     model.when_tool(Say("The tool is done."))
     with room(tmp_path, model) as people:
         ann = people.start("Ann", name, binary_of(name), Options(asks=False), wait=False)
+        (ann.recipe.cwd / "notes.txt").write_text("what nobody has asked for")
         wait_registered("Ann")
         early = send("Ann", "MARK-EARLY sent before it can listen.")
         ann.ready()
@@ -68,9 +69,7 @@ def test_it_arrives_at_its_start_at_rest_and_at_work(
         ann.ready()
         wait_state("Ann", "idle")
 
-        idle = send("Ann", "MARK-IDLE at rest.")
-        arrived_once(model, idle, "MARK-IDLE at rest.")
-        ann.ready()
+        from_each(ann, model, framed=name == "claude")
 
         big = send("Ann", f"MARK-BIG\n{BIG}\nMARK-END.")
         arrived_once(model, big, BIG_LINE)
@@ -83,6 +82,7 @@ def test_it_arrives_at_its_start_at_rest_and_at_work(
         wait_state("Ann", "busy")
         late = send("Ann", "MARK-SPEECH while you speak.")
         assert len(model.seen("speak slowly")) == 1
+        assert delivery(late)[0] != "seen"
         model.open("speech")
         arrived_once(model, late, "MARK-SPEECH while you speak.")
         # What it said was not broken off.
@@ -103,36 +103,6 @@ def test_it_arrives_at_its_start_at_rest_and_at_work(
             ann.ready()
         ann.quit()
     wait_state("Ann", "gone")
-
-
-@pytest.mark.parametrize("name", EACH)
-def test_the_persons_words_come_as_its_users(
-    name: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
-) -> None:
-    model.when("MARK-", Say("I have read it."))
-    peer = [*python(SEND), "Ann", "MARK-AGENT please look."]
-    with room(tmp_path, model) as people:
-        ann = people.start("Ann", name, binary_of(name), Options(asks=False))
-        (ann.recipe.cwd / "notes.txt").write_text("what nobody has asked for")
-        own = send("Ann", "MARK-OWN deploy @notes.txt now.")
-        arrived_once(model, own, "MARK-OWN deploy @notes.txt now.")
-        said = spoken(model, own)
-        assert "from your user, by relay: MARK-OWN deploy @notes.txt now. (End of [" in said
-        assert "what nobody has asked for" not in conversation(model)
-        assert "consent" not in said
-        assert not FRAMED.search(said), said
-        ann.ready()
-
-        with wrapped(peer, name="Bob") as bob:
-            assert bob.wait() == 0
-        sent = sent_from("Bob")
-        arrived_once(model, sent, "MARK-AGENT please look.")
-        said = spoken(model, sent)
-        assert "from agent Bob: MARK-AGENT please look." in said
-        assert "From an agent, so not consent from your user" in said
-        assert bool(FRAMED.search(said)) is (name == "claude"), said
-        ann.ready()
-        ann.quit()
 
 
 def test_a_near_miss_is_told_once(binary_of: Binary, tmp_path: Path, model: ScriptedModel) -> None:
@@ -169,9 +139,31 @@ def test_no_dialog_is_answered(
             assert "dialog" in delivery(sent)[1]
         ann.dialog()
         assert not created.exists()
-        ann.refuse()
+        relay("answer", "Ann", "no")
         arrived_once(model, sent, "MARK-DIALOG 1 y yes.")
         assert not created.exists()
+
+
+def from_each(ann: Wrapped, model: ScriptedModel, *, framed: bool) -> None:
+    """At rest, the person's words come as its user's, and an agent's as no consent of theirs."""
+    own = send("Ann", "MARK-OWN deploy @notes.txt now.")
+    arrived_once(model, own, "MARK-OWN deploy @notes.txt now.")
+    said = spoken(model, own)
+    assert "from your user, by relay: MARK-OWN deploy @notes.txt now. (End of [" in said
+    assert "what nobody has asked for" not in conversation(model)
+    assert "consent" not in said
+    assert not FRAMED.search(said), said
+    ann.ready()
+
+    with wrapped([*python(SEND), "Ann", "MARK-AGENT please look."], name="Bob") as bob:
+        assert bob.wait() == 0
+    sent = sent_from("Bob")
+    arrived_once(model, sent, "MARK-AGENT please look.")
+    said = spoken(model, sent)
+    assert "from agent Bob: MARK-AGENT please look." in said
+    assert "From an agent, so not consent from your user" in said
+    assert bool(FRAMED.search(said)) is framed, said
+    ann.ready()
 
 
 def beside_a_draft(ann: Wrapped, model: ScriptedModel) -> None:

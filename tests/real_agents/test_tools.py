@@ -17,6 +17,9 @@ from typing import Any
 import pytest
 
 from relay.agents.tool_uses import TABLES
+from relay.broker.client import connect
+from relay.core.dispatch import MINIMAL
+from relay.core.paths import Home
 from tests.e2e.wrapped import kill_session, relay, relay_json
 from tests.real_agents.conftest import Binary
 from tests.real_agents.gated import (
@@ -108,6 +111,8 @@ def test_a_tool_call_is_seen_and_decided_on(
             asking(ann, "dialog")
         if tells:
             compacted(ann, COMPACTS[agent])
+        if agent != "codex":
+            held(ann)
         if agent in INNER:
             inner(ann, f"{binary_of(agent)} {INNER[agent]}")
         without_a_session(ann)
@@ -233,6 +238,25 @@ def compacted(ann: GatedAgent, command: str) -> None:
     wait_until(lambda: ann.told("PreCompress", "manual"))
     ann.rest()
     assert len(ann.told("PreCompress")) == 1 and len(ann.turns()) == turns
+
+
+def held(ann: GatedAgent) -> None:
+    """A turn that a stranger begins is held to its permissions, and only that turn is."""
+    ann.model.when("a stranger asks", Shell("touch asked"), times=1)
+    with connect(Home.from_env()) as client:
+        asked: dict[str, Any] = {
+            "persona": "Ann",
+            "body": "a stranger asks",
+            "permissions": MINIMAL.to_json(),
+        }
+        client.request("dispatch", **asked)
+    refused = "this turn may not use"
+    wait_until(lambda: refused in json.dumps([one.body for one in ann.model.requests]), 90)
+    # A prompt of the person's within half a second of the turn's end would still belong to it.
+    wait_until(lambda: relay_json("broker", "queue") == [], 60, "the turn's report")
+    ann.rest()
+    assert not (ann.recipe.cwd / "asked").exists()
+    assert "ran-case-after" in ann.call("after") and ann.ran("after")
 
 
 def inner(ann: GatedAgent, start: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from relay.broker.client import connect
 from relay.core.paths import Home
+from relay.protocol.messages import SEND, WAIT
 from tests.e2e.wrapped import relay
 from tests.real_agents.conftest import Binary
 from tests.real_agents.model import Gate, Say, ScriptedModel, Shell
@@ -19,20 +20,6 @@ from tests.real_agents.wrapped import room
 from tests.support import wait_until
 
 pytestmark = pytest.mark.usefixtures("stop_broker")
-
-
-@pytest.mark.parametrize("name", ["codex"])
-def test_answer(name: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel) -> None:
-    model.when("MARK-ONE", Say("I look."), Shell("echo hello"), times=1)
-    model.when_tool(Say("It is 42.\n\nThat is all."), times=1)
-    with room(tmp_path, model) as people:
-        ann = people.start("Ann", name, binary_of(name), Options(asks=False))
-        told = json.loads(relay("send", "Ann", "MARK-ONE what is it?", "--answer=30", "--json"))
-        (answer,) = told["answers"]
-        assert answer["text"] == "I look.\nIt is 42.\n\nThat is all."
-        assert (answer["state"], answer["inferred"]) == ("completed", False)
-        assert (answer["model"], answer["tool_calls"]) == ("gpt-5", 1)
-        ann.quit()
 
 
 #: Those whose turns relay can stop, by a key or by an interface of theirs.
@@ -48,7 +35,7 @@ def test_a_message_stops_the_turn_and_goes_first(
     model.when("MARK-LATER", Say("I did that later."), times=1)
     with room(tmp_path, model) as people, connect(Home.from_env()) as client:
         people.start("Ann", name, binary_of(name), Options(asks=False))
-        asked = client.request("send", to="Ann", body="MARK-LONG take your time.", answer=True)
+        asked = client.request(SEND, to="Ann", body="MARK-LONG take your time.", answer=True)
         wait_until(lambda: model.seen("MARK-LONG"), PATIENCE)
         wait_state("Ann", "busy")
         later = send("Ann", "MARK-LATER when you can.")
@@ -60,21 +47,34 @@ def test_a_message_stops_the_turn_and_goes_first(
         newest = [marks[0] for marks in told_last if marks]
         assert newest == ["MARK-LONG", "MARK-STOP", "MARK-LATER"]
         assert model.requests[0].aborted
-        [stopped] = client.request("wait", id=asked["id"], timeout=0, answer=True)["answers"]
+        [stopped] = client.request(WAIT, id=asked["id"], timeout=0, answer=True)["answers"]
         # Gemini CLI writes nothing down of an answer that it did not complete.
         text = "" if name == "gemini" else "I begin.\n\nAnd more."
         assert (stopped["state"], stopped["text"]) == ("interrupted", text)
 
 
-@pytest.mark.parametrize("name", ["claude", "codex"])
+#: What those answer whose transcripts are read in, by which model, and how many tools they call.
+ANSWERS = {
+    "claude": ("It is 42.", "claude-sonnet-4-5", 0),
+    "codex": ("I look.\nIt is 42.\n\nThat is all.", "gpt-5", 1),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
 def test_its_transcript_is_read_in_without_the_turns_that_relay_has(
     name: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
 ) -> None:
-    model.when("MARK-ONE", Say("It is 42."), times=1)
+    looks = (Say("I look."), Shell("echo hello")) if name == "codex" else (Say("It is 42."),)
+    model.when("MARK-ONE", *looks, times=1)
+    model.when_tool(Say("It is 42.\n\nThat is all."), times=1)
     model.when("MARK-TWO", Say("I see."), times=1)
     with room(tmp_path, model) as people:
         ann = people.start("Ann", name, binary_of(name), Options(asks=False))
-        assert relay("send", "Ann", "MARK-ONE what is it?", "--answer=30") == "It is 42.\n"
+        told = json.loads(relay("send", "Ann", "MARK-ONE what is it?", "--answer=30", "--json"))
+        (answer,) = told["answers"]
+        assert (answer["state"], answer["inferred"]) == ("completed", False)
+        got = (answer["text"], answer["model"], answer["tool_calls"])
+        assert got == ANSWERS[name]
         plain = send("Ann", "MARK-TWO by the way.")
         wait_delivery(plain, "seen")
         wait_state("Ann", "idle")

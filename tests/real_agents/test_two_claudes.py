@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.wrapped import kill_session, relay, relay_json, wait_registered
+from tests.e2e.wrapped import relay, relay_json, wait_registered
 from tests.real_agents import recipes
 from tests.real_agents.conversation import WIDE
-from tests.real_agents.model import Fail, Gate, Say, ScriptedModel, Tool
+from tests.real_agents.model import Fail, Say, ScriptedModel
 from tests.real_agents.recipes import RENDERERS, ClaudeOptions, Recipe
 from tests.real_agents.terminal import Terminal
 from tests.support import wait_until
@@ -139,28 +139,6 @@ def test_two_claudes_talk(
         assert {one["agent"] for one in relay_json("cost")} == {"Alice", "Bob"}
 
 
-def test_a_message_answers_no_permission_dialog(
-    claude: Path, tmp_path: Path, model: ScriptedModel
-) -> None:
-    made = tmp_path / "made"
-    model.when("make the file", Tool("Bash", {"command": f"touch {made}", "description": "x"}))
-    model.when("hello while you wait", Say("Hello."))
-    model.when_tool(Say("It was refused."))
-    with agents(claude, tmp_path, model) as both:
-        bob = both.start("Bob")
-        ask(bob, "make the file")
-        bob.wait_for("1. Yes")
-        relay("send", "Bob", "hello while you wait")
-        wait_until(lambda: messages()[0]["reason"], 30)
-        assert "dialog" in messages()[0]["reason"]
-        bob.wait_for("1. Yes")
-        assert not made.exists()
-        bob.type("\x1b")
-        all_seen(1)
-        assert not made.exists()
-        wait_until(lambda: model.seen("hello while you wait"))
-
-
 def test_messages_wait_for_a_model_that_does_not_answer(
     claude: Path, tmp_path: Path, model: ScriptedModel
 ) -> None:
@@ -184,22 +162,3 @@ def test_messages_wait_for_a_model_that_does_not_answer(
         all_seen(1)
         wait_until(lambda: model.seen("hello after all"))
         bob.wait_for("Hello.")
-
-
-def test_a_session_killed_in_the_middle_loses_and_doubles_nothing(
-    claude: Path, tmp_path: Path, model: ScriptedModel
-) -> None:
-    model.when("tell Bob", Say("@relay:Bob one\n\n"), Gate("middle"), Say("@relay:Bob two\n\nEnd."))
-    model.when("Relay message", Say("Fine."))
-    with agents(claude, tmp_path, model) as both:
-        both.start("Bob")
-        alice = both.start("Alice")
-        ask(alice, "tell Bob")
-        wait_until(lambda: [row["body"] for row in messages()] == ["one"], 30)
-        for terminal in both.terminals.values():
-            kill_session(terminal)
-        model.open("middle")
-        all_seen(2)
-        assert [row["body"] for row in messages()] == ["one", "two"]
-        asked = [request for request in model.requests if "from agent Alice" in request.last_text]
-        assert sum("one" in request.last_text for request in asked) >= 1

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from ptyprocess import PtyProcess
 
-from relay.session.agent_tty import InnerTerminal, NoTerminal
+from relay.session.agent_terminal import InnerTerminal, NoTerminal
 from tests.support import wait_until
 
 

@@ -31,7 +31,7 @@ class FakeBroker:
         self.errors: list[RelayError] = []
         self.answer: dict[str, Any] = {}
 
-    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+    async def request(self, op: str, *_: Any, **fields: Any) -> Any:
         if self.errors:
             raise self.errors.pop(0)
         self.asked.append((op, fields))

@@ -1,4 +1,4 @@
-"""Messages through a channel: once each, in order, every state reported."""
+"""Messages to an agent: once each, in order, every state reported."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from relay.directive.envelope import marker_of
 from relay.session import delivery
 from relay.session.broker_reports import BrokerReports
 from relay.session.delivery import DeliveryQueue
-from relay.session.delivery_channel import DeliveryChannel, Submitted
-from relay.session.native_channel import ChannelSelector
 from relay.session.turn_stopper import CANNOT, UNSTOPPED, TurnStopper
 from relay.session.typing_policy import Guards
+from relay.session.typist import AgentRoute, ReadProof, Submitted, Typist
 
 
 def message(number: int, attempt: int = 0) -> Message:
@@ -29,8 +28,11 @@ def message(number: int, attempt: int = 0) -> Message:
     )  # fmt: skip
 
 
-class FakeChannel:
-    """Takes messages as told; remembers what went through."""
+class FakeTypist(Typist):
+    """Takes messages as told; remembers what went through. ``holds`` says why a message waits
+    though the way is open."""
+
+    proves_reading = True
 
     def __init__(self) -> None:
         self.through: list[str] = []
@@ -40,17 +42,25 @@ class FakeChannel:
         self.submitted: list[Message] = []
         self.take = 64
         self.landed_before: set[str] = set()
-        self.proves_reading = True
-        self.landing_takes = 0.0
         self.thrown: list[tuple[Message, bool]] = []
         self.on_screen: set[str] = set()  # bodies that the screen shows by now
         self.unproven = ""
+        self.holds: Callable[[Message], Blocked | None] = lambda message: None
 
-    def hold(self, now: float) -> Blocked | None:
+    def route(self, message: Message) -> AgentRoute:
+        return AgentRoute.TYPED
+
+    def offered(self, message: Message) -> None:
+        pass
+
+    def hold(self, message: Message, now: float) -> Blocked | None:
         return self.closed
 
-    def batch(self, waiting: Sequence[Message]) -> list[Message]:
-        return list(waiting[:3])
+    def waits(self, message: Message, now: float, underway: float | None) -> Blocked | None:
+        return self.holds(message)
+
+    def batch(self, ready: Sequence[Message]) -> list[Message]:
+        return list(ready if ready[0].mode is QueueMode.COLLECT else ready[:3])
 
     async def submit(self, batch: list[Message]) -> Submitted:
         taken = batch[: self.take]
@@ -64,10 +74,14 @@ class FakeChannel:
     async def finish(self) -> bool:
         return False
 
-    async def read(self, batch: list[Message]) -> str | None:
-        return self.proof
+    async def read(self, batch: list[Message]) -> ReadProof:
+        return ReadProof(self.proof, "" if self.proof else self.unproven)
 
-    combines = True
+    def asked(self, message: Message) -> str:
+        return self.unproven
+
+    def landing_takes(self, message: Message) -> float:
+        return 0.0
 
     def shown(self, message: Message) -> bool:
         return message.body in self.on_screen
@@ -95,32 +109,6 @@ class FakeStopper(TurnStopper):
 
     async def stop(self, message: Message) -> Blocked | None:
         return self.stopping(message)
-
-
-class FakeChannels(ChannelSelector):
-    """One channel; ``holds`` says why a message waits though it is open."""
-
-    def __init__(self, channel: FakeChannel) -> None:
-        self.channel = channel
-        self.holds: Callable[[Message], Blocked | None] = lambda message: None
-
-    def current(self) -> FakeChannel:
-        return self.channel
-
-    def way(self, message: Message) -> FakeChannel:
-        return self.channel
-
-    def ways(self) -> set[DeliveryChannel]:
-        return {self.channel}
-
-    def hold(self, message: Message, now: float) -> Blocked | None:
-        return self.channel.hold(now)
-
-    def offered(self, message: Message) -> None:
-        pass
-
-    def waits(self, message: Message, now: float, underway: float | None) -> Blocked | None:
-        return self.holds(message)
 
 
 class FakeReports(BrokerReports):
@@ -160,8 +148,7 @@ class Desk:
     """
 
     def __init__(self) -> None:
-        self.channel = FakeChannel()
-        self.channels = FakeChannels(self.channel)
+        self.channel = FakeTypist()
         self.guards = Guards()
         self.now = 0.0
         self.reports: list[tuple[str, str, str]] = []
@@ -172,7 +159,7 @@ class Desk:
         self.accounts = FakeReports(self.report)
         self.settling = False
         self.queue = DeliveryQueue(
-            *(self.channels, self.accounts, self.guards, lambda: self.now),
+            *(self.channel, self.accounts, self.guards, lambda: self.now),
             *(self.stopper,),
             steers=False,
             settling=lambda now: self.settling,
@@ -379,7 +366,7 @@ def test_who_need_not_wait_overtakes_who_must() -> None:
         desk = Desk()
         busy = [Blocked("the agent is busy", 0.01)]
 
-        desk.channels.holds = lambda one: busy[0] if busy and one.body != "m2" else None
+        desk.channel.holds = lambda one: busy[0] if busy and one.body != "m2" else None
         for number in range(4):
             desk.queue.offer(message(number))
         await desk.until(("m2", "seen", "read"))
@@ -405,7 +392,7 @@ def test_a_turn_that_begins_while_the_broker_is_told_is_not_joined() -> None:
                 busy.append(Blocked("the agent is busy", 0.01))
 
         desk.before_report = slow
-        desk.channels.holds = lambda one: busy[0] if busy else None
+        desk.channel.holds = lambda one: busy[0] if busy else None
         desk.queue.offer(message(1))
         await desk.until(("m1", "delivering", ""))
         assert desk.channel.through == []

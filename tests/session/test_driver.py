@@ -19,12 +19,11 @@ from relay.session import driver as module
 from relay.session.actions import SessionActions
 from relay.session.background import Tasks
 from relay.session.broker_reports import BrokerReports
-from relay.session.builtin import register
 from relay.session.delivery import DeliveryQueue
 from relay.session.detector import Detection
 from relay.session.door import SessionFeatures
 from relay.session.driver import AdapterFeed, LateClock, Services, SessionDriver
-from relay.session.hook_setup import SessionConfig, SessionHooks
+from relay.session.handler_lanes import register
 from relay.session.pump_link import PumpLink
 from relay.session.run_info import RunInfo
 from relay.session.session_events import (
@@ -37,17 +36,18 @@ from relay.session.session_events import (
     PumpLost,
     SourcesHeard,
 )
+from relay.session.session_hooks import SessionConfig, SessionHooks
 from relay.session.sources import SourceSelector
 from tests.session.playbook import MESSAGE, Playbook, find
 from tests.session.test_broker_reports import FakeBroker
-from tests.session.test_delivery import FakeChannel, FakeChannels, FakeStopper
+from tests.session.test_delivery import FakeStopper, FakeTypist
 
 
 class Bench:
     """A driver with a fake broker and a fake way into the agent; everything else is real."""
 
     def __init__(self, registry: Registry, handler_timeout: float = 30.0) -> None:
-        self.broker, self.channel, self.queue = FakeBroker(), FakeChannel(), EventQueue()
+        self.broker, self.channel, self.queue = FakeBroker(), FakeTypist(), EventQueue()
         self.playbook = Playbook(registry)
         run = RunInfo("run", "Ben", "me", 0, "/", {})
         tasks, clock = Tasks(self.queue), LateClock()
@@ -67,7 +67,7 @@ class Bench:
             broker=self.broker,
             reports=reports,
             deliveries=DeliveryQueue(
-                *(FakeChannels(self.channel), reports, self.playbook.guards, clock),
+                *(self.channel, reports, self.playbook.guards, clock),
                 *(FakeStopper(),),
                 steers=False,
             ),

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from relay.core import http_server
+from relay.core import http
 from relay.session.hook_server import HookServer, Reply
 from tests.session.httpbench import TOKEN, Bench, post, read_answer, run
 
@@ -143,7 +143,7 @@ def test_those_without_the_token_keep_nobody_out() -> None:
 def test_other_users_connections_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     others: set[int] = set()
     owners = partial(dict.fromkeys, others, os.getuid() + 1)
-    monkeypatch.setattr(http_server, "loopback_owners", lambda port: owners())
+    monkeypatch.setattr(http, "loopback_owners", lambda port: owners())
 
     async def test(made: Bench) -> None:
         mine = await made.connect()

@@ -1,4 +1,4 @@
-"""When hooks fire, and what becomes of what they say."""
+"""When hooks fire, what becomes of what they say, and the time after a hangup."""
 
 from __future__ import annotations
 
@@ -8,15 +8,25 @@ from typing import Any
 
 import pytest
 
+from relay.core.message import AgentState, State
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import Aggregated, Failure
 from relay.hooks.registry import Registry
 from relay.session import lifecycle as module
-from relay.session.lifecycle import OUTPUT_TOGETHER, Lifecycle
+from relay.session.lifecycle import (
+    AGENT_LATE,
+    HOOKS_LATE,
+    OUTPUT_TOGETHER,
+    QUIET,
+    QUIET_UNKNOWN,
+    HangupTimer,
+    Lifecycle,
+)
 from relay.session.session_commands import (
     DriverCommand,
     FireHooks,
     InjectText,
+    KeepTerminal,
     PersonNote,
     ReportEvent,
 )
@@ -196,3 +206,62 @@ def test_without_hooks_the_broker_is_told_of_silence_once_and_of_output_only_whe
     assert list(life.tick(100.0 + OUTPUT_TOGETHER)) == [ReportEvent("output", "one\ntwo")]
     assert list(life.output(["three"], 101.0)) == []  # nothing waits for hooks that are not there
     assert list(life.tick(102.0)) == [ReportEvent("output", "three")]
+
+
+def begun() -> HangupTimer:
+    """One of 30 seconds whose hooks run, for an agent that tells its state."""
+    hangup = HangupTimer(30.0)
+    hangup.agent_state(AgentState.IDLE, 0.0, tells=True)
+    hangup.begin(0.0)
+    return hangup
+
+
+def test_it_is_over_when_the_agent_has_done_what_it_was_told() -> None:
+    hangup = begun()
+    assert list(hangup.told({"A", "B"}, 1.0)) == []
+    hangup.delivery("A", State.SEEN, 2.0)
+    hangup.delivery("B", State.DELIVERING, 2.0)
+    assert list(hangup.tick(10.0)) == []  # it has not seen B
+    hangup.agent_state(AgentState.BUSY, 11.0, tells=True)
+    hangup.delivery("B", State.SEEN, 12.0)
+    assert list(hangup.tick(20.0)) == []  # it is at work on it
+    hangup.agent_state(AgentState.IDLE, 21.0, tells=True)
+    hangup.output(22.0)
+    assert hangup.deadline() == 22.0 + QUIET
+    assert list(hangup.tick(23.0)) == [KeepTerminal(0)] and not hangup.running
+    assert list(hangup.tick(24.0)) == []
+
+
+def test_one_that_tells_nothing_is_done_when_it_is_silent() -> None:
+    hangup = HangupTimer(30.0)
+    hangup.begin(0.0)
+    list(hangup.told({"A"}, 1.0))
+    hangup.delivery("A", State.FAILED, 2.0)
+    assert hangup.deadline() == 2.0 + QUIET_UNKNOWN
+    assert list(hangup.tick(6.0)) == [KeepTerminal(0)]
+
+
+def test_who_was_told_nothing_is_not_waited_for() -> None:
+    hangup = begun()
+    hangup.agent_state(AgentState.BUSY, 0.0, tells=True)
+    assert list(hangup.told(set(), 1.0)) == [KeepTerminal(0)]
+
+
+def test_the_agents_end_is_the_end_of_it() -> None:
+    hangup = HangupTimer(30.0)
+    assert list(hangup.agent_gone()) == []  # it has not begun
+    hangup = begun()
+    assert list(hangup.agent_gone()) == [] and hangup.running  # its hooks run still
+    list(hangup.told({"never"}, 1.0))
+    assert list(hangup.agent_gone()) == [PersonNote(AGENT_LATE), KeepTerminal(0)]
+
+
+@pytest.mark.parametrize("hooks_end", [True, False])
+def test_it_has_its_time_and_that_is_said(hooks_end: bool) -> None:
+    hangup = begun()
+    if hooks_end:
+        list(hangup.told({"never"}, 1.0))
+        assert hangup.deadline() == 30.0
+        assert list(hangup.tick(30.0)) == [PersonNote(AGENT_LATE), KeepTerminal(0)]
+    else:
+        assert list(hangup.told(None, 30.0)) == [PersonNote(HOOKS_LATE), KeepTerminal(0)]

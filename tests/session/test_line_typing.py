@@ -11,8 +11,8 @@ from relay.agents.base import TypingRules
 from relay.core.message import Message
 from relay.protocol import frames
 from relay.session import line_typing
-from relay.session.delivery_channel import write_id
-from tests.session.test_typing_channel import Desk, message
+from relay.session.agent_terminal import write_id
+from tests.session.test_typist import Desk, message
 
 PROMPT = "you> "
 
@@ -53,7 +53,7 @@ class Editor(Desk):
 
     def send(self, said: Message) -> str:
         """Why it was not submitted; empty when it was."""
-        held = self.door.hold(self.now)
+        held = self.door.typing_hold(self.now)
         held = held or asyncio.run(self.door.submit([said])).hold
         return held.reason if held else ""
 

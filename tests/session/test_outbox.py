@@ -11,7 +11,7 @@ import pytest
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageError
 from relay.directive.grammar import Match
 from relay.session import outbox as module
-from relay.session.builtin import await_seconds, send_fields
+from relay.session.handler_lanes import await_seconds, send_fields
 from relay.session.outbox import (
     QUESTIONS_MAX,
     REPEAT_SECONDS,

@@ -8,7 +8,7 @@ from relay.agents.base import AgentStart
 from relay.agents.known_agents import ADAPTERS, ScreenStates, make_adapter
 from relay.agents.profile import Profile, find_profile, parse_profile
 from relay.session.profile_fit import REST, RESTLESS, ProfileFit
-from tests.session.test_typing_channel import FakeScreen, FakeTerminal
+from tests.session.test_typist import FakeScreen, FakeTerminal
 
 PROFILE = """\
 input: {above: '─{8,}', prompt: '> ?', below: '─{8,}'}

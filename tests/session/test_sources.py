@@ -15,13 +15,13 @@ from relay.protocol import frames
 from relay.protocol.nested_wrap import NestedOutput, begins, ends
 from relay.screen.source import ScreenSource
 from relay.session.detector import AgentSaid, Detection, DirectiveDetector, ForAgent, Heard
-from relay.session.pager_watch import PagerWatch
 from relay.session.sources import (
     LAST_WORDS,
     LINE_PATIENCE,
     UNCLOSED_PATIENCE,
     SourceSelector,
 )
+from relay.session.typing_policy import PagerWatch
 
 
 class FakeScreen:

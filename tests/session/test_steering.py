@@ -19,11 +19,11 @@ from relay.hooks.hook_types import Aggregated
 from relay.session import steering
 from relay.session.background import Tasks
 from relay.session.delivery import DeliveryQueue
-from relay.session.delivery_channel import Submitted
 from relay.session.session_events import EventQueue
 from relay.session.steering import MESSAGES_MAX, HookAttachment, Steering, chosen
 from relay.session.typing_policy import Guards, waits
-from tests.session.test_delivery import FakeChannel, FakeChannels, FakeReports, FakeStopper
+from relay.session.typist import Submitted
+from tests.session.test_delivery import FakeReports, FakeStopper, FakeTypist
 
 AFTER = AgentHookCall(HookEventName.AFTER_TOOL, {"tool_use_id": "call-1"}, True)
 
@@ -39,7 +39,7 @@ class Desk:
     """A queue whose channel is shut while the agent is busy, and what gives beside it."""
 
     def __init__(self) -> None:
-        self.channel = FakeChannel()
+        self.channel = FakeTypist()
         self.channel.closed = Blocked("the agent is busy", 0.01)
         self.now = 0.0
         self.room = 10_000
@@ -50,7 +50,7 @@ class Desk:
         self.tasks = Tasks(EventQueue())
         self.accounts = FakeReports(self.report)
         self.queue = DeliveryQueue(
-            *(FakeChannels(self.channel), self.accounts, Guards(), lambda: self.now),
+            *(self.channel, self.accounts, Guards(), lambda: self.now),
             *(FakeStopper(),),
             steers=True,
         )

@@ -7,7 +7,6 @@ import pytest
 from relay.core.message import AgentState
 from relay.core.source_events import StateChange
 from relay.protocol import frames
-from relay.session.pager_watch import PagerWatch
 from relay.session.typing_policy import (
     DRAFT,
     KEY_REST,
@@ -17,6 +16,7 @@ from relay.session.typing_policy import (
     TRIAL,
     UNCHANGED_REST,
     Guards,
+    PagerWatch,
 )
 
 

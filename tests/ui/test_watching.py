@@ -25,13 +25,13 @@ def test_both_readers_go_on_with_the_next_broker_and_tell_of_the_gap(home: Home)
     async def follow() -> list[str]:
         told: list[str] = []
         async with AsyncWatching(home, kinds=["message"]) as watching:
-            send = partial(watching.client.request, "send", to="Bob", offline=True)
-            await send(body="one")
+            send = partial(watching.client.send, "Bob", offline=True)
+            await send("one")
             async for rows in watching.batches():
                 told += [str(row.get("body") or row["what"]) for row in rows]
                 if told == ["one"]:
                     await asyncio.to_thread(kill_broker, home)
-                    await send(body="two")
+                    await send("two")
                 elif told[-1] == "two":
                     break
         return told

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Handler
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
 from relay.core.errors import UsageError
@@ -36,7 +36,7 @@ class ShoutFeature(BrokerFeature):
         """What it puts into the stream."""
         return ("shout",)
 
-    def shout(self, request: ClientRequest, batch: Batch) -> Json | None:
+    def shout(self, request: AnyRequest, batch: Batch) -> Json | None:
         """Send the message in capitals. It is counted if it is stored: both in one commit."""
         body = request.fields.get("body")
         if not isinstance(body, str) or not body.strip():
@@ -54,7 +54,7 @@ class ShoutFeature(BrokerFeature):
         batch.after.append(lambda: self._kernel.watchers.tell("shout", (name, to), row))
         return answer
 
-    def counts(self, request: ClientRequest, batch: Batch) -> Json:
+    def counts(self, request: AnyRequest, batch: Batch) -> Json:
         """Who has shouted how often. For the person."""
         self._kernel.directory.check_person(request, "see who shouts")
         rows = self._kernel.ledger.rows("SELECT name, shouts FROM shout_counts ORDER BY name")

@@ -8,7 +8,7 @@ on the machine can read and which has a limit; ``codex app-server`` takes the sa
 standard input. It is asked, answers and ends: nothing of it stays. Codex looks into the queue every
 ten seconds while nothing happens, and at the end of each turn that the person did not break off.
 So typing is quicker, and the queue is for when the input line is not free
-(relay.session.native_channel).
+(relay.session.typist).
 
 Codex has no way to ask the person from a hook: it would run the tool. So what a hook wants asked is
 refused, and the model is told why.

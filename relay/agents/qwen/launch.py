@@ -69,7 +69,7 @@ TOLD = {
     "PreCompress": "PreCompact",
 }
 _UNKNOWN = "relay cannot be asked whether this may run"
-#: With all of these no other hook's word counts for more (see hook_codec.py).
+#: With all of these no other hook's word counts for more (see adapter.py).
 REFUSAL = {
     "decision": "block",
     "reason": _UNKNOWN,

@@ -6,13 +6,13 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from relay.app.driven_program import DrivenProgram
 from relay.broker.client import BrokerClient
 from relay.features.agent_check import standard_conversation as talk
 from relay.features.agent_check.standard_conversation import Ask
-from relay.session.typing_channel import STARTING
+from relay.protocol.agents import AGENTS, AgentRow
+from relay.session.typist import STARTING
 
 #: After so many seconds without drawing anything an agent may be at rest.
 QUIET = 5.0
@@ -93,16 +93,21 @@ class Correspondence:
 
     def _rests(self) -> bool:
         """Whether nothing more is to be expected."""
-        return self._program.quiet > self._pause and self.agent().get("state") != "busy"
+        return self._program.quiet > self._pause and not self.state_is("busy")
 
     def go_out(self, sent: Sent) -> None:
         """Until it is on its way."""
         self.until(lambda: self.state(sent)[0] in (*FINAL, *_ON_ITS_WAY), self._patience)
 
-    def agent(self) -> dict[str, Any]:
-        """What the broker says of the agent; nothing where it does not know it."""
-        agents = self._client.request("agents")["agents"]
-        return next((one for one in agents if one["name"] == self._name), {})
+    def agent(self) -> AgentRow | None:
+        """What the broker says of the agent; None where it does not know it."""
+        agents = self._client.request(AGENTS)["agents"]
+        return next((row for row in agents if row["name"] == self._name), None)
+
+    def state_is(self, state: str) -> bool:
+        """Whether the broker says that the agent is so."""
+        agent = self.agent()
+        return agent is not None and agent["state"] == state
 
     def at_rest(self) -> None:
         """Until it has drawn nothing for a moment; a program that always draws is at rest soon."""

@@ -2,7 +2,7 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "automation": ("automation_verbs", "functions that relay runs for events or by the clock"),
+    "automation": ("verbs", "functions that relay runs for events or by the clock"),
 }
 #: What programs import from relay: name -> (module of this package, name in it).
 PUBLIC = {name: ("definition", name) for name in ("Automation", "AutomationResult")}

@@ -1,7 +1,8 @@
-"""The rows of automations: what is registered and in which versions, what they keep, how they run.
+"""Automations as the ledger has them: what is registered and in which versions, what they keep, how
+they ran; and the active ones in memory.
 
-One connection, one owner: see relay.ledger.store. Runs are written by
-relay.features.automations.automation_runs."""
+Runs are written by relay.features.automations.automation_runs.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from relay.core.errors import NotFound
+from relay.core.errors import NotFound, UsageError
 from relay.core.suggest import did_you_mean
+from relay.features.automations.circuit import Circuit
+from relay.features.automations.definition import Definition
 from relay.ledger.store import Ledger
 
 Json = dict[str, Any]
@@ -21,6 +24,13 @@ Json = dict[str, Any]
 WINDOW = 100
 #: And of those of the last day at most so many are counted.
 _DAY_MS, _DAY_MAX = 86_400_000, 10_000
+_OWN = "id, name, version, status, reason, folder, registered_by, created_ms, updated_ms, errors,"
+_SELECT = (
+    f"SELECT {', '.join(f'a.{one.strip()}' for one in _OWN.split(','))},"
+    " ifnull(v.path, ''), ifnull(v.sha256, ''), v.definition_json FROM automations a"
+    # A ledger that was damaged may have lost a version: its automation is shown, and not run.
+    " LEFT JOIN automation_versions v ON v.automation = a.id AND v.version = a.version"
+)
 
 
 class AutomationStatus(StrEnum):
@@ -56,14 +66,7 @@ class AutomationRow:
     definition: Json | None
 
 
-_OWN = "id, name, version, status, reason, folder, registered_by, created_ms, updated_ms, errors,"
 _OWN += " opened_ms, skipped, last_fired_ms, next_tick_ms"
-_SELECT = (
-    f"SELECT {', '.join(f'a.{one.strip()}' for one in _OWN.split(','))},"
-    " ifnull(v.path, ''), ifnull(v.sha256, ''), v.definition_json FROM automations a"
-    # A ledger that was damaged may have lost a version: its automation is shown, and not run.
-    " LEFT JOIN automation_versions v ON v.automation = a.id AND v.version = a.version"
-)
 
 
 def by_status(ledger: Ledger, *statuses: AutomationStatus) -> list[AutomationRow]:
@@ -302,3 +305,55 @@ def _rows(ledger: Ledger, where: str, values: Sequence[Any]) -> list[AutomationR
         definition = json.loads(row[-1]) if row[-1] else None
         made.append(AutomationRow(*(*row[:3], AutomationStatus(row[3]), *row[4:-1], definition)))
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveAutomation:
+    """One that is run: its row, and what its file says."""
+
+    row: AutomationRow
+    definition: Definition
+
+    @property
+    def id(self) -> str:
+        """The automation's, whatever its version."""
+        return self.row.id
+
+    @property
+    def circuit(self) -> Circuit:
+        """As its last run left it."""
+        return Circuit(self.row.errors, self.row.opened_ms)
+
+
+class AutomationRegistry:
+    """All that are active, by id. Belongs to the broker's loop."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.active: dict[str, ActiveAutomation] = {}
+        #: Why one cannot be run that is registered as active.
+        self.problems: dict[str, str] = {}
+        for row in by_status(ledger, AutomationStatus.ACTIVE):
+            self._take(row)
+
+    def refresh(self, id_: str) -> None:
+        """Read one again: it was changed, or a run of it was stored."""
+        known = self.active.pop(id_, None)
+        self.problems.pop(id_, None)
+        row = by_id(self._ledger, id_)
+        if row is None or row.status is not AutomationStatus.ACTIVE:
+            return
+        if known is not None and known.row.version == row.version:
+            self.active[id_] = ActiveAutomation(row, known.definition)
+        else:
+            self._take(row)
+
+    def _take(self, row: AutomationRow) -> None:
+        try:
+            self.active[row.id] = ActiveAutomation(row, Definition.of(row.definition))
+        except UsageError as error:  # its time zone is not known any more, say
+            self.problems[row.id] = f"it is not run: {error.message}"
+
+    def source(self, one: ActiveAutomation) -> str:
+        """The text that was registered; it is not kept in memory."""
+        return source(self._ledger, one.row.id, one.row.version)

@@ -26,12 +26,17 @@ from relay.core.dispatch import (
     BrokerDispatch,
 )
 from relay.features.automations import automation_runs
-from relay.features.automations.automation_registry import ActiveAutomation
-from relay.features.automations.automation_runs import BLOCKING, STAGE, run_key
+from relay.features.automations.automation_rows import ActiveAutomation
+from relay.features.automations.automation_runs import (
+    BLOCKING,
+    STAGE,
+    SeenEvent,
+    SeenEvents,
+    run_key,
+)
 from relay.features.automations.definition import DIRECTIONS, Principal, direction_of
 from relay.features.automations.run_queues import AGAIN_AFTER, Hold, RunQueues
-from relay.features.automations.seen_events import SeenEvent, SeenEvents
-from relay.features.personas import evaluation_rows
+from relay.features.personas import evaluation
 from relay.features.personas.evaluation import OtherHandlers
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import ASKED_KINDS
@@ -187,7 +192,7 @@ class Automations(OtherHandlers):
         self._ledger.begin()
         wanted: dict[str, None] = {}
         for seq in page:
-            hops = evaluation_rows.settle(self._ledger, STAGE, seq)
+            hops = evaluation.settle(self._ledger, STAGE, seq)
             held_up = seq in self._known
             if hops is None and not held_up:
                 continue
@@ -198,7 +203,7 @@ class Automations(OtherHandlers):
             if hops is None or not found:
                 self.runs.look_if_over(seq, batch)
                 continue
-            evaluation_rows.add_due(self._ledger, [(run_key(one), seq, hops) for one in found])
+            evaluation.add_due(self._ledger, [(run_key(one), seq, hops) for one in found])
             wanted |= dict.fromkeys(found)
         for one in wanted:
             self.runs.wake(one, batch)
@@ -231,7 +236,7 @@ class Automations(OtherHandlers):
         batch.on_failure.append(self._hold_later)
         room = HELD_MAX - len(self._holds)
         held = {hold.seq for hold in self._holds}
-        due = evaluation_rows.due(self._ledger, BLOCKING, 0, HELD_MAX)
+        due = evaluation.due(self._ledger, BLOCKING, 0, HELD_MAX)
         found: list[Hold] = []
         for seq in [seq for seq, _ in due if seq not in held][:room]:
             hold = Hold(seq, automation_runs.hops_of(self._ledger, BLOCKING, seq) or 0)
@@ -267,7 +272,7 @@ class Automations(OtherHandlers):
 
     def _release(self, hold: Hold, batch: Batch) -> None:
         self._ledger.begin()
-        evaluation_rows.settle(self._ledger, BLOCKING, hold.seq)
+        evaluation.settle(self._ledger, BLOCKING, hold.seq)
         batch.after.append(partial(self._has_released, hold))
         batch.on_failure.append(lambda: self._loop.call_later(AGAIN_AFTER, self._step, hold))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from relay.broker.batch import Handler
+from relay.broker.batch import Served, untyped
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
 from relay.features.automations import automation_rows
@@ -38,9 +36,9 @@ class AutomationsFeature(BrokerFeature):
         self._clock = Clock(parts.kernel, registry, personas.evaluations, personas.workers)
         self._ops = AutomationOps(parts.kernel, self._automations, self._clock)
 
-    def ops(self) -> Mapping[str, Handler]:
+    def ops(self) -> list[Served]:
         """To register, switch, try and look at automations."""
-        return self._ops.handlers()
+        return untyped(self._ops.handlers())
 
     def start(self) -> None:
         """Go on with what is due, and start the clock."""

@@ -1,7 +1,7 @@
 """The circuit breaker of one automation: after errors in a row it rests, then one run tries. Pure.
 
 Closed: it runs. Open: it does not. Half-open: one run is let through; its success closes the
-circuit, its failure opens it anew. A file of its own, so that it stays pure.
+circuit, its failure opens it anew.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from relay.broker.kernel import Kernel
 from relay.core.dispatch import MINUTE, TICK_KIND, TIMER_CHANNEL, PeerKind, PersonType
 from relay.core.ids import new_ulid
 from relay.features.automations import automation_rows
-from relay.features.automations.automation_registry import ActiveAutomation, AutomationRegistry
-from relay.features.automations.schedules import Schedule
+from relay.features.automations.automation_rows import ActiveAutomation, AutomationRegistry
+from relay.features.automations.definition import Schedule
 from relay.features.personas.evaluation import Evaluations
 from relay.features.personas.workers import ConfigWorkers
 from relay.ledger.event_rows import OUTSIDE, OutsideEvent

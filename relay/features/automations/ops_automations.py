@@ -9,29 +9,50 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
+from relay.broker.batch import Accepted, AnyRequest, Batch, Handler
+from relay.broker.directory import Directory
 from relay.broker.kernel import Kernel
 from relay.broker.later_answers import LaterAnswers
+from relay.broker.ops_query import fitting, one_id
+from relay.core.dispatch import (
+    MINUTE,
+    RELAY_CHANNEL,
+    TICK_KIND,
+    TIMER_CHANNEL,
+    BrokerDispatch,
+    Event,
+    PersonType,
+    read_event,
+)
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.visible import is_visible, visible
 from relay.features.automations import automation_rows
-from relay.features.automations.automation_reports import AutomationReports, shown, text_of
+from relay.features.automations.automation_pool import RunAnswer
 from relay.features.automations.automation_rows import (
+    ActiveAutomation,
+    AutomationRegistry,
     AutomationRow,
     AutomationStatus,
     RegisteredVersion,
 )
-from relay.features.automations.automation_trials import AutomationTrials
+from relay.features.automations.automation_runs import SeenEvent
 from relay.features.automations.automations import Automations
-from relay.features.automations.clock import Clock
-from relay.features.automations.definition import SOURCE_MAX, Definition
+from relay.features.automations.circuit import Circuit
+from relay.features.automations.clock import Clock, local_zone
+from relay.features.automations.definition import SOURCE_MAX, Definition, Schedule
 from relay.features.automations.settings import automation_settings
-from relay.protocol.broker import Json
+from relay.features.personas import evaluation
+from relay.features.personas.ops_events import read_outside
+from relay.ledger import persons, queries
+from relay.ledger.store import Ledger
+from relay.protocol.broker import ROWS_MAX, Json
 
 #: How many automations of agents may wait for the person to look at them.
 UNSEEN_MAX = 50
@@ -41,6 +62,8 @@ AUTOMATIONS_MAX = 5000
 _PATH_MAX, _REASON_MAX = 4096, 500
 _STEM = re.compile(r"[^a-z0-9_.-]+")
 _FOLDER = os.path.join(".relay", "automations")
+#: Versions that are shown of one.
+_VERSIONS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +114,7 @@ class AutomationOps:
 
     # -- registering
 
-    def register(self, request: ClientRequest, batch: Batch) -> Json | None:
+    def register(self, request: AnyRequest, batch: Batch) -> Json | None:
         """Register the text of a file. A person's is active once it was loaded."""
         member = self._directory.speaker(request)
         if member is not None:
@@ -159,7 +182,7 @@ class AutomationOps:
         )
         return self._done(id_, batch)
 
-    def update(self, request: ClientRequest, batch: Batch) -> None:
+    def update(self, request: AnyRequest, batch: Batch) -> None:
         """Take the text of a file as the next version of the automation that it names."""
         who = self._directory.check_person(request, "update automations")
         given = _given(request)
@@ -194,7 +217,7 @@ class AutomationOps:
 
     # -- switching
 
-    def enable(self, request: ClientRequest, batch: Batch) -> Json | None:
+    def enable(self, request: AnyRequest, batch: Batch) -> Json | None:
         """Let one be run. One that was never loaded is loaded first: its text has ``sha256``, as
         the person was shown."""
         self._directory.check_person(request, "enable automations")
@@ -222,7 +245,7 @@ class AutomationOps:
         self._later.answer(request, batch, partial(self._pool.load, row.path, source), store)
         return None
 
-    def disable(self, request: ClientRequest, batch: Batch) -> Json:
+    def disable(self, request: AnyRequest, batch: Batch) -> Json:
         """Have one run no more until it is enabled."""
         who = self._directory.check_person(request, "disable automations")
         row = automation_rows.find(self._ledger, text_of(request, "name"))
@@ -232,7 +255,7 @@ class AutomationOps:
         reason = f"{visible(why)} ({who})" if why else f"by {who}"
         return self._switch(row, AutomationStatus.DISABLED, reason, batch)
 
-    def delete(self, request: ClientRequest, batch: Batch) -> Json:
+    def delete(self, request: AnyRequest, batch: Batch) -> Json:
         """Have one run no more, under a name that is free again. Its rows stay."""
         who = self._directory.check_person(request, "delete automations")
         row = automation_rows.find(self._ledger, text_of(request, "name"))
@@ -291,7 +314,7 @@ class AutomationOps:
             raise _taken(taken)
 
 
-def _given(request: ClientRequest) -> _GivenFile:
+def _given(request: AnyRequest) -> _GivenFile:
     path, source = request.fields.get("path"), request.fields.get("source")
     if not isinstance(path, str) or not os.path.isabs(path) or len(path) > _PATH_MAX:
         raise UsageError(f"an automation's file is named by its whole path, not {path!r:.100}")
@@ -323,3 +346,237 @@ def folder_of(path: str, home: Home) -> str | None:
     ):
         return None
     return folder.removesuffix(f"/{_FOLDER}") or "/"
+
+
+class AutomationReports:
+    """Shows automations."""
+
+    def __init__(self, ledger: Ledger, directory: Directory, registry: AutomationRegistry) -> None:
+        self._ledger = ledger
+        self._directory = directory
+        self._registry = registry
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {
+            "automations": self.listed,
+            "automation_info": self.info,
+            "automation_runs": self.runs,
+        }
+
+    def listed(self, request: AnyRequest, batch: Batch) -> Json:
+        """All of one ``status``, or all that are not deleted; ``by``: who registered them."""
+        status, by = request.fields.get("status"), request.fields.get("by")
+        wanted = list(AutomationStatus)[:-1]  # those that are not deleted
+        if status is not None:
+            if status not in tuple(AutomationStatus):
+                known = ", ".join(AutomationStatus)
+                raise UsageError(f"no automation is {status!r}", hint=f"one of {known}")
+            wanted = [AutomationStatus(status)]
+        found = automation_rows.by_status(self._ledger, *wanted)
+        if by is not None:
+            found = [one for one in found if str(by).lower() in one.registered_by.lower()]
+        rows, cut = fitting([self._shown(one, batch) for one in found])
+        return {"rows": rows, "more": cut}
+
+    def info(self, request: AnyRequest, batch: Batch) -> Json:
+        """One of them, with its health and its versions; with ``source`` its text, too."""
+        row = automation_rows.find(self._ledger, text_of(request, "name"))
+        about = self._shown(row, batch)
+        about["health"] = automation_rows.health(self._ledger, row.id, batch.now_ms)
+        about["versions"] = automation_rows.versions(self._ledger, row.id, _VERSIONS_SHOWN)
+        about["config"] = (row.definition or {}).get("config", {})
+        if request.fields.get("source"):
+            about["source"] = automation_rows.source(self._ledger, row.id, row.version)
+        return {"automation": about}
+
+    def runs(self, request: AnyRequest, batch: Batch) -> Json:
+        """The newest runs of one, the newest first."""
+        self._directory.check_person(request, "see what automations did")
+        row = automation_rows.find(self._ledger, text_of(request, "name"))
+        limit = request.fields.get("limit", 50)
+        if type(limit) is not int or not 0 < limit <= ROWS_MAX:
+            raise UsageError(f"a limit is a number up to {ROWS_MAX}")
+        errors_only = bool(request.fields.get("errors_only"))
+        found = automation_rows.runs(self._ledger, row.id, limit + 1, errors_only=errors_only)
+        rows, cut = fitting(found[:limit])
+        return {"rows": rows, "more": cut or len(found) > limit}
+
+    def _shown(self, row: AutomationRow, batch: Batch) -> Json:
+        return shown(row, batch.now_ms, self._registry.problems.get(row.id))
+
+
+def shown(row: AutomationRow, now_ms: int, problem: str | None = None) -> Json:
+    """One automation as the ops show it; ``problem``: why it is not run although it is active."""
+    told = row.definition or {}
+    circuit = Circuit(row.errors, row.opened_ms).state(now_ms)
+    names = ("description", "triggers", "schedule", "blocking", "priority", "deadline")
+    return {
+        "id": row.id,
+        "name": row.name,
+        "version": row.version,
+        "status": row.status.value,
+        "reason": problem or row.reason,
+        **{name: told.get(name) for name in names},
+        "folder": row.folder,
+        "path": row.path,
+        "sha256": row.sha256,
+        "loaded": row.definition is not None,
+        "registered_by": row.registered_by,
+        "created_ms": row.created_ms,
+        "updated_ms": row.updated_ms,
+        "circuit": circuit.value,
+        "errors": row.errors,
+        "opened_ms": row.opened_ms,
+        "skipped": row.skipped,
+        "last_fired_ms": row.last_fired_ms,
+        "next_tick_ms": row.next_tick_ms,
+        "over": row.next_tick_ms is None and _is_over(told.get("schedule") or {}, now_ms),
+    }
+
+
+def _is_over(schedule: Json, now_ms: int) -> bool:
+    """Whether the one time of a schedule is past."""
+    with suppress(UsageError):  # its time zone is not known any more, say
+        if "at" in schedule:
+            return Schedule.of(schedule).next_after(now_ms, local_zone()) is None
+    return False
+
+
+def text_of(request: AnyRequest, name: str) -> str:
+    """The field ``name`` of a request. Raises UsageError without one."""
+    value = request.fields.get(name)
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"the {name} of an automation is a text")
+    return value
+
+
+class AutomationTrials:
+    """The op ``automation_test``. Not for agents: a handler may do all that the person may."""
+
+    def __init__(
+        self,
+        home: Home,
+        ledger: Ledger,
+        directory: Directory,
+        automations: Automations,
+        later: LaterAnswers,
+    ) -> None:
+        self._home = home
+        self._ledger = ledger
+        self._directory = directory
+        self._automations = automations
+        self._later = later
+
+    def test(self, request: AnyRequest, batch: Batch) -> None:
+        """Run one for a stored event (``id``), or for one that did not happen: ``event``, else a
+        tick of its clock."""
+        self._directory.check_person(request, "try automations out")
+        row = automation_rows.find(self._ledger, text_of(request, "name"))
+        if row.definition is None:
+            raise UsageError(
+                f"{row.name} was never loaded, and a test would run it",
+                hint=f"look at it: relay automation info {row.name} --source; then enable it",
+            )
+        one = ActiveAutomation(row, Definition.of(row.definition))
+        fields = request.fields
+        if fields.get("id") is None and fields.get("event") is None:
+            fields = {"event": _tick(one, batch.now_ms)}
+        seen = self._automations.seen.see(self._event(fields, batch.now_ms))
+        question = self._automations.seen.question(one, seen, dry=True)
+        source = partial(automation_rows.source, self._ledger, row.id, row.version)
+        work = partial(self._automations.runs.pool.run, question, source, urgent=True)
+        self._later.answer(request, batch, work, partial(self._told, one, seen))
+
+    def _told(
+        self, one: ActiveAutomation, seen: SeenEvent, answer: RunAnswer, batch: Batch
+    ) -> Json:
+        result, dispatch, triggers = answer.result, None, one.definition.triggers
+        if result is not None and result.fire:
+            dispatch = _shown_dispatch(self._automations.runs.planned(one, seen, result, {}))
+        return {
+            "automation": shown(one.row, batch.now_ms),
+            "event": seen.event.to_json(),
+            "principal": seen.principal.to_json(),
+            "matches": self._automations.matches(one, seen),
+            "unmet": [] if triggers is None else triggers.unmet(seen.event, seen.principal),
+            "result": None if result is None else result.to_json(),
+            "error": answer.error,
+            "log": answer.log,
+            "latency_us": answer.latency_us,
+            "llm_calls": answer.llm_calls,
+            "state": answer.state,
+            "dispatch": dispatch,
+        }
+
+    def _event(self, fields: Json, now_ms: int) -> Event:
+        if fields.get("id") is not None:
+            id_ = one_id(self._ledger, fields["id"])
+            return evaluation.event_of(self._ledger, self._home, queries.seq_of(self._ledger, id_))
+        given = read_event(fields.get("event"))
+        channel, kind = given.pop("channel", RELAY_CHANNEL), given.pop("kind", "message")
+        type_, said = given.pop("sender_type", None), {key: given[key] for key in given}
+        own = channel == RELAY_CHANNEL
+        if own:
+            said.setdefault("sender", self._directory.owner)
+        # relay's own events, and what sessions tell of, may be tried out, too.
+        said |= {"channel": "test" if own else channel, "files": None}
+        read = read_outside(said, now_ms, None)
+        outside = read.outside
+        assert outside is not None
+        person = persons.with_address(self._ledger, channel, read.sender)
+        metadata: dict[str, Any] = dict(given.get("metadata") or {})
+        if person is not None and not own:
+            metadata["person"] = person.about
+        if type_ is None:
+            stranger = PersonType.SYSTEM if channel == TIMER_CHANNEL else PersonType.UNKNOWN
+            type_ = stranger if person is None else person.type
+        if not isinstance(kind, str) or type_ not in tuple(PersonType):
+            raise UsageError(f"no event is {kind!r} from somebody {type_!r}")
+        return Event(
+            id=new_ulid(now_ms),
+            channel=channel,
+            kind=kind,
+            sender=read.sender,
+            content=read.body or "",
+            timestamp=outside.occurred_ms,
+            sender_type=PersonType(type_),
+            source_id=outside.source_id,
+            account=outside.account,
+            peer_kind=outside.peer_kind,
+            peer=outside.peer,
+            thread=read.thread,
+            reply_to=outside.reply_to,
+            content_type=outside.content_type,
+            metadata=metadata,
+        )
+
+
+def _tick(one: ActiveAutomation, now_ms: int) -> Json:
+    """What comes to it by the clock. Raises UsageError where nothing does."""
+    triggers = one.definition.triggers
+    name = one.row.name
+    if one.definition.schedule is None:
+        if triggers is None or TICK_KIND not in (triggers.types or ()):
+            raise UsageError(f"an event to try {name} with is needed", hint="give --event")
+        name = MINUTE
+    return {
+        "channel": TIMER_CHANNEL,
+        "kind": TICK_KIND,
+        "sender": name,
+        "sender_type": PersonType.SYSTEM,
+        "metadata": {"schedule": name, "due_ms": now_ms, "missed": 0},
+    }
+
+
+def _shown_dispatch(one: BrokerDispatch) -> Json:
+    return {
+        "persona": one.persona,
+        "session": one.session,
+        "queue_mode": one.queue_mode.value,
+        "priority": one.priority,
+        "prompt": one.system_prompt,
+        "extracted": one.extracted,
+        "permissions": one.permissions.to_json(),
+        "answer_to": one.delivery_context.to_json(),
+    }

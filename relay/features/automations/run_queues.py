@@ -25,14 +25,16 @@ from relay.features.automations.automation_pool import (
     AutomationPool,
     RunAnswer,
 )
-from relay.features.automations.automation_registry import ActiveAutomation, AutomationRegistry
-from relay.features.automations.automation_rows import AutomationStatus
-from relay.features.automations.automation_runs import run_key
+from relay.features.automations.automation_rows import (
+    ActiveAutomation,
+    AutomationRegistry,
+    AutomationStatus,
+)
+from relay.features.automations.automation_runs import SeenEvent, SeenEvents, run_key
 from relay.features.automations.circuit import CircuitState
 from relay.features.automations.definition import RESULT_MAX, AutomationResult
-from relay.features.automations.seen_events import SeenEvent, SeenEvents
 from relay.features.automations.settings import automation_settings
-from relay.features.personas import evaluation_rows
+from relay.features.personas import evaluation
 from relay.features.personas.dispatch_rows import add_dispatches
 from relay.features.personas.worker import ERROR_MAX
 from relay.hooks.events import HookEventName
@@ -109,7 +111,7 @@ class RunQueues:
     def start(self) -> None:
         """Go on with what an earlier broker has left."""
         self._begun = automation_runs.begun(self._ledger)
-        for key in evaluation_rows.due_configs(self._ledger):
+        for key in evaluation.due_configs(self._ledger):
             if id_ := automation_runs.automation_of(key):
                 self._next(self._queue(id_))
 
@@ -254,7 +256,7 @@ class RunQueues:
         batch.on_failure.append(lambda: self._loop.call_later(AGAIN_AFTER, again))
         batch.after.append(partial(self._recorded, run))
         ledger.begin()
-        is_due = run.hold is not None or evaluation_rows.settle(ledger, run_key(id_), run.seq)
+        is_due = run.hold is not None or evaluation.settle(ledger, run_key(id_), run.seq)
         now = self.registry.active.get(id_)
         if answer is not None and is_due is not None and now is not None:  # it is still active
             self._keep(run, now, answer, batch)

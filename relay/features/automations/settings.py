@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from relay.config.door import Setting
-from relay.config.llm_settings import from_config, llm_section, plain
+from relay.config.llm import from_config, llm_section, plain
 from relay.config.settings import known_keys
 from relay.core.errors import ConfigError
-from relay.features.personas.personas import HEADLESS, parse_persona
+from relay.features.personas.settings import HEADLESS, parse_persona
 
 if TYPE_CHECKING:
     from relay.broker.trusted_configs import TrustedConfigs

@@ -2,8 +2,8 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "channel": ("channel_verbs", "groups that you and agents write to: join, leave, history"),
-    "presence": ("channel_verbs", "of whose coming and going an agent hears"),
-    "whoami": ("channel_verbs", "who you are here: you, or the agent you are inside of"),
-    "status-line": ("channel_verbs", "one line for tmux, a prompt or Claude Code's statusLine"),
+    "channel": ("verbs", "groups that you and agents write to: join, leave, history"),
+    "presence": ("verbs", "of whose coming and going an agent hears"),
+    "whoami": ("verbs", "who you are here: you, or the agent you are inside of"),
+    "status-line": ("verbs", "one line for tmux, a prompt or Claude Code's statusLine"),
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Served, untyped
 from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
 from relay.broker.kernel import Kernel
@@ -20,8 +20,9 @@ from relay.broker.routing import EVERYONE, TARGETS_MAX, in_channel, with_role
 from relay.core.agent_names import channel_of, valid_name
 from relay.core.errors import NotFound, UsageError
 from relay.core.message import AgentState
-from relay.features.channels import membership_rows
 from relay.ledger import queries
+from relay.ledger.store import Ledger
+from relay.protocol.agents import Register
 from relay.protocol.broker import Json
 
 #: Channels that one may be in, and whose coming and going it may hear of.
@@ -48,23 +49,25 @@ class ChannelsFeature(BrokerFeature):
         #: By the lower-case name of who is told, and of whom: (run, state) as told last.
         self._told: dict[str, dict[str, tuple[str, str]]] = {}
 
-    def ops(self) -> dict[str, Handler]:
+    def ops(self) -> list[Served]:
         """Agents ask for themselves, the person for anybody."""
-        return {
-            "channels": self.channels,
-            "channel_join": self.join,
-            "channel_leave": self.leave,
-            "presence": self.presence,
-            "whoami": self.whoami,
-        }
+        return untyped(
+            {
+                "channels": self.channels,
+                "channel_join": self.join,
+                "channel_leave": self.leave,
+                "presence": self.presence,
+                "whoami": self.whoami,
+            }
+        )
 
     def restore(self, now_ms: int) -> None:
         """As the ledger has it."""
         members: dict[str, list[str]] = {}
         wanted: dict[str, list[str]] = {}
-        for name, channel in membership_rows.channels(self._ledger):
+        for name, channel in _memberships(self._ledger):
             members.setdefault(name.lower(), []).append(channel)
-        for name, who in membership_rows.presence(self._ledger):
+        for name, who in _presence_wanted(self._ledger):
             wanted.setdefault(name.lower(), []).append(who)
         for key, member in self._directory.members.items():
             member.be_in(tuple(members.get(key, ())))
@@ -72,7 +75,7 @@ class ChannelsFeature(BrokerFeature):
 
     # -- channels
 
-    def channels(self, request: ClientRequest, batch: Batch) -> Json:
+    def channels(self, request: AnyRequest, batch: Batch) -> Json:
         """All channels with their members."""
         found: dict[str, list[Member]] = {}
         for member in self._directory.members.values():
@@ -80,7 +83,7 @@ class ChannelsFeature(BrokerFeature):
                 found.setdefault(channel, []).append(member)
         return {"rows": [_row(channel, found[channel]) for channel in sorted(found)]}
 
-    def join(self, request: ClientRequest, batch: Batch) -> Json:
+    def join(self, request: AnyRequest, batch: Batch) -> Json:
         """Somebody is in a channel from now on."""
         channel = _channel(request.fields.get("channel"))
         member = self._meant(request, "put somebody else into a channel")
@@ -94,19 +97,19 @@ class ChannelsFeature(BrokerFeature):
         )
         return {**_row(channel, [*others, member]), "name": member.name, "note": note}
 
-    def registering(self, name: str, fields: Json, is_new: bool, batch: Batch) -> None:
+    def registering(self, name: str, fields: Register, is_new: bool, batch: Batch) -> None:
         """An agent that starts joins the channels that it was started for. What cannot be one, and
         what is too many, is left out: ``relay wrap`` has refused it."""
         member = self._directory.get(name)
-        asked = fields.get("join") if is_new else ()  # what it leaves later, it has left
+        asked = fields.get("join", []) if is_new else []  # what it leaves later, it has left
         found = dict.fromkeys(member.channels if member is not None else ())
-        for one in asked if isinstance(asked, list) else ():
-            channel = channel_of(one) if isinstance(one, str) else None
+        for one in asked:
+            channel = channel_of(one)
             if channel is None or channel in found or len(found) >= CHANNELS_MAX:
                 continue
             if len(in_channel(channel, self._directory.members)) < TARGETS_MAX:
                 found[channel] = None
-                membership_rows.join(self._ledger, name, channel, batch.now_ms)
+                _add_membership(self._ledger, name, channel, batch.now_ms)
         batch.after.append(partial(self._registered, name, tuple(found)))
 
     def _registered(self, name: str, channels: tuple[str, ...]) -> None:
@@ -128,7 +131,7 @@ class ChannelsFeature(BrokerFeature):
                 hint=f"somebody has to leave it: relay channel members {channel[1:]}",
             )
         self._ledger.begin()
-        membership_rows.join(self._ledger, member.name, channel, batch.now_ms)
+        _add_membership(self._ledger, member.name, channel, batch.now_ms)
         batch.cut = True  # the next message may be to this channel
         batch.after.append(partial(self._joined, member, channel))
 
@@ -136,14 +139,14 @@ class ChannelsFeature(BrokerFeature):
         if channel not in member.channels:
             member.be_in((*member.channels, channel))
 
-    def leave(self, request: ClientRequest, batch: Batch) -> Json:
+    def leave(self, request: AnyRequest, batch: Batch) -> Json:
         """Somebody is in a channel no more."""
         channel = _channel(request.fields.get("channel"))
         member = self._meant(request, "take somebody else out of a channel")
         if channel not in member.channels:
             raise NotFound(f"{member.name} is not in {channel}", hint="relay channel list")
         self._ledger.begin()
-        membership_rows.leave(self._ledger, member.name, channel)
+        _remove_membership(self._ledger, member.name, channel)
         batch.cut = True
         kept = tuple(one for one in member.channels if one != channel)
         batch.after.append(partial(member.be_in, kept))
@@ -151,7 +154,7 @@ class ChannelsFeature(BrokerFeature):
         note = f"{member.name} is in {channel} no more"
         return {**_row(channel, rest), "name": member.name, "note": note}
 
-    def _meant(self, request: ClientRequest, what: str) -> Member:
+    def _meant(self, request: AnyRequest, what: str) -> Member:
         """Whose channels are meant: one's own; the person may name anybody."""
         name, own = request.fields.get("name"), self._directory.speaker(request)
         member = self._directory.named(request)
@@ -161,7 +164,7 @@ class ChannelsFeature(BrokerFeature):
 
     # -- presence
 
-    def presence(self, request: ClientRequest, batch: Batch) -> Json:
+    def presence(self, request: AnyRequest, batch: Batch) -> Json:
         """Say, or change, of whose coming and going somebody hears."""
         member = self._meant(request, "say of whom somebody else hears")
         given, wanted = request.fields.get("who"), member.presence
@@ -176,7 +179,7 @@ class ChannelsFeature(BrokerFeature):
             if len(wanted) > PRESENCE_MAX:
                 raise UsageError(f"more than {PRESENCE_MAX} to hear of", hint="* is everybody")
             self._ledger.begin()
-            membership_rows.set_presence(self._ledger, member.name, wanted)
+            _store_presence(self._ledger, member.name, wanted)
             batch.after.append(partial(self._hear_of, member, wanted))
         words = ", ".join("everybody" if one == EVERYONE else one for one in wanted)
         note = (
@@ -235,7 +238,7 @@ class ChannelsFeature(BrokerFeature):
 
     # -- who one is
 
-    def whoami(self, request: ClientRequest, batch: Batch) -> Json:
+    def whoami(self, request: AnyRequest, batch: Batch) -> Json:
         """Who asks, and how many of the others are how."""
         directory = self._directory
         own = directory.speaker(request)
@@ -286,3 +289,33 @@ def _who(word: Any) -> str:
     if word == EVERYONE or (isinstance(word, str) and valid_name(word)):
         return str(word).lower()
     return _channel(word)
+
+
+# -- rows
+
+
+def _memberships(ledger: Ledger) -> list[tuple[str, str]]:
+    """[(name, channel)] of everybody, in the order in which they joined."""
+    return ledger.rows("SELECT name, channel FROM memberships ORDER BY joined_ms, channel")
+
+
+def _add_membership(ledger: Ledger, name: str, channel: str, now_ms: int) -> None:
+    """``name`` is in ``channel`` from now on."""
+    ledger.change("INSERT OR IGNORE INTO memberships VALUES (?,?,?)", (name, channel, now_ms))
+
+
+def _remove_membership(ledger: Ledger, name: str, channel: str) -> None:
+    """``name`` is in ``channel`` no more."""
+    ledger.change("DELETE FROM memberships WHERE name=? AND channel=?", (name, channel))
+
+
+def _presence_wanted(ledger: Ledger) -> list[tuple[str, str]]:
+    """[(name, who)]: what everybody wants to hear of: a channel, a role, a name, or ``*``."""
+    return ledger.rows("SELECT name, who FROM presence_wanted ORDER BY who")
+
+
+def _store_presence(ledger: Ledger, name: str, wanted: tuple[str, ...]) -> None:
+    """``name`` wants to hear of these, and of nobody else."""
+    ledger.change("DELETE FROM presence_wanted WHERE name=?", (name,))
+    for who in wanted:
+        ledger.change("INSERT INTO presence_wanted VALUES (?,?)", (name, who))

@@ -16,13 +16,16 @@ from relay.core.visible import visible
 from relay.features.console.console_state import ConsoleState
 from relay.features.console.console_view import Row, styled_rows_shown
 from relay.features.console.console_words import BrokerRequest
+from relay.protocol.agents import AGENTS, ASK
+from relay.protocol.items import ITEMS
+from relay.protocol.messages import HISTORY, INBOX, READ
 from relay.ui.watching import AsyncWatching
 
 Json = dict[str, Any]
 
 REQUESTS_MAX = 16
 #: Messages that are shown from before the console was opened, and of a search.
-HISTORY, FOUND_MAX = 200, 200
+HISTORY_SHOWN, FOUND_MAX = 200, 200
 #: Between two looks at the screen that is shown, and when the agent shows none. Seconds.
 LOOK_EVERY, LOOK_AGAIN = 0.5, 2.0
 
@@ -46,10 +49,10 @@ class ConsoleLink:
     async def start(self) -> None:
         """Learn what there is. Raises RelayError."""
         asked = [
-            self._client.request("agents"),
-            self._client.request("history", limit=HISTORY),
-            self._client.request("inbox"),
-            self._client.request("items"),
+            self._client.request(AGENTS),
+            self._client.request(HISTORY, limit=HISTORY_SHOWN),
+            self._client.request(INBOX),
+            self._client.request(ITEMS),
             self._client.request("channels"),
         ]
         agents, history, inbox, items, channels = await asyncio.gather(*asked)
@@ -87,7 +90,7 @@ class ConsoleLink:
         """What an agent shows now, in its colours, or else why that is unknown."""
         try:
             answer = await self._client.request(
-                "ask", agent=name, kind="screen", request={"styled": True}, timeout=5, deadline=8.0
+                ASK, agent=name, kind="screen", request={"styled": True}, timeout=5, deadline=8.0
             )
             return styled_rows_shown(answer["response"]["spans"]), ""
         except RelayError as error:
@@ -134,7 +137,7 @@ class ConsoleLink:
     async def _find(self, words: str) -> None:
         self.state.say(f"searching for {words} …")
         self._changed(True)
-        answer = await self._client.request("history", grep=words, limit=FOUND_MAX, deadline=60.0)
+        answer = await self._client.request(HISTORY, grep=words, limit=FOUND_MAX, deadline=60.0)
         self.state.search(words, [row for row in answer["rows"] if row.get("ledger") != "agents"])
         self.state.say("the newest are shown" if answer["more"] else "")
 
@@ -147,7 +150,7 @@ class ConsoleLink:
             self.spawn(self._read(ids))
 
     async def _read(self, ids: list[str]) -> None:
-        await self._client.request("read", name=self.state.me, ids=ids)
+        await self._client.request(READ, name=self.state.me, ids=ids)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do it beside the keys; the person is told when it fails, or when there is too much."""

@@ -10,6 +10,7 @@ from relay.cli.parser import Parser
 from relay.cli.verbs import every, verb
 from relay.core.errors import UsageError
 from relay.core.paths import Home
+from relay.protocol.messages import INBOX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +50,6 @@ async def _open(home: Home) -> None:
     words = {name: said for name, said in every().items() if name != "console"}
     command = [sys.executable, "-P", "-m", "relay"]
     async with AsyncWatching(home) as watching:
-        me = (await watching.client.request("inbox", limit=1))["name"]
+        me = (await watching.client.request(INBOX, limit=1))["name"]
         state = ConsoleState(me, socket.gethostname().partition(".")[0])
         await FullScreen(watching, state, words, command).run()

@@ -2,5 +2,5 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "cost": ("cost_verb", "what agents cost: tokens and money by agent, day or task"),
+    "cost": ("verbs", "what agents cost: tokens and money by agent, day or task"),
 }

@@ -19,8 +19,9 @@ from relay.core.files import read_file
 PRICES_FILE = "prices.yaml"
 #: Bytes of such a file: the broker reads it, and an agent may have written it.
 _FILE_MAX = 256 * 1024
-#: What a price is given for, in the order of counts (see relay.ledger.usage_rows).
-KINDS = ("input", "output", "cached", "written")
+#: The kinds of tokens that are counted and priced: sent to the model, written by it, read from its
+#: cache, and stored in its cache.
+COUNTS = ("input", "output", "cached", "written")
 _MILLION = 1_000_000
 
 
@@ -93,13 +94,13 @@ def parse_prices(text: str) -> dict[str, tuple[float, ...]]:
     if node is not None and node.kind != "map":
         form.wrong(node, "prices: a model's name and what it costs are meant here")
     for key, value in node.pairs if node is not None else ():
-        given = form.mapping(value, KINDS, ("input", "output"))
+        given = form.mapping(value, COUNTS, ("input", "output"))
         prices = {name: _price(form, given[name], name) for name in given}
         if not prices.keys() >= {"input", "output"}:
             continue
         if key.kind != "text" or not key.value:
             form.wrong(key, "the name of a model, or a glob, is meant here")
-        found[key.value] = tuple(prices.get(name, prices["input"]) for name in KINDS)
+        found[key.value] = tuple(prices.get(name, prices["input"]) for name in COUNTS)
     if form.mistakes:
         raise PricesError(form.mistakes)
     return found

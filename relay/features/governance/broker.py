@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Handler
+from relay.broker.batch import Accepted, AnyRequest, Batch, Client, Served, untyped
 from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
 from relay.broker.items import YES_NO, ItemAnswer, ItemKind
@@ -28,6 +28,7 @@ from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import derived_ulid
 from relay.protocol.broker import Json, encode
+from relay.protocol.items import Item
 
 #: Calls that wait: of one agent, and in all. A further one is refused at once.
 PER_AGENT_MAX = 32
@@ -73,9 +74,9 @@ class ApprovalsFeature(BrokerFeature):
         #: By id what was asked, and what was decided: an answer may not have reached its session.
         self._known: BoundedDict[str, tuple[Json, Json | None]] = BoundedDict(REMEMBERED_MAX)
 
-    def ops(self) -> Mapping[str, Handler]:
+    def ops(self) -> list[Served]:
         """What sessions ask for."""
-        return {"approval_ask": self.ask, "approval_withdraw": self.withdraw}
+        return untyped({"approval_ask": self.ask, "approval_withdraw": self.withdraw})
 
     def item_kinds(self) -> Mapping[str, ItemKind]:
         """What the person answers."""
@@ -83,7 +84,7 @@ class ApprovalsFeature(BrokerFeature):
 
     # -- for sessions
 
-    def ask(self, request: ClientRequest, batch: Batch) -> Json | None:
+    def ask(self, request: AnyRequest, batch: Batch) -> Json | None:
         """A session asks for its agent's call; it is answered later."""
         member = self._directory.member_of(request.client)
         if member is None:
@@ -116,7 +117,7 @@ class ApprovalsFeature(BrokerFeature):
             self._tell(waiting, batch)
         return None
 
-    def withdraw(self, request: ClientRequest, batch: Batch) -> Json:
+    def withdraw(self, request: AnyRequest, batch: Batch) -> Json:
         """The agent has given the call up."""
         waiting = self._waiting.get(str(request.fields.get("id")))
         if waiting is None or waiting.asker is not request.client:
@@ -137,12 +138,12 @@ class ApprovalsFeature(BrokerFeature):
 
     # -- for the person
 
-    def waiting(self) -> list[Json]:
+    def waiting(self) -> list[Item]:
         """The calls that wait, as items."""
         return [_item(one.shown) for one in self._waiting.values()]
 
     def answered(
-        self, items: Sequence[Json], answer: ItemAnswer, request: ClientRequest, batch: Batch
+        self, items: Sequence[Item], answer: ItemAnswer, request: AnyRequest, batch: Batch
     ) -> bool:
         """The person says yes or no to these calls."""
         decided = _answer(answer.yes, by=answer.by, note=answer.note)
@@ -197,7 +198,7 @@ class ApprovalsFeature(BrokerFeature):
         self._windows.collect(replace(notice, id=id_, given=True), batch)
 
 
-def _item(shown: Json) -> Json:
+def _item(shown: Json) -> Item:
     """The item of a call that waits for its approval."""
     return {
         "id": shown["id"],

@@ -28,6 +28,7 @@ from relay.features.governance.intents_file import IntentsFile
 from relay.features.governance.scope import IntentScope
 from relay.features.governance.trace import Trace
 from relay.features.governance.trace_records import TraceEntry, TraceKind
+from relay.protocol.agents import AGENTS, ASK
 from relay.protocol.broker import Json
 
 #: Characters of a scope in the list.
@@ -166,7 +167,7 @@ def _workers(root: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     try:
         with connect(home, start=False) as client:
-            rows = client.request("agents")["agents"]
+            rows = client.request(AGENTS)["agents"]
         live = {row["run"]: row["name"] for row in rows if row["state"] != "gone"}
         if not live:
             return found
@@ -235,7 +236,7 @@ def _asked_for(options: Options) -> Json:
                 "you are no agent: say which one works on it",
                 hint=f"relay intent select {options.id} --agent NAME",
             )
-        found: Json = client.request("ask", **fields, **output.speaker())["response"]
+        found: Json = client.request(ASK, **fields, **output.speaker())["response"]
         return found
 
 
@@ -263,7 +264,7 @@ def status_verb(options: Options) -> int:
     if wrapped():
         request = {"do": "set_status", "id": options.id, "status": options.status}
         with connect(Home.from_env()) as client:
-            client.request("ask", kind="governance", request=request, **output.speaker())
+            client.request(ASK, kind="governance", request=request, **output.speaker())
     else:
         home = Home.from_env()
         check_person(home, "open an intent again")

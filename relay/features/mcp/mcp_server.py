@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from relay import __version__
 from relay.broker.async_client import AsyncClient
 from relay.core.errors import RelayError
-from relay.core.http_server import Newcomers, Refused
+from relay.core.http import Newcomers, Refused
 from relay.core.loopback_guard import ClientKind, check_origin, client_of
 from relay.core.paths import Home
 from relay.core.visible import visible_lines

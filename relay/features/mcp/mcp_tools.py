@@ -21,6 +21,7 @@ from relay.features.governance.intent_context import intent_context
 from relay.features.governance.intents import check_id
 from relay.features.governance.intents_file import IntentsFile
 from relay.features.governance.lessons import read_lessons
+from relay.protocol.service import HELLO
 
 Json = dict[str, Any]
 #: Called every few seconds while an answer is waited for: a client that hears nothing gives up.
@@ -321,7 +322,7 @@ class ToolCaller:
 
     async def _select_active_intent(self, given: Mapping[str, Any], _: Progress) -> Json:
         self._governed()
-        if not self._auth and (await self._client.request("hello"))["person"]:
+        if not self._auth and (await self._client.request(HELLO))["person"]:
             raise UsageError(
                 "an agent works on an intent, and you are the person",
                 hint=f"relay intent select {given['id']} --agent NAME",

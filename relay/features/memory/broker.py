@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from relay.broker.batch import Handler
+from relay.broker.batch import Served, untyped
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
 from relay.features.memory.memory_proxy import MemoryProxy
@@ -22,9 +20,9 @@ class MemoryFeature(BrokerFeature):
         kernel = parts.kernel
         self._proxy = MemoryProxy(kernel.home, kernel.directory, log=kernel.log)
 
-    def ops(self) -> Mapping[str, Handler]:
+    def ops(self) -> list[Served]:
         """Those that begin with ``memory_``."""
-        return self._proxy.handlers()
+        return untyped(self._proxy.handlers())
 
     def start(self) -> None:
         """Start the service where something waits for it."""

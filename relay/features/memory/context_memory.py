@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from relay.core.errors import UsageError
 from relay.core.suggest import did_you_mean
-from relay.hooks.promises import Later, LaterList
+from relay.hooks.context import Later, LaterList
 
 #: How many memories are found or listed by default.
 FOUND_MAX, LISTED_MAX = 10, 20

@@ -37,7 +37,7 @@ class Extraction:
     agent: str
     text: str  # empty once there are facts
     asked_ms: int
-    llm: dict[str, str]  # as relay.config.llm_settings has it, without the key
+    llm: dict[str, str]  # as relay.config.llm has it, without the key
     needs_key: bool
     fields: Json = field(default_factory=dict)  # of each save: where it belongs, what is secret
     facts: list[str] | None = None  # what the model found, once it has

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
-from relay.config import llm_client
-from relay.config.llm_settings import from_config
+from relay.config import llm as llm_client
+from relay.config.llm import from_config
 from relay.core.bounded import RecentSet
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.paths import Home

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from relay.config import llm_settings as llm
+from relay.config import llm
 from relay.core.errors import ConfigError, RelayError
 from relay.directive.escape import clean
 from relay.directive.redact import redact

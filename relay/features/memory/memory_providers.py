@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping
 
-from relay.config.llm_settings import Section, check_known, check_url, section
+from relay.config.llm import Section, check_known, check_url, section
 from relay.core.errors import ConfigError
 from relay.core.suggest import did_you_mean
 

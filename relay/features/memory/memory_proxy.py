@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Handler
 from relay.broker.service_process import ServiceEnded, ServiceProcess, Starts
 from relay.core.child_process import python
 from relay.core.errors import RelayError, StorageError, Timeout, UsageError
@@ -59,7 +59,7 @@ class MemoryJob:
     """One request that has no answer yet."""
 
     id: int
-    request: ClientRequest
+    request: AnyRequest
     line: bytes
     store: str  # the store that may kill the service, as JSON; "": none, or the default one
     began: bool = False  # its batch is committed
@@ -113,7 +113,7 @@ class MemoryProxy:
 
     # -- requests
 
-    def _ask(self, request: ClientRequest, batch: Batch) -> None:
+    def _ask(self, request: AnyRequest, batch: Batch) -> None:
         member = self._directory.speaker(request)
         if request.op == "memory_extract":
             member = self._directory.member_of(request.client)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from relay.config.llm_settings import llm_section, plain, resolve, snake
+from relay.config.llm import llm_section, plain, resolve, snake
 from relay.core.errors import ConfigError, UsageError
 from relay.core.suggest import did_you_mean
 from relay.features.memory import memory_providers as providers

@@ -2,5 +2,5 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "notify": ("notify_verb", "a bell and a notice when something needs you"),
+    "notify": ("verbs", "a bell and a notice when something needs you"),
 }

@@ -2,7 +2,7 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {
-    "ingest": ("ingest", "bring in what happened elsewhere: a mail, a webhook, a chat message"),
-    "event": ("event_verbs", "your own tags, flags and status of stored events"),
-    "person": ("person_verbs", "who is behind the addresses of mails and chats: add, merge, list"),
+    "ingest": ("verbs", "bring in what happened elsewhere: a mail, a webhook, a chat message"),
+    "event": ("verbs", "your own tags, flags and status of stored events"),
+    "person": ("verbs", "who is behind the addresses of mails and chats: add, merge, list"),
 }

@@ -10,8 +10,11 @@ is dead, and the person is told.
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from relay.broker.batch import Accepted, Batch
 from relay.broker.kernel import Kernel
@@ -22,9 +25,9 @@ from relay.core.errors import NotDelivered, RelayError
 from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, QueueMode
 from relay.core.visible import visible
-from relay.features.personas import answer_rows
-from relay.features.personas.answer_rows import AnswerRow
 from relay.hooks.events import HookEventName
+from relay.ledger.schema import SENDER
+from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Channels whose answers become messages; those to a tick of the clock are for the person.
@@ -41,6 +44,11 @@ LOOKED_AT_MAX, IN_HAND_MAX = 4096, 32
 SHOWN_MAX = 2000
 #: Seconds after a commit that failed.
 AGAIN_AFTER = 1.0
+_COLUMNS = (
+    "a.id, a.channel, a.delivery_json, a.attempts, a.due_ms, a.created_ms, d.persona,"
+    " d.hops, e.id, e.agent, e.thread, e.source_id,"
+    " e.channel"
+)
 
 
 class ChannelSender(Protocol):
@@ -96,7 +104,7 @@ class AnswerDeliveries:
     def _look(self, batch: Batch) -> None:
         self._looking = False
         batch.on_failure.append(partial(self._later, AGAIN_AFTER))
-        rows = answer_rows.open_answers(self._ledger, LOOKED_AT_MAX)
+        rows = open_answers(self._ledger, LOOKED_AT_MAX)
         before: set[str] = set()
         due: list[int] = []
         for row in rows:
@@ -129,11 +137,11 @@ class AnswerDeliveries:
         self.wake()
 
     def _close(self, row: AnswerRow, state: str, reason: str | None, batch: Batch) -> None:
-        answer_rows.close(self._ledger, row.id, state, reason, batch.now_ms)
+        close(self._ledger, row.id, state, reason, batch.now_ms)
         batch.observe(
             HookEventName.AFTER_DELIVER_RESPONSE,
             lambda: {
-                "response": answer_rows.content_of(self._ledger, row.id),
+                "response": content_of(self._ledger, row.id),
                 "persona": row.persona,
                 "channel": row.channel,
                 "to": self._asker(row) if row.channel in _OWN_CHANNELS else _to(row),
@@ -146,7 +154,7 @@ class AnswerDeliveries:
 
     def _tell(self, row: AnswerRow, batch: Batch) -> None:
         """The answer becomes a message from the persona to who asked, in this commit."""
-        to, content = self._asker(row), answer_rows.content_of(self._ledger, row.id)
+        to, content = self._asker(row), content_of(self._ledger, row.id)
         if to.lower() == row.persona.lower():
             self._close(row, "sent", "the persona asked itself", batch)
             return
@@ -186,8 +194,8 @@ class AnswerDeliveries:
 
     def _begin(self, row: AnswerRow, batch: Batch) -> None:
         now_ms = batch.now_ms
-        answer_rows.sending(self._ledger, row.id, now_ms + int(SEND_LIMIT * 1000), now_ms)
-        content = answer_rows.content_of(self._ledger, row.id)
+        sending(self._ledger, row.id, now_ms + int(SEND_LIMIT * 1000), now_ms)
+        content = content_of(self._ledger, row.id)
         batch.after.append(partial(self._start, row, content))
 
     def _start(self, row: AnswerRow, content: str) -> None:
@@ -235,12 +243,12 @@ class AnswerDeliveries:
         else:
             pause = min(2.0**row.tries, PAUSE_MAX)
             due_ms = batch.now_ms + int(pause * 1000)
-            answer_rows.failed(self._ledger, row.id, reason, due_ms, batch.now_ms)
+            failed(self._ledger, row.id, reason, due_ms, batch.now_ms)
 
     def _give_up(self, row: AnswerRow, reason: str, batch: Batch) -> None:
         """It is dead; the person is told, since nobody else can be."""
         self._close(row, "dead", reason, batch)
-        content = answer_rows.content_of(self._ledger, row.id)
+        content = content_of(self._ledger, row.id)
         to = _to(row)
         self._log(f"the answer {row.id} on {row.channel} is dead: {reason}")
         text = (
@@ -254,3 +262,120 @@ class AnswerDeliveries:
 def _to(row: AnswerRow) -> str:
     """Who on its channel gets it."""
     return str(row.delivery.get("peer") or row.sender)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """One answer, with the event that it answers. ``tries``: how many there were. Times in
+    milliseconds."""
+
+    id: str
+    channel: str
+    delivery: Mapping[str, Any]
+    tries: int
+    due_ms: int
+    created_ms: int
+    persona: str
+    hops: int
+    event_id: str
+    sender: str
+    thread: str | None
+    source_id: str | None
+    event_channel: str
+
+    @property
+    def place(self) -> str:
+        """Where it goes: what goes to one place goes in order."""
+        to = {key: value for key, value in self.delivery.items() if key != "reply_to"}
+        return json.dumps([sorted(to.items()), "" if to.get("peer") else self.sender])
+
+
+def open_answers(ledger: Ledger, limit: int) -> list[AnswerRow]:
+    """The oldest that are still to go out, without what they say."""
+    found = ledger.rows(
+        f"SELECT {_COLUMNS} FROM answers a JOIN dispatches d ON d.id = a.dispatch"
+        " JOIN events e ON e.seq = d.event WHERE a.open ORDER BY a.created_ms, a.id LIMIT ?",
+        (limit,),
+    )
+    rows = []
+    for id_, channel, delivery, *rest in found:
+        rows.append(AnswerRow(id_, channel, json.loads(delivery), *rest))
+    return rows
+
+
+def content_of(ledger: Ledger, id_: str) -> str:
+    """What an answer says."""
+    found = ledger.row("SELECT content FROM answers WHERE id=?", (id_,))
+    return str(found[0])
+
+
+def followed(ledger: Ledger, event: str) -> list[dict[str, Any]]:
+    """What has followed from an event: its dispatches, each with its answer."""
+    names = ("id", "hook", "persona", "session", "state", "reason", "answer", "answer_reason")
+    found = ledger.rows(
+        "SELECT d.id, d.hook_id, d.persona, d.session, d.state, d.reason, a.state, a.reason"
+        " FROM events e JOIN dispatches d ON d.event = e.seq"
+        " LEFT JOIN answers a ON a.dispatch = d.id WHERE e.id=? ORDER BY d.seq",
+        (event,),
+    )
+    return [dict(zip(names, one, strict=True)) for one in found]
+
+
+def sending(ledger: Ledger, id_: str, until_ms: int, now_ms: int) -> None:
+    """Somebody tries it now, and has until ``until_ms`` for it."""
+    _update(ledger, id_, "state='sending', attempts=attempts+1, due_ms=?", until_ms, now_ms)
+
+
+def failed(ledger: Ledger, id_: str, reason: str, due_ms: int, now_ms: int) -> None:
+    """It has not arrived, and is tried again."""
+    _update(ledger, id_, "state='queued', reason=?, due_ms=?", reason, due_ms, now_ms)
+
+
+def close(ledger: Ledger, id_: str, state: str, reason: str | None, now_ms: int) -> None:
+    """It is ``sent`` or ``dead``."""
+    if state == "sent":
+        shown = ledger.shown(content_of(ledger, id_))
+        ledger.change("UPDATE answers SET content=? WHERE id=?", (shown, id_))
+    _update(ledger, id_, "open=0, state=?, reason=?", state, reason, now_ms)
+
+
+def listed(
+    ledger: Ledger, limit: int, *, dead: bool = False, part: str = ""
+) -> list[dict[str, Any]]:
+    """The newest that are open, or ``dead``, oldest first, in the shape of a dispatch. ``part``: an
+    id or the end of one (from 4 characters on), or a persona."""
+    names = (
+        *("id", "state", "reason", "channel", "body", "tries", "turn", "created_ms", "updated_ms"),
+        *("persona", "session", "mode", "priority", "hook", "event", "from"),
+    )
+    where, values = "a.state='dead'" if dead else "a.open", []
+    if part:
+        where += " AND (d.persona = ? OR (length(?) > 3 AND substr(a.id, -length(?)) = ?))"
+        values = [part, *[part.upper()] * 3]
+    found = ledger.rows(
+        "SELECT a.id, a.state, a.reason, a.channel, substr(a.content, 1, 200), a.attempts,"
+        " a.turn, a.created_ms, a.updated_ms, d.persona, d.session, d.mode, d.priority,"
+        f" d.hook_id, e.id, {SENDER} FROM answers a JOIN dispatches d ON d.id = a.dispatch"
+        f" JOIN events e ON e.seq = d.event WHERE {where}"
+        " ORDER BY a.created_ms DESC LIMIT ?",
+        (*values, limit),
+    )
+    rows = [{"what": "answer", **dict(zip(names, one, strict=True))} for one in reversed(found)]
+    return [{**one, "body": ledger.shown(one["body"])} for one in rows]
+
+
+def decide(ledger: Ledger, ids: Sequence[str], now_ms: int, *, drop: bool) -> None:
+    """They are tried again, with tries counted anew, or ``dropped``."""
+    what = "state='dropped', open=0" if drop else "state='queued', open=1, attempts=0, reason=NULL"
+    ledger.begin()
+    with ledger.guard() as db:
+        db.executemany(
+            f"UPDATE answers SET {what}, due_ms=?, updated_ms=? WHERE id=?",
+            [(now_ms, now_ms, id_) for id_ in ids],
+        )
+
+
+def _update(ledger: Ledger, id_: str, what: str, *values: object) -> None:
+    ledger.begin()
+    # One that was decided on meanwhile stays as it is.
+    ledger.change(f"UPDATE answers SET {what}, updated_ms=? WHERE id=? AND open", (*values, id_))

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from relay.broker.batch import Accepted, Batch, ClientRequest, Handler
+from relay.broker.batch import Accepted, Batch, ClientRequest, Served, untyped
 from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
 from relay.core.message import State
-from relay.features.personas import dispatch_rows, evaluation_rows
-from relay.features.personas.answer_rows import followed
-from relay.features.personas.answers import AnswerDeliveries
+from relay.features.personas import dispatch_rows, evaluation
+from relay.features.personas.answers import AnswerDeliveries, followed
 from relay.features.personas.channels import AdapterEvents, Channels
-from relay.features.personas.dispatch_ends import DispatchEnds
-from relay.features.personas.dispatch_rows import DispatchState
+from relay.features.personas.dispatch_rows import DispatchEnds, DispatchState
 from relay.features.personas.evaluation import Evaluations
 from relay.features.personas.headless_turns import HeadlessTurns
 from relay.features.personas.hook_observer import HookObserver
 from relay.features.personas.known_personas import Personas
 from relay.features.personas.ops_dispatches import DispatchOps
-from relay.features.personas.ops_event_marks import EventMarkOps
-from relay.features.personas.ops_events import EventOps
+from relay.features.personas.ops_events import EventMarkOps, EventOps
 from relay.features.personas.ops_persons import PersonOps
 from relay.features.personas.ops_routes import RouteOps
 from relay.features.personas.turn_engine import TurnEngine
@@ -29,6 +26,7 @@ from relay.features.personas.workers import ConfigWorkers
 from relay.features.personas.wrapped_turns import WrappedTurns
 from relay.ledger.agent_ledger import answers_to
 from relay.protocol.broker import ROWS_MAX, Json
+from relay.protocol.messages import DeliveryState, Event, MessageSent, Send, WaitResult
 from relay.protocol.turns import TurnEnded
 
 _DAY_MS = 86_400_000
@@ -78,14 +76,16 @@ class PersonasFeature(BrokerFeature):
         self._persons = PersonOps(kernel, self.engine)
         self._marks = EventMarkOps(kernel)
 
-    def ops(self) -> Mapping[str, Handler]:
+    def ops(self) -> list[Served]:
         """The requests of all parts."""
-        return {
-            **self._marks.handlers(),
-            **self._persons.handlers(),
-            **self._dispatches.handlers(),
-            **self._routes.handlers(),
-        }
+        return untyped(
+            {
+                **self._marks.handlers(),
+                **self._persons.handlers(),
+                **self._dispatches.handlers(),
+                **self._routes.handlers(),
+            }
+        )
 
     # -- the broker's life
 
@@ -124,7 +124,7 @@ class PersonasFeature(BrokerFeature):
             "channels": self._channels.described(),
             "problems": self.evaluations.problems(),
             "dispatches": dispatch_rows.counts(ledger),
-            "evaluations": evaluation_rows.counts(ledger, now_ms - _DAY_MS),
+            "evaluations": evaluation.counts(ledger, now_ms - _DAY_MS),
         }
 
     # -- agents
@@ -144,12 +144,12 @@ class PersonasFeature(BrokerFeature):
     # -- messages and events
 
     def addressed(
-        self, request: ClientRequest, sender: str, thread: str | None, batch: Batch
-    ) -> Json | None:
+        self, request: ClientRequest[Send], sender: str, thread: str | None, batch: Batch
+    ) -> MessageSent | None:
         """A message of the person's to a persona that does not run is a dispatch."""
         return self._dispatches.sent(request, sender, thread, batch)
 
-    def outside(self, request: ClientRequest, batch: Batch) -> bool:
+    def outside(self, request: ClientRequest[Event], batch: Batch) -> bool:
         """Check and store an event of another channel."""
         self._events.outside(request, batch)
         return True
@@ -162,7 +162,7 @@ class PersonasFeature(BrokerFeature):
         """What is to be evaluated is due from the commit of the event on."""
         due = [(key, one.seq, one.hops) for one in messages for key in one.due]
         if due:
-            evaluation_rows.add_due(self._kernel.ledger, due)
+            evaluation.add_due(self._kernel.ledger, due)
 
     def decided(self, seq: int, batch: Batch) -> None:
         """What the person lets go on is evaluated now."""
@@ -184,7 +184,7 @@ class PersonasFeature(BrokerFeature):
         ledger = self._kernel.ledger
         return {
             "dispatches": followed(ledger, id_),
-            "evaluations": evaluation_rows.of_event(ledger, seq),
+            "evaluations": evaluation.of_event(ledger, seq),
         }
 
     def origin(self, part: str) -> str | None:
@@ -195,11 +195,11 @@ class PersonasFeature(BrokerFeature):
             rows += dispatch_rows.listed(ledger, ROWS_MAX, dead=dead, part=part)
         return next((row.event_id for row in rows if row.id.endswith(part)), None)
 
-    def progress(self, id_: str, answer: bool) -> Json | None:
+    def progress(self, id_: str, answer: bool) -> WaitResult | None:
         """How far the dispatches are that follow from an event."""
         ledger = self._kernel.ledger
         dispatches = followed(ledger, id_)
-        rows = []
+        rows: list[DeliveryState] = []
         for one in dispatches:
             state = _AS_DELIVERED.get(one["state"], State.FAILED)
             rows.append({"to": one["persona"], "state": state.value, "reason": one["reason"]})

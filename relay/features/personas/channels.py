@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from relay.broker.batch import Client, ClientRequest
+from relay.broker.batch import AnyRequest, Client
 from relay.broker.committer import Committer
 from relay.broker.kernel import Kernel
 from relay.broker.trusted_configs import USER, TrustedConfig
@@ -135,7 +135,7 @@ class AdapterEvents:
         if said.get("op") != "event" or not isinstance(outside, dict):
             raise UsageError(f"the broker does not know how to {said.get('op')}")
         asker = _Asker()
-        request = ClientRequest(asker, 0, "event", {"outside": outside}, 0)
+        request = AnyRequest(asker, 0, "event", {"outside": outside}, 0)
         self._committer.submit(self._events.from_channel, request)
         answer = decode(await asker.line)
         if not answer.get("ok"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from relay.features.personas.event_verbs import noted
+from relay.features.personas.verbs import noted
 from relay.protocol.broker import Json
 
 

@@ -10,7 +10,8 @@ after ``DEATHS_MAX`` ends that is what is recorded of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -27,17 +28,22 @@ from relay.core.dispatch import (
     BrokerDispatch,
     Event,
     HookResult,
+    PeerKind,
     dispatch_of,
     merged,
 )
 from relay.core.errors import RelayError, StorageError, UsageError
-from relay.features.personas import evaluation_rows
+from relay.core.paths import Home
 from relay.features.personas.dispatch_rows import add_dispatches
-from relay.features.personas.evaluation_rows import EvaluationRow
 from relay.features.personas.worker import ERROR_MAX, IN_FLIGHT
 from relay.features.personas.workers import ConfigWorker, ConfigWorkers, EventAnswer, RouteAnswer
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import ASKED_KINDS
+from relay.ledger.content_files import path_of
+from relay.ledger.event_rows import files_of
+from relay.ledger.persons import sender_type, with_address
+from relay.ledger.schema import ORIGINAL
+from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
 #: Ends of its worker after which an event is given up.
@@ -45,6 +51,12 @@ DEATHS_MAX = 3
 #: Seconds until what could not be done is tried again.
 AGAIN_AFTER = 1.0
 BUSY_AFTER = 15.0
+#: Before a key, while the person has to decide on the event.
+HELD = "held/"
+#: Evaluations that are looked at to count them.
+COUNTED_MAX = 10_000
+#: Of an event's metadata, what relay adds to it.
+_OWN = frozenset({"person", "to", "files"})
 
 
 @dataclass(eq=False, slots=True)
@@ -115,12 +127,12 @@ class Evaluations:
         self._loop = asyncio.get_running_loop()
         self._queues: dict[str, _Queue] = {}
         #: The hooks that are switched off, by id.
-        self.disabled: dict[str, Json] = evaluation_rows.disabled_hooks(kernel.ledger)
+        self.disabled: dict[str, Json] = disabled_hooks(kernel.ledger)
         self._closed = False
 
     def start(self) -> None:
         """Go on with what an earlier broker has left."""
-        for key in evaluation_rows.due_configs(self._ledger):
+        for key in due_configs(self._ledger):
             if not self.others.owns(key):
                 self.offer(key)
 
@@ -155,7 +167,7 @@ class Evaluations:
 
     def _tell_received(self, message: Accepted, batch: Batch) -> None:
         if message.seq:  # else it was a repetition
-            event = evaluation_rows.event_of(self._ledger, self._home, message.seq).to_json()
+            event = event_of(self._ledger, self._home, message.seq).to_json()
             batch.observe(HookEventName.AFTER_RECEIVE_EVENT, lambda: {"received": event})
 
     def mark(self, message: Accepted, member: Member | None, batch: Batch) -> None:
@@ -172,14 +184,14 @@ class Evaluations:
             return
         message.due = keys + self.others.mark(message, member, batch)
         if message.parked:
-            message.due = tuple(evaluation_rows.HELD + key for key in message.due)
+            message.due = tuple(HELD + key for key in message.due)
             return
         for key in keys:
             batch.after.append(partial(self.offer, key))
 
     def decided(self, seq: int, batch: Batch) -> None:
         """The person has decided on a delivery of an event: has it evaluated if that lets it go."""
-        keys = evaluation_rows.let_go(self._ledger, seq)
+        keys = let_go(self._ledger, seq)
         if keys:
             self.others.let_go(seq, keys, batch)
         ours = [key for key in keys if not self.others.owns(key)]
@@ -220,10 +232,10 @@ class Evaluations:
         batch.on_failure.append(partial(self._later, queue, AGAIN_AFTER))
         room = self._room(queue) - len(queue.out)
         released = queue.released[:room]
-        seqs = evaluation_rows.still_due(self._ledger, queue.key, released) if released else []
-        found = evaluation_rows.due(self._ledger, queue.key, queue.cursor, room - len(seqs))
+        seqs = still_due(self._ledger, queue.key, released) if released else []
+        found = due(self._ledger, queue.key, queue.cursor, room - len(seqs))
         seqs += [seq for seq, held in found if not held]
-        events = [(seq, evaluation_rows.event_of(self._ledger, self._home, seq)) for seq in seqs]
+        events = [(seq, event_of(self._ledger, self._home, seq)) for seq in seqs]
         more = len(released) + len(found) >= room
         done = partial(self._ask_all, queue, events, found[-1][0] if found else 0, more)
         batch.after += [lambda: queue.released.__delitem__(slice(len(released))), done]
@@ -276,7 +288,7 @@ class Evaluations:
 
         def drop(batch: Batch) -> None:
             self._ledger.begin()
-            count = evaluation_rows.drop_due(self._ledger, queue.key)
+            count = drop_due(self._ledger, queue.key)
             told = f"{queue.key} leaves {count} events unevaluated: {why}"
             batch.after.append(partial(self._log, told))
 
@@ -325,7 +337,7 @@ class Evaluations:
         again = partial(self._submit, asked, said)
         batch.on_failure.append(lambda: self._loop.call_later(AGAIN_AFTER, again))
         self._ledger.begin()
-        hops = evaluation_rows.settle(self._ledger, queue.key, seq)
+        hops = settle(self._ledger, queue.key, seq)
         batch.after.append(partial(self._recorded, queue, seq))
         if hops is None:
             return
@@ -352,9 +364,7 @@ class Evaluations:
             if result.fire:
                 priority = worker.priorities.get(one.name, 0)
                 dispatches.append(dispatch_of(event, row.hook_id, result, priority))
-        evaluation_rows.add_evaluations(
-            self._ledger, queue.key, seq, said.started_ms, rows, said.quiet
-        )
+        add_evaluations(self._ledger, queue.key, seq, said.started_ms, rows, said.quiet)
         if (worker.ready or {}).get("merge") == "same_session":
             dispatches = merged(dispatches)
         dispatches = self.others.enrich(seq, dispatches)
@@ -383,7 +393,7 @@ class Evaluations:
 
     def _disable(self, hook_id: str, seq: int, event: str, batch: Batch) -> None:
         reason = "it disabled itself"
-        evaluation_rows.disable_hook(self._ledger, hook_id, reason, seq, batch.now_ms)
+        disable_hook(self._ledger, hook_id, reason, seq, batch.now_ms)
         # At once: another event of this batch may find it fired too.
         self.disabled[hook_id] = {"reason": reason, "event": event, "disabled_ms": batch.now_ms}
         self._configs.look_again()
@@ -407,3 +417,229 @@ class _Asked(NamedTuple):
 def _failed(asked: _Asked, why: str) -> EventAnswer:
     """That it is given up, and by all functions."""
     return EventAnswer(asked.event.timestamp, [RouteAnswer("*", 0, None, why)], "{}")
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRow:
+    """What one route function said of one event. ``latency_us``: microseconds."""
+
+    hook_id: str
+    started_ms: int
+    latency_us: int
+    fired: bool
+    result: Json | None = None
+    error: str | None = None
+
+
+def add_due(ledger: Ledger, rows: Iterable[tuple[str, int, int]]) -> None:
+    """Events that are to be evaluated, as (config, event, hops), within the open transaction."""
+    with ledger.guard() as db:
+        db.executemany("INSERT OR IGNORE INTO evaluations_due VALUES (?,?,?)", rows)
+
+
+def due(ledger: Ledger, config: str, after: int, limit: int) -> list[tuple[int, bool]]:
+    """The events beyond ``after`` that ``config`` is to evaluate, in order, each with whether an
+    automation holds it up (relay.features.automations.automation_runs)."""
+    found = ledger.rows(
+        "SELECT event, EXISTS (SELECT 1 FROM evaluations_due b WHERE b.event = d.event"
+        " AND b.config = 'automations/blocking') FROM evaluations_due d"
+        " WHERE config=? AND event>? ORDER BY event LIMIT ?",
+        (config, after, limit),
+    )
+    return [(row[0], bool(row[1])) for row in found]
+
+
+def still_due(ledger: Ledger, config: str, events: Sequence[int]) -> list[int]:
+    """Those of these events that ``config`` is to evaluate."""
+    found = ledger.rows(
+        "SELECT event FROM evaluations_due WHERE config=? AND event IN"
+        " (SELECT value FROM json_each(?))",
+        (config, json.dumps(list(events))),
+    )
+    return [row[0] for row in found]
+
+
+def let_go(ledger: Ledger, event: int) -> list[str]:
+    """The person has decided on a delivery of this event, within the open transaction. Once none of
+    it waits for that any more it is due, unless all of it was refused. Returns under which keys."""
+    held = "event=? AND config>='held/' AND config<'held0'"  # as the index has it
+    waits, said = ledger.row(
+        "SELECT max(parked), max(ifnull(decided,'') NOT LIKE 'refused%') FROM deliveries"
+        " WHERE event=?",
+        (event,),
+    )
+    if waits:
+        return []
+    if not said:
+        ledger.change(f"DELETE FROM evaluations_due WHERE {held}", (event,))
+        return []
+    # As with its deliveries, hops count anew from here.
+    change = f"UPDATE evaluations_due SET config=substr(config,{len(HELD) + 1}), hops=0"
+    return [row[0] for row in ledger.rows(f"{change} WHERE {held} RETURNING config", (event,))]
+
+
+def due_configs(ledger: Ledger) -> list[str]:
+    """The configurations for which events wait."""
+    found = ledger.rows("SELECT DISTINCT config FROM evaluations_due")
+    return [row[0] for row in found if not row[0].startswith(HELD)]
+
+
+def settle(ledger: Ledger, config: str, event: int) -> int | None:
+    """The event is evaluated: nothing more is due. Returns its hops; None if nothing was due."""
+    found = ledger.row(
+        "DELETE FROM evaluations_due WHERE config=? AND event=? RETURNING hops", (config, event)
+    )
+    return None if found is None else int(found[0])
+
+
+def drop_due(ledger: Ledger, config: str) -> int:
+    """Nothing of ``config`` will be evaluated. Returns how many events were to be."""
+    return ledger.change("DELETE FROM evaluations_due WHERE config=?", (config,))
+
+
+def add_evaluations(
+    ledger: Ledger,
+    config: str,
+    event: int,
+    started_ms: int,
+    rows: Sequence[EvaluationRow],
+    quiet: str,
+) -> None:
+    """Append what was said of one event, within the open transaction. ``quiet``: of the route
+    functions that said nothing the microseconds that they took, by name, as JSON; what is none is
+    left out."""
+    with ledger.guard() as db:
+        if quiet != "{}":
+            db.execute(
+                "INSERT OR IGNORE INTO quiet_evaluations"
+                " (event, config, started_ms, latencies_json)"
+                " SELECT ?1,?2,?3,?4 WHERE json_valid(?4)",
+                (event, config, started_ms, quiet),
+            )
+        db.executemany(
+            "INSERT OR IGNORE INTO hook_evaluations VALUES (?,?,?,?,?,?,?)",
+            (
+                (
+                    *(event, one.hook_id, one.started_ms, one.latency_us, one.fired),
+                    json.dumps(one.result) if one.result is not None else None,
+                    one.error,
+                )
+                for one in rows
+            ),
+        )
+
+
+def of_event(ledger: Ledger, event: int) -> list[Json]:
+    """What each route function said of an event (``state``: fired, not fired, failed), and which
+    configurations are still to evaluate it (waiting, or held for the person)."""
+    said = ledger.rows(
+        "SELECT hook_id, CASE WHEN error IS NOT NULL THEN 'failed' WHEN fired THEN 'fired'"
+        " ELSE 'not fired' END, error, latency_us FROM evaluations WHERE event=?"
+        " ORDER BY fired DESC, hook_id",
+        (event,),
+    )
+    names = ("hook", "state", "error", "latency_us")
+    rows = [dict(zip(names, one, strict=True)) for one in said]
+    for (config,) in ledger.rows("SELECT config FROM evaluations_due WHERE event=?", (event,)):
+        if not config.removeprefix(HELD).startswith("automation"):
+            state = "held" if config.startswith(HELD) else "waiting"
+            given = (config.removeprefix(HELD), state, None, None)
+            rows.append(dict(zip(names, given, strict=True)))
+    return rows
+
+
+def counts(ledger: Ledger, since_ms: int) -> Json:
+    """How many of the newest evaluations fired, did not, and failed since then; of very many only
+    the last ones are looked at."""
+    found = {"fired": 0, "not_fired": 0, "failed": 0}
+    with ledger.guard() as db:
+        said = db.execute(
+            "SELECT CASE WHEN error IS NOT NULL THEN 'failed' WHEN fired THEN 'fired'"
+            " ELSE 'not_fired' END, 1, started_ms FROM hook_evaluations"
+            " ORDER BY event DESC LIMIT ?",
+            (COUNTED_MAX,),
+        ).fetchall()
+        said += db.execute(
+            "SELECT 'not_fired', (SELECT count(*) FROM json_each(latencies_json)), started_ms"
+            " FROM quiet_evaluations ORDER BY seq DESC LIMIT ?",
+            (COUNTED_MAX,),
+        ).fetchall()
+    for state, number, started_ms in said:
+        found[state] += number if started_ms >= since_ms else 0
+    return found
+
+
+def disabled_hooks(ledger: Ledger) -> dict[str, Json]:
+    """The hooks that are switched off, by id: reason, event (an id or null), disabled_ms."""
+    found = ledger.rows(
+        "SELECT d.hook_id, d.reason, e.id, d.disabled_ms FROM disabled_hooks d"
+        " LEFT JOIN events e ON e.seq = d.event"
+    )
+    return {row[0]: {"reason": row[1], "event": row[2], "disabled_ms": row[3]} for row in found}
+
+
+def disable_hook(ledger: Ledger, hook_id: str, reason: str, event: int | None, now_ms: int) -> None:
+    """Switch a hook off until it is enabled, within the open transaction."""
+    ledger.change(
+        "INSERT OR REPLACE INTO disabled_hooks VALUES (?,?,?,?)",
+        (hook_id, reason, event, now_ms),
+    )
+
+
+def enable_hook(ledger: Ledger, hook_id: str) -> bool:
+    """Switch a hook on again, within the open transaction. Returns whether it was off."""
+    return bool(ledger.change("DELETE FROM disabled_hooks WHERE hook_id=?", (hook_id,)))
+
+
+def event_of(ledger: Ledger, home: Home, seq: int) -> Event:
+    """The event number ``seq`` as route functions are given it. Raises KeyError without one."""
+    row = ledger.row(
+        f"SELECT id, kind, agent, origin, thread, {ORIGINAL}, meta_json, created_ms, channel,"
+        " source_id, account, peer_kind, peer, reply_to, content_type, occurred_ms"
+        " FROM events e WHERE seq=?",
+        (seq,),
+    )
+    if row is None:
+        raise KeyError(seq)
+    to: list[str] = []
+    if row[1] == "message":
+        found = ledger.rows("SELECT recipient FROM deliveries WHERE event=?", (seq,))
+        to = [one[0] for one in found]
+    meta = json.loads(row[6]) if row[6] else {}
+    metadata = {**meta.get("attributes", {}), **(meta.get("meta") or {})}
+    if row[8] != RELAY_CHANNEL:
+        # What relay says of an event is nothing that somebody outside could have said.
+        metadata = {key: one for key, one in metadata.items() if key not in _OWN}
+        person = with_address(ledger, row[8], row[2] or "")
+        if person is not None:
+            metadata["person"] = person.about
+    if to:
+        metadata["to"] = to
+    files = files_of(ledger, seq) if row[8] != RELAY_CHANNEL else []
+    if files:
+        metadata["files"] = [
+            {
+                "path": path_of(home, one.sha256),
+                "name": one.name,
+                "content_type": one.content_type,
+                "size": one.size,
+            }
+            for one in files
+        ]
+    return Event(
+        id=row[0],
+        channel=row[8],
+        kind=row[1],
+        sender=row[2] or "",
+        content=row[5] or "",
+        timestamp=row[15] or row[7],
+        sender_type=sender_type(ledger, row[8], row[2] or "", row[3]),
+        source_id=row[9],
+        account=row[10],
+        peer_kind=PeerKind(row[11] or "dm"),
+        peer=row[12],
+        thread=row[4],
+        reply_to=row[13],
+        content_type=row[14] or "text",
+        metadata=metadata,
+    )

@@ -23,10 +23,10 @@ from relay.core.dispatch import PermissionSet
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
-from relay.features.ingest.ingested import note_own
+from relay.features.ingest.broker import note_own
 from relay.features.personas import dispatch_rows
 from relay.features.personas.dispatch_rows import DispatchRow
-from relay.features.personas.personas import PersonaSpec
+from relay.features.personas.settings import PersonaSpec
 from relay.features.personas.turn_context import HISTORY_MAX, assemble
 from relay.features.personas.wrapped_turns import asked, prompt_told
 from relay.hooks.events import HookEventName

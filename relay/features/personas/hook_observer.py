@@ -76,7 +76,7 @@ class HookObserver:
         elif not answer.cancelled() and (records := answer.result().get("records")):
             self._committer.submit_job(partial(self._store, records))
 
-    def _store(self, records: object, batch: Batch) -> None:
+    def _store(self, records: list[Json], batch: Batch) -> None:
         self._runs.store(records, "", "relay", batch.now_ms)
 
 

@@ -26,8 +26,7 @@ from relay.core.files import open_private
 from relay.core.json_text import dumps
 from relay.core.log import Log
 from relay.core.paths import Home
-from relay.features.personas.personas import PersonaSpec, parse_persona
-from relay.features.personas.settings import PERSONAS
+from relay.features.personas.settings import PERSONAS, PersonaSpec, parse_persona
 
 #: Starts of one persona within so many seconds; what waits for it then waits for somebody to look.
 STARTS_MAX, STARTS_WITHIN = 3, 600.0

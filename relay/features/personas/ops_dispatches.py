@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, ClientRequest, Handler
 from relay.broker.kernel import Kernel
 from relay.broker.ops_messages import checked_id
 from relay.broker.trusted_configs import USER
@@ -22,19 +22,26 @@ from relay.core.errors import NotFound, UsageError
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import BODY_MAX, QueueMode, State
 from relay.core.visible import is_visible
-from relay.features.personas import answer_rows, dispatch_rows
+from relay.features.personas import answers as answer_rows
+from relay.features.personas import dispatch_rows
 from relay.features.personas.answers import AnswerDeliveries
-from relay.features.personas.dispatch_ends import WITHDRAWN, DispatchEnds
-from relay.features.personas.dispatch_rows import DispatchRow, DispatchState
+from relay.features.personas.dispatch_rows import (
+    WITHDRAWN,
+    DispatchEnds,
+    DispatchRow,
+    DispatchState,
+)
 from relay.features.personas.known_personas import Personas
 from relay.features.personas.turn_engine import TurnEngine
 from relay.ledger.schema import Row
 from relay.protocol.broker import ROWS_MAX, Json
+from relay.protocol.messages import DeliveryState, MessageSent, Send
 
 #: What made a dispatch that no route function made.
 BY_HAND = "relay/dispatch"
 #: The longest label of a session.
 _LABEL_MAX = 256
+_LISTED = "relay broker dead lists them; what waits is dropped by its id: relay broker queue"
 
 
 class DispatchOps:
@@ -63,7 +70,7 @@ class DispatchOps:
             "redispatch": self.redispatch,
         }
 
-    def dispatch(self, request: ClientRequest, batch: Batch) -> Json:
+    def dispatch(self, request: AnyRequest, batch: Batch) -> Json:
         """Ask a persona something, without a route function."""
         self._directory.check_person(request, "dispatch to a persona")
         made, event, duplicate = self._add(request, self._directory.owner, None, batch)
@@ -71,21 +78,23 @@ class DispatchOps:
         return {"id": made, "event": event, "duplicate": duplicate, "waits": why}
 
     def sent(
-        self, request: ClientRequest, sender: str, thread: str | None, batch: Batch
-    ) -> Json | None:
+        self, request: ClientRequest[Send], sender: str, thread: str | None, batch: Batch
+    ) -> MessageSent | None:
         """The person writes to a persona that does not run: that is a dispatch to it. None where
         no such persona is configured."""
-        to = request.fields["to"]
+        to = request.fields.get("to")
+        if not isinstance(to, str):
+            return None
         spec = None if self._personas.is_there(to) else self._personas.find(to, USER)
         if spec is None:
             return None
         _, event, duplicate = self._add(request, sender, thread, batch, persona=to)
-        rows = [{"to": spec.name, "state": State.QUEUED.value, "reason": None}]
+        rows: list[DeliveryState] = [{"to": spec.name, "state": State.QUEUED.value, "reason": None}]
         return {"id": event, "from": sender, "deliveries": rows, "duplicate": duplicate}
 
     def _add(
         self,
-        request: ClientRequest,
+        request: AnyRequest,
         sender: str,
         thread: str | None,
         batch: Batch,
@@ -153,7 +162,7 @@ class DispatchOps:
             priority=priority,
         )
 
-    def dispatches(self, request: ClientRequest, batch: Batch) -> Json:
+    def dispatches(self, request: AnyRequest, batch: Batch) -> Json:
         """What is open, or dead."""
         self._directory.check_person(request, "see what personas have to do")
         fields = request.fields
@@ -172,7 +181,7 @@ class DispatchOps:
             shown |= {"state": "waiting", "reason": why} if why else {}
         return shown
 
-    def redispatch(self, request: ClientRequest, batch: Batch) -> Json:
+    def redispatch(self, request: AnyRequest, batch: Batch) -> Json:
         """Try dead ones again, or drop them: dispatches, and answers that could not be sent."""
         self._directory.check_person(request, "decide on dead dispatches")
         which, drop = request.fields.get("which"), bool(request.fields.get("drop"))
@@ -216,9 +225,6 @@ class DispatchOps:
                     f"{one.persona} has it", hint=f"relay cancel {one.message}, if it is not seen"
                 )
         return rows
-
-
-_LISTED = "relay broker dead lists them; what waits is dropped by its id: relay broker queue"
 
 
 def _shown(row: DispatchRow) -> Row:

@@ -1,4 +1,5 @@
-"""Events of other channels than relay's own: the op ``event`` with ``outside``.
+"""Events of other channels than relay's own (the op ``event`` with ``outside``), and the person's
+notes about stored events (``event_mark``). An event itself never changes.
 
 An event of another channel comes from the person (``relay ingest event``) or from a channel
 adapter, and is known by its channel and the channel's own id of it. Everything in it may be
@@ -9,12 +10,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
-from relay.broker.batch import Accepted, Batch, ClientRequest
+from relay.broker.batch import Accepted, AnyRequest, Batch, ClientRequest, Handler
 from relay.broker.kernel import Kernel
 from relay.broker.open_items import ANSWER
 from relay.broker.ops_messages import META_MAX, OF_SESSIONS, THREAD_MAX, checked_id
+from relay.broker.ops_query import one_id
 from relay.core.dispatch import (
     RELAY_CHANNEL,
     TIMER_CHANNEL,
@@ -27,9 +30,11 @@ from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import BODY_MAX
 from relay.core.visible import is_visible
 from relay.features.personas.evaluation import Evaluations
+from relay.ledger import event_rows, queries
 from relay.ledger.content_files import CONTENT_MAX
 from relay.ledger.event_rows import OUTSIDE, ContentFile, OutsideEvent
 from relay.protocol.broker import Json, check_unicode, not_unicode, too_deep
+from relay.protocol.messages import ChannelEvent, Event
 
 #: Characters of an address, an id of a channel's, a name of a file.
 ADDRESS_MAX = 512
@@ -43,6 +48,9 @@ _CONTENT_TYPE = re.compile(r"[a-z0-9][a-z0-9.+/-]{0,126}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: What a sender may be said to be by what brings it: nobody who may do more than a stranger.
 _SAID_TYPES = (PersonType.UNKNOWN, PersonType.WEBHOOK, PersonType.SYSTEM)
+#: Events in one request.
+IDS_MAX = 1000
+_MARK_WORD = re.compile(r"[\w.:/+-]{1,64}")
 
 
 class EventOps:
@@ -53,12 +61,12 @@ class EventOps:
         self._evaluations = evaluations
         self._windows = kernel.windows
 
-    def outside(self, request: ClientRequest, batch: Batch) -> None:
+    def outside(self, request: ClientRequest[Event], batch: Batch) -> None:
         """One event of another channel, for which the person answers."""
         self._directory.check_person(request, "bring in what happens on other channels")
         self.from_channel(request, batch, self._directory.hops(None, request.client) or 0)
 
-    def from_channel(self, request: ClientRequest, batch: Batch, hops: int = 0) -> None:
+    def from_channel(self, request: ClientRequest[Event], batch: Batch, hops: int = 0) -> None:
         """One event of another channel, whoever asks; ``hops`` messages led to it."""
         id_ = request.fields.get("id")
         event = read_outside(
@@ -80,7 +88,7 @@ def read_outside(given: object, now_ms: int, id_: str | None) -> Accepted:
 
     Raises UsageError, which says what is wrong with it.
     """
-    fields = read_event(given)
+    fields = cast(ChannelEvent, read_event(given))
     channel = _word(fields, "channel", _CHANNEL, None)
     if channel == RELAY_CHANNEL:
         raise UsageError(
@@ -142,7 +150,9 @@ def _source_of(channel: str, id_: str | None) -> str | None:
     return id_.removeprefix(f"{channel}:") or None if id_ else None
 
 
-def _word(fields: Json, name: str, form: re.Pattern[str], default: str | None) -> str:
+def _word(
+    fields: Mapping[str, object], name: str, form: re.Pattern[str], default: str | None
+) -> str:
     value = fields.get(name, default)
     if value is None:
         raise UsageError(f"an event needs its {name}")
@@ -151,7 +161,7 @@ def _word(fields: Json, name: str, form: re.Pattern[str], default: str | None) -
     return value
 
 
-def _line(fields: Json, name: str, longest: int = ADDRESS_MAX) -> str | None:
+def _line(fields: Mapping[str, object], name: str, longest: int = ADDRESS_MAX) -> str | None:
     value = fields.get(name)
     if value is None or value == "":
         return None
@@ -172,7 +182,9 @@ def _size(text: str) -> int:
         raise not_unicode() from error
 
 
-def _member(kind: Any, fields: Json, name: str, default: Any, possible: tuple[Any, ...]) -> Any:
+def _member(
+    kind: Any, fields: Mapping[str, Any], name: str, default: Any, possible: tuple[Any, ...]
+) -> Any:
     value = fields.get(name, default)
     if value not in possible:
         hint = f"one of {', '.join(possible)}"
@@ -211,3 +223,47 @@ def _files(value: object) -> tuple[ContentFile, ...]:
         name = _line(one, "name", 255) or "file"
         found.append(ContentFile(str(one["sha256"]), name, kind, size))
     return tuple(found)
+
+
+class EventMarkOps:
+    """Tags, flags and archives events."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._ledger = kernel.ledger
+        self._directory = kernel.directory
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each op."""
+        return {"event_mark": self.mark}
+
+    def mark(self, request: AnyRequest, batch: Batch) -> Json:
+        """Note one thing about each of these events; ``undo`` takes it back."""
+        self._directory.check_person(request, "tag and flag events")
+        fields = request.fields
+        what, ids, undo = fields.get("what"), fields.get("ids"), bool(fields.get("undo"))
+        if not isinstance(ids, list) or not 0 < len(ids) <= IDS_MAX:
+            raise UsageError(f"ids is a list of 1 to {IDS_MAX} events")
+        word = fields.get("word")
+        if what in ("tag", "status") and not (what == "status" and undo):
+            if not isinstance(word, str) or not _MARK_WORD.fullmatch(word):
+                raise UsageError(
+                    f"{word!r} cannot be a {what}",
+                    hint="one word of letters, digits and _ . : / + - (at most 64)",
+                )
+        elif what not in ("status", *event_rows.FLAGS):
+            raise UsageError(f"an event cannot be {what!r}")
+        found = list(dict.fromkeys(one_id(self._ledger, one) for one in ids))
+        self._ledger.begin()
+        rows = []
+        for id_ in found:
+            event = queries.seq_of(self._ledger, id_)
+            if what != "tag":
+                value: object = (None if undo else word) if what == "status" else int(not undo)
+                event_rows.mark(self._ledger, event, what, value, batch.now_ms)
+            elif undo:
+                event_rows.untag(self._ledger, event, str(word))
+            else:
+                owner = self._directory.owner
+                event_rows.tag(self._ledger, event, str(word), owner, batch.now_ms)
+            rows.append({"id": id_, **event_rows.marks_of(self._ledger, event)})
+        return {"rows": rows}

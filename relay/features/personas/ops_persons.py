@@ -1,6 +1,6 @@
 """The ops of persons: who is behind the addresses of all channels. Changed by the person alone.
 
-A file of its own, because it decides who counts as the owner, who may do everything.
+This decides who counts as the owner, who may do everything.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import re
 from dataclasses import asdict
 from typing import Any
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Handler
 from relay.broker.kernel import Kernel
 from relay.core.dispatch import MAIN_SESSION, RELAY_CHANNEL, PersonType
 from relay.core.errors import UsageError
 from relay.core.visible import is_visible
-from relay.features.personas.persona_sessions import alias_label
+from relay.features.personas.dispatch_rows import alias_label
 from relay.features.personas.turn_engine import TurnEngine
 from relay.ledger import persons
 from relay.protocol.broker import Json
@@ -42,7 +42,7 @@ class PersonOps:
             "person_merge": self.merge,
         }
 
-    def persons(self, request: ClientRequest, batch: Batch) -> Json:
+    def persons(self, request: AnyRequest, batch: Batch) -> Json:
         """Everybody, or the one who is meant by ``who``."""
         who = request.fields.get("who")
         if who is not None:
@@ -50,7 +50,7 @@ class PersonOps:
         found = persons.everybody(self._ledger, SHOWN_MAX + 1)
         return {"persons": list(map(asdict, found[:SHOWN_MAX])), "more": len(found) > SHOWN_MAX}
 
-    def add(self, request: ClientRequest, batch: Batch) -> Json:
+    def add(self, request: AnyRequest, batch: Batch) -> Json:
         """Make somebody known, or add to what is known of them."""
         self._directory.check_person(request, "say who somebody is")
         fields = request.fields
@@ -75,7 +75,7 @@ class PersonOps:
         )
         return {"person": asdict(person)}
 
-    def merge(self, request: ClientRequest, batch: Batch) -> Json:
+    def merge(self, request: AnyRequest, batch: Batch) -> Json:
         """Two persons are one."""
         self._directory.check_person(request, "say that two persons are one")
         one = persons.find(self._ledger, _text(request.fields.get("one"), "one"))

@@ -1,18 +1,15 @@
-"""The ops ``routes`` and ``hook_switch``: what route functions there are.
-
-In a file of its own, apart from the ops of the hooks in sessions.
-"""
+"""The ops ``routes`` and ``hook_switch``: what route functions there are."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from relay.broker.batch import Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, Handler
 from relay.broker.kernel import Kernel
 from relay.broker.ops_query import fitting
 from relay.broker.trusted_configs import TrustedConfig
 from relay.core.errors import NotFound, UsageError
-from relay.features.personas import evaluation_rows
+from relay.features.personas import evaluation
 from relay.features.personas.evaluation import Evaluations
 from relay.protocol.broker import Json
 
@@ -33,7 +30,7 @@ class RouteOps:
             "hook_switch": self.hook_switch,
         }
 
-    def routes(self, request: ClientRequest, batch: Batch) -> Json:
+    def routes(self, request: AnyRequest, batch: Batch) -> Json:
         """Those that evaluate the events of an agent in ``cwd``; without it, events of no agent."""
         cwd = request.fields.get("cwd")
         self._configs.look_again()
@@ -57,7 +54,7 @@ class RouteOps:
             found.append({"hook": hook, **fields, "path": config.path, "disabled": off})
         return found
 
-    def hook_switch(self, request: ClientRequest, batch: Batch) -> Json:
+    def hook_switch(self, request: AnyRequest, batch: Batch) -> Json:
         """Switch a route function off, or on again. Not for agents: it is the person's own code."""
         who = self._directory.check_person(request, "switch hooks on and off")
         hook, on = request.fields.get("hook"), request.fields.get("on")
@@ -66,13 +63,13 @@ class RouteOps:
         hook = self._known(hook)
         self._ledger.begin()
         if on:
-            evaluation_rows.enable_hook(self._ledger, hook)
+            evaluation.enable_hook(self._ledger, hook)
             off = None
         else:
             off = self._evaluations.disabled.get(hook)
         if not on and off is None:
             reason = f"switched off by {who}"
-            evaluation_rows.disable_hook(self._ledger, hook, reason, None, batch.now_ms)
+            evaluation.disable_hook(self._ledger, hook, reason, None, batch.now_ms)
             off = {"reason": reason, "event": None, "disabled_ms": batch.now_ms}
         batch.after.append(partial(self._evaluations.switched, hook, off))
         return {"hook": hook, "on": on}

@@ -1,7 +1,6 @@
 """What a persona is told: the system prompt, the history, extracted data and the message. Pure.
 
-Apart from the engine, so that it can be tried by itself. The message comes last: whatever it says,
-it cannot pass for a part that stands before it.
+The message comes last: whatever it says, it cannot pass for a part that stands before it.
 """
 
 from __future__ import annotations

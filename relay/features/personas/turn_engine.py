@@ -24,12 +24,10 @@ from relay.core.message import QueueMode
 from relay.core.queue_modes import StartTurn, SteerTurn, StopTurn, next_step
 from relay.core.visible import visible
 from relay.features.personas import dispatch_rows
-from relay.features.personas.dispatch_ends import DispatchEnds
-from relay.features.personas.dispatch_rows import DispatchRow
+from relay.features.personas.dispatch_rows import DispatchEnds, DispatchRow, label_of, labels_of
 from relay.features.personas.headless_turns import HEADLESS, HeadlessRun, HeadlessTurns
 from relay.features.personas.known_personas import Personas
-from relay.features.personas.persona_sessions import label_of, labels_of
-from relay.features.personas.personas import PersonaSpec
+from relay.features.personas.settings import PersonaSpec
 from relay.features.personas.wrapped_turns import AGENT, WrappedTurns
 from relay.protocol.turns import TurnEnded
 

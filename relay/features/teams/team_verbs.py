@@ -36,6 +36,7 @@ from relay.features.teams.team import (
 from relay.features.teams.worktrees import WorktreeContent, Worktrees
 from relay.hooks.hook_types import Command
 from relay.protocol.broker import Json
+from relay.protocol.messages import CANCEL, SEND, SENT
 from relay.pump.agent_process import find_program
 
 #: Agents that are started, or ended, at the same time.
@@ -152,18 +153,18 @@ def _start(home: Home, agent: TeamAgent, wanted: Spawn) -> Json:
     except RelayError as error:
         if task:
             with connect(home) as client:
-                client.request("cancel", id=task)
+                client.request(CANCEL, id=task)
         return row | {"state": "failed", "reason": error.line}
 
 
 def _give_task(home: Home, agent: TeamAgent) -> str:
     """Send the agent its task, unless the very same waits for it. Returns the message's id."""
     with connect(home) as client:
-        for row in client.request("sent", limit=_SENT)["rows"]:
+        for row in client.request(SENT, limit=_SENT)["rows"]:
             waits = row["state"] in _WAITING and row["to"] == agent.name
             if waits and row["body"] == agent.task:
                 return str(row["id"])
-        return str(client.request("send", to=agent.name, body=agent.task, offline=True)["id"])
+        return str(client.request(SEND, to=agent.name, body=agent.task, offline=True)["id"])
 
 
 def _tell_up(rows: list[Json], in_json: bool) -> int:

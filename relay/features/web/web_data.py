@@ -19,13 +19,16 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import State
 from relay.core.paths import Home
-from relay.features.cost.cost import added_up, priced
 from relay.features.cost.prices import user_prices
+from relay.features.cost.verbs import added_up, priced
 from relay.features.governance.governance_store import GovernanceStore
 from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.trace import Trace
 from relay.features.governance.trace_view import trace_line
 from relay.ledger import traffic
+from relay.protocol.agents import AGENTS, ASK
+from relay.protocol.items import ITEM_ANSWER, ITEMS
+from relay.protocol.messages import SHOW, ShownMessage
 from relay.ui.row_view import words
 from relay.ui.watching import AsyncWatching
 
@@ -90,8 +93,8 @@ class WebData:
                 await asyncio.gather(coming, return_exceptions=True)
 
     async def _all(self) -> Json:
-        agents = await self._client.request("agents")
-        items = await self._client.request("items")
+        agents = await self._client.request(AGENTS)
+        items = await self._client.request(ITEMS)
         return {
             "agents": agents["agents"],
             "items": items["rows"],
@@ -115,7 +118,7 @@ class WebData:
         return {"messages": [_short(row) for row in rows], "more": more}
 
     async def _message(self, fields: Json) -> Json:
-        message = (await self._client.request("show", id=str(fields.get("id"))))["message"]
+        message = (await self._client.request(SHOW, id=str(fields.get("id"))))["message"]
         ways = message["deliveries"]
         until = max([message["created_ms"], *(one["updated_ms"] for one in ways)])
         agents = list(dict.fromkeys([message["from"], *(one["to"] for one in ways)]))[:50]
@@ -126,7 +129,7 @@ class WebData:
 
     async def _screen(self, fields: Json) -> Json:
         answer = await self._client.request(
-            "ask",
+            ASK,
             agent=str(fields.get("agent")),
             kind="screen",
             request={"styled": True},
@@ -141,7 +144,7 @@ class WebData:
         if not all(isinstance(one, str) for one in wanted.values()):
             raise UsageError("an answer has the item's id, a choice and a note")
         note = wanted.pop("note") or None
-        answer = await self._client.request("item_answer", **wanted, note=note, deadline=50)
+        answer = await self._client.request(ITEM_ANSWER, **wanted, note=note, deadline=50)
         return {"choice": answer["choice"], "by": answer["by"]}
 
     async def _send(self, fields: Json) -> Json:
@@ -153,7 +156,7 @@ class WebData:
         return {"id": answer["id"], "deliveries": answer["deliveries"]}
 
     async def _traces(self, fields: Json) -> Json:
-        agents = (await self._client.request("agents"))["agents"]
+        agents = (await self._client.request(AGENTS))["agents"]
         folders = {cwd for row in agents if (cwd := str(row["cwd"] or "")) and "\0" not in cwd}
         return {"projects": await asyncio.to_thread(governed_traces, self._home, folders)}
 
@@ -199,7 +202,7 @@ def _short(row: Json) -> Json:
     return row
 
 
-def path_steps(message: Json, hooks: list[Json]) -> list[Json]:
+def path_steps(message: ShownMessage, hooks: list[Json]) -> list[Json]:
     """The way of a message as steps {at_ms, what, who, state, text}, the oldest first.
 
     ``message`` as the op ``show`` has it, ``hooks`` as ``traffic.hooks_on_the_way`` has them.

@@ -23,7 +23,7 @@ from importlib import resources
 from typing import Any, Protocol
 
 from relay.core.errors import RelayError, error_fields
-from relay.core.http_server import JSON, Header, Newcomers, Refused, Request, ServerConnection
+from relay.core.http import JSON, Header, Newcomers, Refused, Request, ServerConnection
 from relay.core.loopback_guard import ClientKind, admitted, check_host, check_origin, client_of
 from relay.core.visible import visible_lines
 

@@ -11,7 +11,7 @@ import pytest
 
 from relay.core.errors import ConfigError, RelayError, UsageError
 from relay.core.paths import Home
-from relay.features.automations.automation_llm import CALLS_MAX, LanguageModel, NoAnswer
+from relay.features.automations.automation_context import CALLS_MAX, LanguageModel, NoAnswer
 from relay.features.automations.settings import parse_llm
 from tests.features.memory.embedding.server import Answer, EmbeddingServer
 

@@ -11,10 +11,13 @@ import pytest
 from relay.core.errors import NotFound
 from relay.features.automations import automation_rows as rows
 from relay.features.automations import automation_runs
-from relay.features.automations.automation_registry import AutomationRegistry
-from relay.features.automations.automation_reports import shown
-from relay.features.automations.automation_rows import AutomationStatus, RegisteredVersion
+from relay.features.automations.automation_rows import (
+    AutomationRegistry,
+    AutomationStatus,
+    RegisteredVersion,
+)
 from relay.features.automations.circuit import CircuitState
+from relay.features.automations.ops_automations import shown
 from relay.ledger.store import Ledger
 
 DEFINITION = {"name": "beat", "description": "says so", "triggers": {"event": {"types": ["idle"]}}}

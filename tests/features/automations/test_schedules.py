@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from relay.core.errors import UsageError
-from relay.features.automations.schedules import MISSED_MAX, Schedule
+from relay.features.automations.definition import MISSED_MAX, Schedule
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from relay.config import trust
-from relay.config.llm_settings import PROVIDERS, resolved
+from relay.config.llm import PROVIDERS, resolved
 from relay.config.load import load
 from relay.config.trust import read_config
 from relay.core.paths import Home

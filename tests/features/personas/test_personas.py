@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from relay.core.errors import ConfigError
-from relay.features.personas.personas import PERSONA_KEYS, parse_persona, parse_personas
+from relay.features.personas.settings import PERSONA_KEYS, parse_persona, parse_personas
 from tests.test_docs import ROOT
 
 

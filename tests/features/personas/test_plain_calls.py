@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from relay.core.dispatch import Event
-from relay.features.personas.plain_calls import PlainCalls, Said
+from relay.features.personas.worker_main import PlainCalls, Said
 from relay.hooks.registry import Registry
 from relay.hooks.run_functions import HUNG_PER_HANDLER
 

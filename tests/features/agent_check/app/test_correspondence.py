@@ -12,9 +12,8 @@ from relay.app.driven_program import DrivenProgram
 from relay.broker.client import BrokerClient
 from relay.features.agent_check import agent_check
 from relay.features.agent_check import standard_conversation as talk
-from relay.features.agent_check.agent_check import _Conversation
-from relay.features.agent_check.correspondence import STARTED, Correspondence
-from relay.session.typing_channel import STARTING
+from relay.features.agent_check.agent_check import STARTED, Correspondence, _Conversation
+from relay.session.typist import STARTING
 from tests.support import wait_until
 
 PATIENCE = 0.2

@@ -13,7 +13,7 @@ import pytest
 from relay.cli import table
 from relay.core.errors import RelayError, UsageError
 from relay.core.processes import AGENT
-from relay.features.agent_check import agent_check, agent_verbs, correspondence
+from relay.features.agent_check import agent_check, agent_verbs
 from relay.features.agent_check.agent_check import Report
 from relay.features.agent_check.standard_conversation import AS_TOLD, ROWS, Verdict
 from tests.cli.fixtures import Run
@@ -113,7 +113,7 @@ def _processes_of(home: Path) -> list[str]:
 def test_a_small_chat_holds_the_conversation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in (agent_check, correspondence):
+    for module in (agent_check, agent_check):
         monkeypatch.setattr(module, "QUIET", 2.0)
         monkeypatch.setattr(module, "SETTLE", 0.2)
     monkeypatch.setattr(agent_check, "STAYS_AWAY", 1.0)

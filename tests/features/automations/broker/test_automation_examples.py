@@ -16,6 +16,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.paths import Home
 from relay.features.automations.automation_pool import AutomationPool, RunAnswer
 from relay.ledger.store import Ledger
+from relay.protocol.messages import EVENT
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread
 from tests.features.automations.broker.test_automation_pool import question
@@ -53,7 +54,7 @@ def register(client: BrokerClient, name: str) -> None:
 
 def tell(client: BrokerClient, number: int, channel: str, sender: str, content: str) -> None:
     outside = {"channel": channel, "source_id": str(number), "sender": sender, "content": content}
-    client.request("event", outside=outside)
+    client.request(EVENT, outside=outside)
 
 
 def test_mom_is_told_a_code_that_has_come_and_strangers_are_not(
@@ -101,8 +102,8 @@ def test_a_large_payment_is_told_of_without_a_model(home: Home, served: None) ->
         for number, text in enumerate(texts):
             outside = {"channel": "webhook", "source_id": str(number), "sender": "stripe"}
             outside |= {"sender_type": "webhook", "content": text}
-            client.request("event", outside=outside)
-        client.request("event", outside={**outside, "source_id": "x", "sender": "else"})
+            client.request(EVENT, outside=outside)
+        client.request(EVENT, outside={**outside, "source_id": "x", "sender": "else"})
         assert [one["error"] for one in ran(home, 6)] == [None] * 6
     [(hook, persona, _, _, data)] = dispatched(home)
     assert (hook, persona) == ("automation/stripe-high-value", "sales")

@@ -22,10 +22,11 @@ from relay.core.paths import Home
 from relay.features.automations import automation_rows, automation_runs, automations, run_queues
 from relay.features.automations.automation_pool import AutomationPool, RunAnswer
 from relay.features.automations.automation_rows import AutomationStatus, RegisteredVersion
+from relay.features.automations.automation_runs import SeenEvent, SeenEvents
 from relay.features.automations.definition import Definition
-from relay.features.automations.seen_events import SeenEvent, SeenEvents
 from relay.features.personas import evaluation
 from relay.ledger.store import Ledger
+from relay.protocol.messages import EVENT, SEND, STATE
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread, decide, kill_broker, register
 from tests.features.personas.broker.test_evaluation import outside, rows
@@ -99,9 +100,9 @@ def test_what_fires_becomes_a_dispatch_and_each_run_is_kept(home: Home) -> None:
     )
     install(home, "other", "def handler(ctx): return True", triggers={"event": {"types": ["x"]}})
     with broker_thread(home), connect(home) as client:
-        client.request("event", outside=outside("1", "your code"))
-        client.request("event", outside=outside("2", "hello"))
-        client.request("event", outside={**outside("3", "hello"), "channel": "sms"})
+        client.request(EVENT, outside=outside("1", "your code"))
+        client.request(EVENT, outside=outside("2", "hello"))
+        client.request(EVENT, outside={**outside("3", "hello"), "channel": "sms"})
         found = ran(home, 2)
     assert [(one["body"], one["fired"]) for one in found] == [("your code", 1), ("hello", 0)]
     assert "seen mom@x" in found[0]["log"]
@@ -125,7 +126,7 @@ def test_blocking_ones_run_by_priority_before_all_else_and_what_they_add_travels
     fires = "def handler(ctx): return {'fire': True, 'agent': 'bob', 'context': {'data': {'x': 1}}}"
     install(home, "plain", fires, priority=3)
     with broker_thread(home), connect(home) as client:
-        client.request("event", outside=outside("1"))
+        client.request(EVENT, outside=outside("1"))
         found = ran(home, 3)
     assert [one["name"] for one in found] == ["high", "low", "plain"]
     both, session = {"by": "high", "high": 1, "low": 1}, "mail:dm:mom@x"
@@ -143,7 +144,7 @@ def test_a_blocking_one_that_hangs_holds_an_event_up_until_its_deadline(
     hangs = "import time\ndef handler(ctx): time.sleep(60)"
     install(home, "hangs", hangs, blocking=True, deadline=0.3)
     with broker_thread(home), connect(home) as client:
-        client.request("event", outside=outside("1"))
+        client.request(EVENT, outside=outside("1"))
         [run] = ran(home, 1)
         wait_until(lambda: dispatched(home), what="the route function's dispatch")
     assert "did not end within 0.3 s" in run["error"]
@@ -154,7 +155,7 @@ def test_a_one_shot_fires_once_whatever_has_come_meanwhile(home: Home) -> None:
     id_ = install(home, "once", once)
     with broker_thread(home), connect(home) as client:
         for number in range(20):
-            client.request("event", outside=outside(str(number)))
+            client.request(EVENT, outside=outside(str(number)))
         assert len(ran(home, 1)) == 1
     assert len(dispatched(home)) == 1
     status = rows(home, f"SELECT status, reason FROM automations WHERE id='{id_}'")
@@ -170,7 +171,7 @@ def test_one_runs_for_one_event_at_a_time_and_keeps_what_it_has_counted(home: Ho
     install(home, "counts", counts)
     with broker_thread(home), connect(home) as client:
         for number in range(20):
-            client.request("event", outside=outside(str(number), str(number)))
+            client.request(EVENT, outside=outside(str(number), str(number)))
         found = ran(home, 20)
     assert [(int(one["body"]), json.loads(one["result"])["enrich"]["seen"]) for one in found] == [
         (number, number) for number in range(20)
@@ -190,7 +191,7 @@ def test_a_circuit_opens_after_five_errors_and_one_probe_closes_or_opens_it_anew
     def more(*contents: str) -> None:
         with broker_thread(home), connect(home) as client:
             for content in contents:
-                client.request("event", outside=outside(new_ulid(1), content))
+                client.request(EVENT, outside=outside(new_ulid(1), content))
             wait_until(
                 lambda: rows(home, "SELECT count(*) FROM evaluations_due") == [(0,)],
                 what="all to be done",
@@ -222,7 +223,7 @@ def test_a_crash_and_a_hang_are_errors_of_those_runs_alone(home: Home) -> None:
     install(home, "fine", "def handler(ctx): return False")
     with broker_thread(home), connect(home) as client:
         for number in range(3):
-            client.request("event", outside=outside(str(number)))
+            client.request(EVENT, outside=outside(str(number)))
         found = ran(home, 9)
     told = {name: [f["error"] for f in found if f["name"] == name] for name in ("crashes", "fine")}
     assert told["fine"] == [None] * 3
@@ -238,8 +239,8 @@ def test_a_project_s_own_run_for_its_agents_alone_and_mean_its_personas(
     with broker_thread(home), connect(home) as person:
         for name, cwd in (("Inside", shop / "src"), ("Outside", tmp_path), ("Like", f"{shop}-2")):
             with register(home, name, run=name, cwd=str(cwd)) as agent:
-                agent.request("event", kind="match", body=name)
-        person.request("event", outside=outside("1"))
+                agent.request(EVENT, kind="match", body=name)
+        person.request(EVENT, outside=outside("1"))
         found = ran(home, 1)
     assert [one["body"] for one in found] == ["Inside"]
     [(config,)] = rows(home, "SELECT config FROM dispatches")
@@ -258,12 +259,12 @@ def test_principals_are_those_of_the_persons_table(home: Home) -> None:
         person.request(
             "person_add", name="Mom", relationship="family", addresses=[["mail", "mom@x"]]
         )
-        person.request("event", outside=outside("1", "from mom"))
+        person.request(EVENT, outside=outside("1", "from mom"))
         stranger = {"sender": "eve@x", "sender_name": "Mom"}  # proves nothing
-        person.request("event", outside={**outside("2", "from another"), **stranger})
+        person.request(EVENT, outside={**outside("2", "from another"), **stranger})
         with register(home, "Ann") as agent:
-            agent.request("event", kind="match", body="from ann")
-        person.request("event", kind="note", body="from me")
+            agent.request(EVENT, kind="match", body="from ann")
+        person.request(EVENT, kind="note", body="from me")
         found = ran(home, 4)
     who = {one["body"]: json.loads(one["result"])["enrich"]["who"][:2] for one in found}
     assert who["from mom"] == ["known", "Mom"] and who["from ann"] == ["agent", "Ann"]
@@ -273,7 +274,7 @@ def test_principals_are_those_of_the_persons_table(home: Home) -> None:
 def test_without_an_agent_the_persona_of_the_session_is_meant(home: Home) -> None:
     install(home, "fires", "def handler(ctx): return True")
     with broker_thread(home), connect(home) as client:
-        client.request("event", outside=outside("1"))
+        client.request(EVENT, outside=outside("1"))
         ran(home, 1)
     with closing(Ledger(home.ledger)) as ledger, ledger.guard() as db:
         ledger.begin()
@@ -283,7 +284,7 @@ def test_without_an_agent_the_persona_of_the_session_is_meant(home: Home) -> Non
         )
         ledger.commit()
     with broker_thread(home), connect(home) as client:
-        client.request("event", outside=outside("2"))
+        client.request(EVENT, outside=outside("2"))
         ran(home, 2)
     assert [one[1] for one in dispatched(home)] == ["default", "atlas"]
 
@@ -302,7 +303,7 @@ def test_a_killed_broker_runs_what_has_no_result_again_and_marks_it(home: Home) 
     for kill in range(KILLS):
         with connect(home) as client:
             for number in range(kill * 10, kill * 10 + 10):
-                client.request("event", outside=outside(str(number), str(number)))
+                client.request(EVENT, outside=outside(str(number), str(number)))
             enough = range(runs() + 6)
             wait_until(partial(lambda few: runs() not in few, enough), what="some runs")
         kill_broker(home)
@@ -343,7 +344,7 @@ def test_what_agents_say_is_only_for_who_names_that_type(home: Home) -> None:
     install(home, "hears", told, triggers={"event": {"types": ["output"]}})
     with broker_thread(home), register(home, "Ann") as agent:
         for kind in ("output", "notification"):
-            agent.request("event", kind=kind, body=kind)
+            agent.request(EVENT, kind=kind, body=kind)
         found = ran(home, 2)
     assert sorted((one["name"], one["body"]) for one in found if one["body"]) == [
         ("every", "notification"),
@@ -371,7 +372,7 @@ def test_hooks_of_both_stages_are_told_once_of_each_event_that_automations_may_w
     install(home, "second", "def handler(ctx): return True")
     install(home, "never", "def handler(ctx): return True", triggers={"principal": {"name": "x"}})
     with broker_thread(home), connect(home) as client:
-        client.request("event", outside=outside("1", "one"))
+        client.request(EVENT, outside=outside("1", "one"))
         wait_until(lambda: log.exists() and log.read_text().count("\n") == 2, what="both stages")
     told = {name: rest for name, *rest in map(json.loads, log.read_text().splitlines())}
     content, who, *_ = told["after_resolve_identity"]
@@ -391,7 +392,7 @@ def test_an_update_takes_over_at_the_next_run_and_a_disabled_one_is_run_no_more(
     versions = "SELECT version, count(*) FROM automation_runs GROUP BY 1"
     with broker_thread(home), connect(home) as client:
         for number in range(30):
-            client.request("event", outside=outside(str(number)))
+            client.request(EVENT, outside=outside(str(number)))
         wait_until(lambda: rows(home, versions), what="a run")
         source = _FILE.format(name="slow", code=slow + "'new'}}", fields={})
         client.request("automation_update", path="/slow.py", source=source)
@@ -404,7 +405,7 @@ def test_an_update_takes_over_at_the_next_run_and_a_disabled_one_is_run_no_more(
         [(one, old), (two, new)] = rows(home, versions)
         assert (one, two) == (1, 2) and old + new < 30
         client.request("automation_enable", name="slow")
-        client.request("event", outside=outside("last", "last"))
+        client.request(EVENT, outside=outside("last", "last"))
         found = ran(home, old + new + 1)
     assert [found[-1]["body"], len(found)] == ["last", old + new + 1]
 
@@ -423,8 +424,8 @@ def test_an_event_that_cannot_be_matched_at_first_is_stored_and_matched_again(
     monkeypatch.setattr(SeenEvents, "see", seldom)
     monkeypatch.setattr(automations, "AGAIN_AFTER", 0.05)
     with broker_thread(home), connect(home) as client:
-        id_ = client.request("event", outside=outside("1", "one"))["id"]
-        client.request("event", outside=outside("2", "two"))
+        id_ = client.request(EVENT, outside=outside("1", "one"))["id"]
+        client.request(EVENT, outside=outside("2", "two"))
         found = ran(home, 2)
     assert sorted(one["body"] for one in found) == ["one", "two"]
     assert rows(
@@ -441,7 +442,7 @@ def test_what_is_too_much_to_travel_with_an_event_is_left_out_from_the_least_imp
         install(home, name, much, blocking=True, priority=priority)
     install(home, "fires", "def handler(ctx): return True")
     with broker_thread(home), connect(home) as client:
-        client.request("event", outside=outside("1"))
+        client.request(EVENT, outside=outside("1"))
         ran(home, 3)
     [(*_, extracted)] = dispatched(home)
     assert list(extracted) == ["high"]
@@ -473,7 +474,7 @@ def test_commits_that_fail_lose_nothing_and_do_nothing_twice(
         for number in range(15):
             for _ in range(100):
                 with suppress(RelayError):
-                    client.request("event", outside=outside(str(number), str(number)))
+                    client.request(EVENT, outside=outside(str(number), str(number)))
                     break
         found = ran(home, 60)
         wait_until(lambda: len(dispatched(home)) == 75, what="the dispatches")
@@ -505,9 +506,9 @@ def test_what_the_loop_guard_holds_is_evaluated_once_it_is_let_go(
         with monkeypatch.context() as guarded:
             guarded.setattr(LoopGuard, "check", lambda *_: (HeldFor.RATE, "held, for once"))
             no, go_on = [
-                ann.request("send", to=["Bob", "Cid"], body=body)["id"] for body in ("no", "go on")
+                ann.request(SEND, to=["Bob", "Cid"], body=body)["id"] for body in ("no", "go on")
             ]
-        ann.request("send", to="Bob", body="not held")
+        ann.request(SEND, to="Bob", body="not held")
         evaluated = ["not held"]
         wait_until(lambda: said() == [evaluated] * 2, what="what is not held")
         decide(person, "no", no)
@@ -527,11 +528,11 @@ def test_what_follows_from_what_an_agent_says_is_one_hop_further(home: Home) -> 
         register(home, "Ann", run="a") as ann,
         register(home, "Bob", run="b") as bob,
     ):
-        id_ = ann.request("send", to="Bob", body="hi")["id"]
+        id_ = ann.request(SEND, to="Bob", body="hi")["id"]
         for state in ("delivering", "submitted"):
-            bob.request("state", id=id_, state=state)
-        ann.request("event", kind="match", body="x")
-        bob.request("event", kind="match", body="x")
+            bob.request(STATE, id=id_, state=state)
+        ann.request(EVENT, kind="match", body="x")
+        bob.request(EVENT, kind="match", body="x")
         ran(home, 2)
     assert rows(home, "SELECT hops FROM dispatches ORDER BY event") == [(1,), (2,)]
 
@@ -551,7 +552,7 @@ def test_where_no_worker_can_be_started_now_it_is_run_later(
     monkeypatch.setattr(AutomationPool, "run", seldom)
     monkeypatch.setattr(run_queues, "BUSY_AFTER", 0.02)
     with broker_thread(home), connect(home) as client:
-        client.request("event", outside=outside("1"))
+        client.request(EVENT, outside=outside("1"))
         [found] = ran(home, 1)
     assert found["fired"] and not found["error"]
     assert Path(home.broker_log).read_text().count("no process is left") == 2
@@ -566,7 +567,7 @@ def test_one_that_is_switched_off_while_it_runs_holds_nothing_up_any_more(
     install(home, "hangs", hangs, blocking=True, deadline=60.0)
     install(home, "too", hangs, deadline=60.0)
     with broker_thread(home), connect(home) as client:
-        client.request("event", outside=outside("1"))
+        client.request(EVENT, outside=outside("1"))
         wait_until(
             lambda: rows(home, "SELECT count(*) FROM automations WHERE begun")[0][0],
             what="it to run",
@@ -595,7 +596,7 @@ def test_a_run_that_cannot_be_stored_at_all_is_in_the_log_and_the_next_one_is_ru
     monkeypatch.setattr(automation_runs, "add_run", seldom)
     with broker_thread(home), connect(home) as client:
         for word in ("one", "two", "three"):
-            client.request("event", outside=outside(word, word))
+            client.request(EVENT, outside=outside(word, word))
             ran(home, 0)
     assert [(one["body"], one["error"]) for one in ran(home, 2)] == [
         ("two", "what it said cannot be stored: ValueError: a fault"),

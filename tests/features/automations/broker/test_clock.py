@@ -19,6 +19,7 @@ from relay.core.paths import Home
 from relay.features.automations import automation_rows, clock
 from relay.features.automations.automation_rows import AutomationStatus, RegisteredVersion
 from relay.ledger.store import Ledger
+from relay.protocol.messages import EVENT, INBOX
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread
 from tests.support import wait_until
@@ -164,7 +165,7 @@ def test_an_answer_to_a_tick_comes_to_the_owner(
     configure(f"config = {{'personas': {{'clerk': {clerk!r}}}}}")
     with connect(home) as client:
         client.request("automation_register", path="/p/beat.py", source=BEATS)
-        found = wait_until(lambda: client.request("inbox")["rows"], what="an answer")
+        found = wait_until(lambda: client.request(INBOX)["rows"], what="an answer")
         event = {"channel": "timer", "kind": "timer_tick", "sender": "beat"}
         tried = client.request("automation_test", name="beat", event=event)
     [row] = found
@@ -177,7 +178,7 @@ def test_nobody_else_tells_of_ticks(home: Home, served: None) -> None:
     with connect(home) as client:
         for kind in ("timer_tick", "message"):
             with pytest.raises(RelayError, match="relay's own clock"):
-                client.request("event", outside={"channel": "timer", "kind": kind, "sender": "x"})
+                client.request(EVENT, outside={"channel": "timer", "kind": kind, "sender": "x"})
         with pytest.raises(RelayError):
-            client.request("event", kind="timer_tick", body="x")
+            client.request(EVENT, kind="timer_tick", body="x")
     assert ticks(home) == []

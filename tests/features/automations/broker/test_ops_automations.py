@@ -11,6 +11,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.paths import Home
 from relay.features.automations.ops_automations import folder_of
+from relay.protocol.messages import EVENT
 from tests.broker.support import kill_broker
 from tests.support import wait_until
 
@@ -34,7 +35,7 @@ def test_each_event_is_run_by_one_version_while_others_take_its_place(
         with connect(home) as client:
             for number in range(events):
                 event = {"channel": "sms", "sender": "x", "content": str(number)}
-                client.request("event", outside=event)
+                client.request(EVENT, outside=event)
 
     with connect(home) as client:
 

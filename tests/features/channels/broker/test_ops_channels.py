@@ -10,6 +10,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, UsageError
 from relay.core.paths import Home
+from relay.protocol.messages import HISTORY, INBOX, SEND, SHOW, STATE, WAIT
 from tests.broker.support import Json, kill_broker, registration, stop_broker
 
 pytestmark = pytest.mark.usefixtures("served")
@@ -22,7 +23,7 @@ def start(home: Home, name: str, run: str = "", **more: Any) -> BrokerClient:
 
 
 def sent(client: BrokerClient, to: str | list[str], body: str = "hello") -> list[tuple[str, str]]:
-    rows = client.request("send", to=to, body=body)["deliveries"]
+    rows = client.request(SEND, to=to, body=body)["deliveries"]
     return sorted((row["to"], row["state"]) for row in rows)
 
 
@@ -35,8 +36,8 @@ def next_delivery(agent: BrokerClient) -> Json:
 def news(agent: BrokerClient) -> str:
     """What the agent is told of the others with its next message."""
     id_ = next_delivery(agent)["id"]
-    answer = agent.request("state", id=id_, state="delivering", presence=True)
-    assert "presence" not in agent.request("state", id=id_, state="submitted")
+    answer = agent.request(STATE, id=id_, state="delivering", presence=True)
+    assert "presence" not in agent.request(STATE, id=id_, state="submitted")
     return str(answer.get("presence", ""))
 
 
@@ -57,15 +58,15 @@ def test_a_channel_reaches_its_members_and_survives_a_kill_of_the_broker(home: H
     row = next_delivery(al)
     assert row["to"] == "Al" and row["attributes"] == {"channel": "#build"}
     # The history has what was written to the channel, and nothing that only says that it was.
-    me.request("send", to="Al", body="not there", attributes={"channel": "#build"})
-    rows = me.request("history", channel="build")["rows"]
+    me.request(SEND, to="Al", body="not there", attributes={"channel": "#build"})
+    rows = me.request(HISTORY, channel="build")["rows"]
     assert {one["body"] for one in rows} == {"hello", "to all"}
     for grep in ("to al", "hello"):
-        found = me.request("history", channel="#build", grep=grep)["rows"]
+        found = me.request(HISTORY, channel="#build", grep=grep)["rows"]
         assert {one["body"] for one in found} == {"to all" if grep == "to al" else "hello"}
     al.request("channel_leave", channel="build")
     sent(al, "#build", "from outside")
-    [*_, last] = me.request("inbox")["rows"]
+    [*_, last] = me.request(INBOX)["rows"]
     assert last["attributes"] == {"channel": "#build", "sender": "outside"}
     assert sent(me, "#build") == [("Bob", "queued")]
     with pytest.raises(NotFound, match="nobody is in #biuld") as failed:
@@ -96,16 +97,16 @@ def test_a_role_reaches_who_has_it_and_runs_and_a_name_wins(home: Home) -> None:
 
 def test_what_was_sent_to_a_role_waits_for_the_first_who_has_it(home: Home) -> None:
     with start(home, "Al") as al:
-        first = [al.request("send", to=to, body="x")["id"] for to in ("tester", ["tester", "Bob"])]
+        first = [al.request(SEND, to=to, body="x")["id"] for to in ("tester", ["tester", "Bob"])]
         assert sent(al, "tester", "later") == [("tester", "waiting")]
         with start(home, "Bob", roles=["Tester"]) as bob:
             assert {next_delivery(bob)["delivery"] for _ in range(3)} == {1, 2, 3}
             # What went to him by his name, too, is his once.
-            shown = al.request("show", id=first[1])["message"]["deliveries"]
+            shown = al.request(SHOW, id=first[1])["message"]["deliveries"]
             assert [(row["to"], row["state"]) for row in shown] == [
                 *(("Bob", "queued"), ("tester", "waiting"))
             ]
-            assert al.request("wait", id=first[0], timeout=0)["deliveries"][0]["to"] == "Bob"
+            assert al.request(WAIT, id=first[0], timeout=0)["deliveries"][0]["to"] == "Bob"
 
 
 def test_only_the_person_moves_somebody_else(home: Home) -> None:

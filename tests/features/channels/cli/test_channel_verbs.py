@@ -7,7 +7,8 @@ import json
 from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
-from relay.features.channels.channel_verbs import status_line
+from relay.features.channels.verbs import status_line
+from relay.protocol.messages import SEND, STATE
 from tests.broker.support import Json, registration
 from tests.cli.fixtures import Run
 
@@ -24,7 +25,7 @@ def test_a_channel_from_the_first_member_to_its_history(relay: Run, broker_home:
         bob.request("agent_state", state="blocked", reason="#[fg=red]`id` $(id)")
         assert relay("send", "#build", "two\nlines").returncode == 0
         assert relay("send", "reviewer", "for your role").returncode == 0
-        bob.request("send", to="#build", body="here")
+        bob.request(SEND, to="#build", body="here")
         assert relay("channel", "members", "#BUILD").stdout.split() == sorted(["Bob", OWNER])
         shown = relay("channel", "history", "build")
         assert f"{OWNER} -> #build  queued" in shown.stdout and "  two\n  lines\n" in shown.stdout
@@ -52,7 +53,7 @@ def test_a_conversation_is_followed_through_its_replies(relay: Run, broker_home:
         while (push := agent.next_push(20)) is None or push["push"] != "deliver":
             assert push is not None
         for state in ("delivering", "submitted", "seen"):
-            agent.request("state", id=push["id"], state=state)
+            agent.request(STATE, id=push["id"], state=state)
         return push
 
     with connect(broker_home) as bob, connect(broker_home) as carol:
@@ -61,11 +62,11 @@ def test_a_conversation_is_followed_through_its_replies(relay: Run, broker_home:
         question = relay("send", "Bob", "is it green?").stdout.strip()
         relay("send", "Carol", "something else")
         hear(bob)
-        asked = bob.request("send", to=["Carol"], body="is it?")["id"]
+        asked = bob.request(SEND, to=["Carol"], body="is it?")["id"]
         assert hear(carol)["body"] == "something else" and hear(carol)["id"] == asked
-        carol.request("send", to="Bob", body="it is")
+        carol.request(SEND, to="Bob", body="it is")
         hear(bob)
-        answer = bob.request("send", to=OWNER, body="it is green")["id"]
+        answer = bob.request(SEND, to=OWNER, body="it is green")["id"]
         thanks = relay("send", "Bob", "thanks", "--reply", answer).stdout.strip()
         for one in (question, asked, thanks):
             rows = json.loads(relay("show", one, "--thread", "--json").stdout)
@@ -75,8 +76,8 @@ def test_a_conversation_is_followed_through_its_replies(relay: Run, broker_home:
         # An answer is in the thread of its question, and what goes to somebody else is not.
         relay("send", "Bob", "and now?", "--thread", "t1")
         assert [hear(bob)["body"] for _ in range(2)] == ["thanks", "and now?"]
-        here = bob.request("send", to=[OWNER], body="now, too")["id"]
-        bob.request("send", to=["Carol"], body="he asks again")
+        here = bob.request(SEND, to=[OWNER], body="now, too")["id"]
+        bob.request(SEND, to=["Carol"], body="he asks again")
         assert "  and now?\n" in relay("show", here[-8:], "--thread").stdout
         rows = json.loads(relay("history", "--thread", "t1", "--json").stdout)
         assert [row["body"] for row in rows] == ["and now?", "now, too"]

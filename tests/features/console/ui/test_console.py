@@ -18,6 +18,7 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.processes import AGENT
 from relay.protocol.broker import Json
+from relay.protocol.messages import SEND, STATE
 from tests.broker.support import kill_broker, stop_broker
 from tests.real_agents.terminal import Terminal
 
@@ -52,9 +53,9 @@ def take(agent: BrokerClient) -> Json:
     while (push := agent.next_push(20)) is not None and push["push"] != "deliver":
         pass
     assert push is not None
-    agent.request("state", id=push["id"], state="delivering", attempt=1)
-    agent.request("state", id=push["id"], state="submitted")
-    agent.request("state", id=push["id"], state="seen")
+    agent.request(STATE, id=push["id"], state="delivering", attempt=1)
+    agent.request(STATE, id=push["id"], state="submitted")
+    agent.request(STATE, id=push["id"], state="seen")
     return push
 
 
@@ -78,7 +79,7 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         console.wait_for(f"✓ {me} → Bob: please deploy")
 
         # What an agent writes is shown with its controls, and seen once a key was pressed.
-        bob.request("send", to=me, body="All green\x1b[2J, 漢字")
+        bob.request(SEND, to=me, body="All green\x1b[2J, 漢字")
         console.wait_for(f"· Bob → {me}: All green^[[2J, 漢字")
         console.wait_for("1 unread")
         console.type(DOWN)
@@ -118,7 +119,7 @@ def test_a_person_looks_on_writes_reads_searches_and_leaves(
         kill_broker(home)
         console.wait_for("the broker was started again")
         with connect(home) as other:
-            other.request("send", to="Bob", body="are you there?")
+            other.request(SEND, to="Bob", body="are you there?")
         console.wait_for("→ Bob: are you there?")
 
         console.type("half a line" + CTRL_C)

@@ -16,9 +16,10 @@ from relay.__main__ import main
 from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
-from relay.features.ingest.ingested import note_own
+from relay.features.ingest.broker import note_own
 from relay.ledger import agent_ledger
 from relay.ledger.store import Ledger
+from relay.protocol.messages import SEND
 from tests.broker.support import register
 from tests.cli.fixtures import Run
 
@@ -173,7 +174,7 @@ def test_a_kill_at_any_moment_loses_and_doubles_nothing(
                 return int(ask(connect(broker_home), "status")["pid"])
 
             try:
-                BrokerClient.request = request  # type: ignore[method-assign]
+                BrokerClient.request = request  # type: ignore[method-assign,assignment]
                 os._exit(main(["ledger", "ingest"]))
             finally:
                 os._exit(9)
@@ -216,7 +217,7 @@ def test_a_turn_that_a_wrapped_agents_session_reports_is_left_out(
 ) -> None:
     with register(broker_home, "Bob"), connect(broker_home) as client:
         sent = [
-            client.request("send", to="Bob", body=body, answer=answer)["id"]
+            client.request(SEND, to="Bob", body=body, answer=answer)["id"]
             for body, answer in (("is it green?", True), ("by the way", False))
         ]
     ledger = Ledger(broker_home.ledger)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from relay.broker.batch import Batch, ClientRequest
+from relay.broker.batch import AnyRequest, Batch
 from relay.broker.directory import Directory
 from relay.core.errors import ConfigError, RelayError, Timeout
 from relay.core.paths import Home
@@ -109,7 +109,7 @@ class Rig:
         self.at += 1
         caller: Any = Caller()
         fields = {"cwd": "/src/shop", "store": store(host), **fields}
-        request = ClientRequest(caller, 7, f"memory_{op}", fields, 99)
+        request = AnyRequest(caller, 7, f"memory_{op}", fields, 99)
 
         def ask() -> None:
             batch = Batch(self.at)
@@ -458,7 +458,7 @@ def test_a_batch_that_is_refused_saves_nothing(rig: Rig) -> None:
     def ask() -> Caller:
         caller: Any = Caller()
         batch = Batch(1)
-        request = ClientRequest(caller, 1, "memory_save", {"text": "t"}, 99)
+        request = AnyRequest(caller, 1, "memory_save", {"text": "t"}, 99)
         rig.proxy.handlers()["memory_save"](request, batch)
         for call in batch.on_failure:
             call()

@@ -60,7 +60,7 @@ class Agent:
     def spawn(self, work: Awaitable[None]) -> None:
         self._tasks.append(asyncio.ensure_future(work))
 
-    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+    async def request(self, op: str, *_: Any, **fields: Any) -> Any:
         self.asked.append((op, fields))
         if self.error:
             raise self.error

@@ -18,7 +18,7 @@ from relay.core.child_process import python
 from relay.core.dispatch import FULL, MINIMAL, PermissionLevel, PermissionSet
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
-from relay.features.personas.headless_process import TYPED_MAX
+from relay.features.personas.headless_turn import TYPED_MAX
 from relay.protocol.turns import TurnRequest
 from tests.e2e.hooked import hooked_agent
 from tests.support import wait_until

@@ -24,10 +24,11 @@ from relay.core.dispatch import FULL, BrokerDispatch, DeliveryContext
 from relay.core.errors import RelayError
 from relay.core.message import QueueMode
 from relay.core.paths import Home
-from relay.features.personas import answer_rows, answers, dispatch_rows
+from relay.features.personas import answers, dispatch_rows
 from relay.features.personas.answers import AnswerDeliveries
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
+from relay.protocol.messages import INBOX
 from tests.broker.support import broker_thread, held, kernel_of, message_id, register
 
 EVENT = message_id(7)
@@ -92,7 +93,7 @@ def test_an_answer_reaches_who_asked_and_only_once(home: Home) -> None:
                 got = bob.next_push(20)
                 assert got is not None and got["from"] == "atlas" and got["body"] == "to Bob"
             with connect(home) as client:
-                rows = client.request("inbox")["rows"]
+                rows = client.request(INBOX)["rows"]
                 assert [(row["from"], row["body"], row["thread"]) for row in rows] == [
                     ("atlas", "forty-two", "t"),
                     ("atlas", "nobody here asked", "t"),
@@ -231,8 +232,8 @@ def test_a_failed_try_is_followed_by_others_until_it_is_dead(
 
 def test_an_answer_under_way_at_a_kill_is_tried_again_and_marked(ledger: Ledger) -> None:
     answered(ledger, "maybe twice", channel="mail", sender="ann")
-    row = answer_rows.open_answers(ledger, 1)[0]
-    answer_rows.sending(ledger, row.id, 61_000, 1000)
+    row = answers.open_answers(ledger, 1)[0]
+    answers.sending(ledger, row.id, 61_000, 1000)
     ledger.commit()  # and here the broker was killed
 
     async def run() -> None:

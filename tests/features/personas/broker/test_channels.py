@@ -20,6 +20,7 @@ from relay.core.paths import Home
 from relay.features.personas import answers, channels
 from relay.ledger.content_files import store
 from relay.ledger.store import Ledger
+from relay.protocol.messages import EVENT, INBOX, SEND
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread, register, registration
 from tests.features.personas.broker.test_answers import answered
@@ -130,7 +131,7 @@ def test_an_answer_goes_out_by_the_adapter_of_its_channel(
     ledger.close()
     with broker_thread(home), connect(home) as client:
         wait_until(lambda: not rows(home, "SELECT 1 FROM answers WHERE open"))
-        told_before = "\n".join(row["body"] for row in client.request("inbox")["rows"])
+        told_before = "\n".join(row["body"] for row in client.request(INBOX)["rows"])
         dead = client.request("dispatches", dead=True, which="atlas")["rows"]
         [fax] = [one for one in dead if one["channel"] == "fax"]
         assert (len(dead), fax["what"], fax["body"]) == (5, "answer", "hello?")
@@ -142,7 +143,7 @@ def test_an_answer_goes_out_by_the_adapter_of_its_channel(
         # The adapter of one may send it later; the other has none, and goes to the inbox at once.
         expected = {("mail", "queued", 1), ("fax", "dead", 1)}
         wait_until(lambda: set(rows(home, tried)) == expected)
-        told = client.request("inbox")["rows"][-1]["body"]
+        told = client.request(INBOX)["rows"][-1]["body"]
         assert "no channel adapter sends over fax" in told and "hello?" in told
         client.request("redispatch", which=["atlas"], drop=True)
     [sent] = lines(tmp_path / "sent")
@@ -180,7 +181,7 @@ async def chat():
         with connect(home) as client:
             for number in range(20):  # while the broker looks, again and again
                 asked = {"channel": "mail", "source_id": str(number)}
-                client.request("event", outside=asked)
+                client.request(EVENT, outside=asked)
         assert len(lines(pids)) == 2 and not _ended(second)
         untrust(home, user_config())
         wait_until(lambda: _ended(second))
@@ -256,7 +257,7 @@ def all(event):
     configure(text, project)
     with broker_thread(home), connect(home) as client:
         client.request("register", **{**registration("Bob"), "cwd": str(project)})
-        client.request("send", to="Al", body="hello", offline=True)
+        client.request(SEND, to="Al", body="hello", offline=True)
         wait_until(lambda: rows(home, "SELECT 1 FROM evaluations"))
     assert not (tmp_path / "ran").exists()
     assert rows(home, "SELECT 1 FROM events WHERE channel='chat'") == []
@@ -296,11 +297,11 @@ def family(event):
     }
     event = {"channel": "mail", "sender": "atlas", "content": "look", "metadata": lies}
     with register(home, "atlas") as atlas, connect(home) as client:
-        stranger = client.request("event", outside={**event, "source_id": "1"})
+        stranger = client.request(EVENT, outside={**event, "source_id": "1"})
         client.request(
             "person_add", name="Mom", relationship="family", addresses=[["mail", "atlas"]]
         )
-        client.request("event", outside={**event, "source_id": "2", "files": [file]})
+        client.request(EVENT, outside={**event, "source_id": "2", "files": [file]})
         push = atlas.next_push(20)
         assert push is not None
     path = Path(home.root, "content", file["sha256"][:2], file["sha256"])
@@ -323,12 +324,12 @@ def test_a_stranger_gets_a_conversation_of_his_own_until_he_is_known_to_be_you(
     event = {"channel": "mail", "sender": "me@x", "content": "hi"}
     found = "SELECT session, permissions_json FROM dispatches ORDER BY seq"
     with connect(home) as client:
-        client.request("event", outside={**event, "source_id": "1"})
-        client.request("event", outside={**event, "sender": "ann", "source_id": "2"})
-        client.request("event", kind="note", body="mine")
+        client.request(EVENT, outside={**event, "source_id": "1"})
+        client.request(EVENT, outside={**event, "sender": "ann", "source_id": "2"})
+        client.request(EVENT, kind="note", body="mine")
         wait_until(lambda: len(rows(home, found)) == 3)
         client.request("person_merge", one="mail:me@x", into=owner_name())
-        client.request("event", outside={**event, "source_id": "3"})
+        client.request(EVENT, outside={**event, "source_id": "3"})
         wait_until(lambda: len(rows(home, found)) == 4)
     said = [(session, json.loads(given)["level"]) for session, given in rows(home, found)]
     assert said == [

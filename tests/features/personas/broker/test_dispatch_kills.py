@@ -18,6 +18,7 @@ from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.processes import read_process
+from relay.protocol.messages import STATE, TURN
 from tests.broker.support import (
     Json,
     register,
@@ -68,7 +69,7 @@ class Atlas(threading.Thread):
     def _serve(self, client: BrokerClient) -> None:
         while not self._over.is_set():
             for id_ in list(self._untold):
-                client.request("turn", ids=[id_], started_ms=1, text=f"did {id_}")
+                client.request(TURN, ids=[id_], started_ms=1, text=f"did {id_}")
                 self._untold.remove(id_)
             push = client.next_push(0.1)
             if push is None or push["push"] != "deliver":
@@ -76,7 +77,7 @@ class Atlas(threading.Thread):
             if push["id"] not in self.seen:  # else its broker was killed before it knew
                 self.seen.append(push["id"])
                 self._untold.append(push["id"])
-            client.request("state", id=push["id"], state="seen")
+            client.request(STATE, id=push["id"], state="seen")
             if self._chance.random() < 0.02:
                 return
 

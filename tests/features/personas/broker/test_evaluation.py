@@ -21,6 +21,7 @@ from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.features.personas import evaluation
 from relay.ledger.store import Ledger
+from relay.protocol.messages import EVENT, SEND, SHOW, STATE
 from tests.broker.fixtures import Configure
 from tests.broker.support import (
     broker_process,
@@ -77,13 +78,13 @@ def test_what_fires_becomes_dispatches_and_all_that_was_said_is_kept(
 ) -> None:
     configure(FAMILY)
     with connect(home) as client:
-        id_ = client.request("event", outside=outside("1", "your code"))["id"]
+        id_ = client.request(EVENT, outside=outside("1", "your code"))["id"]
         settled(home, 3)
     said = rows(home, "SELECT hook_id, fired, error FROM evaluations ORDER BY hook_id")
     assert [one[:2] for one in said] == [("user/broken", 0), ("user/family", 1), ("user/other", 1)]
     assert said[0][2].startswith("ZeroDivisionError: division by zero (line ")
     with connect(home) as client:
-        shown = client.request("show", id=id_)["message"]["evaluations"]
+        shown = client.request(SHOW, id=id_)["message"]["evaluations"]
         counted = client.request("status")["evaluations"]
     assert [(one["hook"], one["state"]) for one in shown] == [
         ("user/family", "fired"),
@@ -116,8 +117,8 @@ def test_a_project_evaluates_its_own_agents_and_the_person_everything(
         for name, cwd in (("Inside", shop / "src"), ("Outside", tmp_path)):
             cwd.mkdir(parents=True, exist_ok=True)
             with register(home, name, run=name, cwd=str(cwd)) as agent:
-                agent.request("event", kind="match", body="x")
-        person.request("event", outside=outside("1"))
+                agent.request(EVENT, kind="match", body="x")
+        person.request(EVENT, outside=outside("1"))
         settled(home, 4)
     said = rows(
         home,
@@ -139,12 +140,12 @@ def test_a_hook_that_disables_itself_fires_once_until_it_is_enabled(
     configure("@relay.route\ndef once(event): return {'fire': True, 'disableHook': True}")
     fired = "SELECT count(*) FROM dispatches"
     with connect(home) as client:
-        client.request("event", outside=outside("1"))
+        client.request(EVENT, outside=outside("1"))
         settled(home, 1)
-        client.request("event", outside=outside("2"))
+        client.request(EVENT, outside=outside("2"))
         assert client.request("routes")["rows"][0]["disabled"]["reason"] == "it disabled itself"
         client.request("hook_switch", hook="once", on=True)
-        client.request("event", outside=outside("3"))
+        client.request(EVENT, outside=outside("3"))
         settled(home, 2)
     assert rows(home, fired) == [(2,)]
 
@@ -158,7 +159,7 @@ def test_events_in_flight_together_fire_a_one_shot_once(
     )
     with connect(home) as client:
         for number in range(5):
-            client.request("event", outside=outside(str(number)))
+            client.request(EVENT, outside=outside(str(number)))
         settled(home, 1)  # those that came after the first was done are not evaluated
     assert rows(home, "SELECT count(*) FROM dispatches") == [(1,)]
     errors = rows(home, "SELECT DISTINCT error FROM evaluations WHERE NOT fired")
@@ -188,7 +189,7 @@ def test_dispatches_to_one_session_are_merged_only_where_that_is_asked_for(
 ) -> None:
     configure(f"relay = Relay(merge={merge!r})\n{SAME}")
     with connect(home) as client:
-        client.request("event", outside=outside("1"))
+        client.request(EVENT, outside=outside("1"))
         settled(home, 2)
     made = rows(home, "SELECT permissions_json FROM dispatches ORDER BY seq")
     assert [json.loads(one[0])["tools"]["allow"] for one in made] == allowed
@@ -204,7 +205,7 @@ def test_a_worker_that_dies_is_asked_again_and_the_event_that_ends_it_is_given_u
     )
     with connect(home) as client:
         for number, word in enumerate(("a", "die", "b")):
-            client.request("event", outside=outside(str(number), word))
+            client.request(EVENT, outside=outside(str(number), word))
         settled(home, 3)
     said = rows(
         home,
@@ -228,7 +229,7 @@ def test_a_function_that_takes_too_long_costs_only_its_own_part(
         "@relay.route\ndef quick(event): return True"
     )
     with connect(home) as client:
-        client.request("event", outside=outside("1"))
+        client.request(EVENT, outside=outside("1"))
         settled(home, 2)
     errors = rows(home, "SELECT hook_id, error FROM evaluations ORDER BY hook_id")
     assert errors == [("user/quick", None), ("user/slow", "it did not end within 0.2 s")]
@@ -243,7 +244,7 @@ def test_what_no_ledger_can_hold_is_an_error_of_its_function(
         "@relay.route\ndef text(event): return {'fire': True, 'routing': {'session': '\\ud800'}}"
     )
     with connect(home) as client:
-        client.request("event", outside=outside("1"))
+        client.request(EVENT, outside=outside("1"))
         settled(home, 2)
     errors = [error for (error,) in rows(home, "SELECT error FROM evaluations ORDER BY hook_id")]
     assert ["not JSON compliant" in errors[0], "surrogates" in errors[1]] == [True, True]
@@ -259,10 +260,10 @@ def test_what_relay_itself_cannot_store_is_all_taken_back_and_said(
     configure("@relay.route\ndef once(event): return {'fire': True, 'disable_hook': True}")
     with connect(home) as client, monkeypatch.context() as patched:
         patched.setattr(evaluation, "add_dispatches", broken)
-        client.request("event", outside=outside("1"))
+        client.request(EVENT, outside=outside("1"))
         settled(home, 1)
         patched.undo()
-        client.request("event", outside=outside("2"))
+        client.request(EVENT, outside=outside("2"))
         settled(home, 2)
         assert client.request("routes")["rows"][0]["disabled"]
     said = rows(home, "SELECT hook_id, fired, error FROM evaluations ORDER BY event")
@@ -277,11 +278,11 @@ def test_what_is_not_trusted_any_more_or_cannot_run_evaluates_nothing_and_says_s
     with connect(home) as client:
         Path(path).write_text("changed")
         client.request("routes")  # the broker looks again
-        client.request("event", outside=outside("1"))
+        client.request(EVENT, outside=outside("1"))
         Path(path).write_text("import nothing_of_the_kind\n")
         trust(home, path)
         assert client.request("routes")["rows"] == []
-        client.request("event", outside=outside("2"))
+        client.request(EVENT, outside=outside("2"))
         told = wait_until(
             lambda: client.request("routes")["problems"].get(path), what="the broker to say it"
         )
@@ -297,7 +298,7 @@ def test_a_killed_broker_goes_on_with_what_is_due_and_dispatches_once(
     """SIGKILL while the worker has the events: nothing acknowledged is lost or done twice."""
     configure("import time\n@relay.route\ndef slow(event):\n    time.sleep(0.2)\n    return True")
     with connect(home) as client:
-        ids = {client.request("event", outside=outside(str(n)))["id"] for n in range(10)}
+        ids = {client.request(EVENT, outside=outside(str(n)))["id"] for n in range(10)}
     kill_broker(home)
     assert rows(home, "SELECT count(*) FROM evaluations_due") == [(10,)]
     with connect(home):
@@ -312,11 +313,11 @@ def test_dispatches_carry_on_the_chain_of_what_the_agent_said(
     """What an agent says after a message of another one is one hop further; so is what follows."""
     configure("@relay.route\ndef every(event): return True")
     with register(home, "Ann", run="a") as ann, register(home, "Bob", run="b") as bob:
-        id_ = ann.request("send", to="Bob", body="hi")["id"]
+        id_ = ann.request(SEND, to="Bob", body="hi")["id"]
         for state in ("delivering", "submitted"):
-            bob.request("state", id=id_, state=state)
-        bob.request("send", to="Ann", body="hello")
-        bob.request("event", kind="match", body="x")
+            bob.request(STATE, id=id_, state=state)
+        bob.request(SEND, to="Ann", body="hello")
+        bob.request(EVENT, kind="match", body="x")
         settled(home, 3)
     assert rows(home, "SELECT hops FROM dispatches ORDER BY event") == [(2,), (3,), (2,)]
 
@@ -329,7 +330,7 @@ def test_an_agent_tells_no_events_that_only_sessions_tell_and_switches_no_hooks(
         auth = {"run": "a", "token": "secret"}
         for kind in ("tool_call", "timer_tick", "output", "idle", "session_end"):
             with pytest.raises(RelayError) as refused:
-                inside.request("event", kind=kind, body="x", auth=auth)
+                inside.request(EVENT, kind=kind, body="x", auth=auth)
             assert refused.value.code == "forbidden"
         with pytest.raises(RelayError) as refused:
             inside.request("hook_switch", hook="any", on=False, auth=auth)
@@ -350,7 +351,7 @@ def test_a_worker_speaks_for_the_person_and_not_for_a_run(
         "    return {'fire': True, 'context': {'extracted': found}}"
     )
     with connect(home) as client:
-        client.request("event", outside=outside("1"))
+        client.request(EVENT, outside=outside("1"))
         settled(home, 1)
     [(context,)] = rows(home, "SELECT context_json FROM dispatches")
     found = json.loads(context)["extracted"]

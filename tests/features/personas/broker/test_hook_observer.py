@@ -14,6 +14,7 @@ from relay.broker.client import connect
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from relay.features.personas import hook_observer, workers
+from relay.protocol.messages import EVENT
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread, register
 from tests.support import wait_until
@@ -56,7 +57,7 @@ def test_each_step_tells_what_was_done(
         client.request("automation_register", path="/p/asks.py", source=ASKS)
         mail = {"channel": "mail", "source_id": "1", "sender": "mom@x", "content": "hello"}
         for _ in range(2):  # a duplicate is told of once
-            id_ = client.request("event", outside=mail)["id"]
+            id_ = client.request(EVENT, outside=mail)["id"]
         wait_until(lambda: log.exists() and len(told(log)) >= 5, what="five stages")
         found = told(log)
         ran = wait_until(
@@ -108,7 +109,7 @@ def test_a_hook_that_fails_or_hangs_holds_nothing_up(
     )
     with broker_thread(home), register(home, "Ann") as ann, connect(home) as client:
         for number in range(30):
-            ann.request("event", kind="note", body=str(number))
+            ann.request(EVENT, kind="note", body=str(number))
         assert client.request("status")["counts"]["events"] == 30
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)

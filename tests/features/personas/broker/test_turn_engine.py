@@ -28,16 +28,16 @@ from relay.features.personas import (
     turn_engine,
     wrapped_turns,
 )
-from relay.features.personas.dispatch_ends import TRIES_MAX
-from relay.features.personas.dispatch_rows import add_dispatches
+from relay.features.personas.dispatch_rows import TRIES_MAX, add_dispatches
 from relay.features.personas.known_personas import Personas
-from relay.features.personas.personas import parse_persona
+from relay.features.personas.settings import parse_persona
 from relay.features.personas.turn_context import AGAIN
 from relay.ledger import agent_ledger, event_rows
 from relay.ledger.event_rows import OutsideEvent
 from relay.ledger.sql_query import query
 from relay.ledger.store import Ledger
 from relay.protocol.broker import message_from
+from relay.protocol.messages import CANCEL, EVENT, HISTORY, INBOX, STATE, TURN, DeliverPush
 from tests.broker.support import Json, broker_thread, decide, held, register, stop_broker
 from tests.support import wait_until
 
@@ -55,7 +55,7 @@ class Persona:
             assert push is not None, "no message came"
             if push["push"] == "deliver":
                 for state in ("delivering", "submitted", "seen"):
-                    self.client.request("state", id=push["id"], state=state)
+                    self.client.request(STATE, id=push["id"], state=state)
                 return push
 
     def nothing(self) -> None:
@@ -65,7 +65,7 @@ class Persona:
         assert push is None or push["push"] != "deliver", push
 
     def answer(self, *ids: str, text: str = "done", **more: Any) -> Json:
-        return self.client.request("turn", ids=list(ids), text=text, started_ms=1, **more)
+        return self.client.request(TURN, ids=list(ids), text=text, started_ms=1, **more)
 
     def leave(self) -> None:
         self.client.request("agent_state", state="gone")
@@ -84,7 +84,7 @@ def dispatch(client: BrokerClient, body: str, **more: Any) -> str:
 
 
 def inbox(client: BrokerClient) -> list[tuple[str, str]]:
-    return [(row["from"], row["body"]) for row in client.request("inbox")["rows"]]
+    return [(row["from"], row["body"]) for row in client.request(INBOX)["rows"]]
 
 
 def states(client: BrokerClient, **more: Any) -> list[tuple[str, str]]:
@@ -97,7 +97,7 @@ def test_a_dispatch_is_a_message_its_turn_and_an_answer(home: Home, atlas: Perso
         dispatch(client, "what is up?")
         message = atlas.next()
         assert (message["body"], message["from_kind"]) == ("what is up?", "person")
-        assert message_from(message).proven
+        assert message_from(cast(DeliverPush, message)).proven
         assert message["attributes"] == {"report": "turn"}
         assert message["permissions"]["level"] == "full"
         assert states(client) == [("what is up?", "running")]
@@ -201,7 +201,7 @@ def test_no_agent_has_the_id_of_what_the_broker_is_to_send(home: Home, atlas: Pe
         dispatch(client, "the second")
         told = "SELECT created_ms, id, cast(fence + 1 AS TEXT) FROM dispatches"
         for made_ms, *key in cast(list[Any], query(home.ledger, told, 9).rows):
-            bob.request("event", kind="note", body="", id=derived_ulid(made_ms, "turn", *key))
+            bob.request(EVENT, kind="note", body="", id=derived_ulid(made_ms, "turn", *key))
         atlas.answer(first["id"])
         assert atlas.next()["body"] == "the second"
 
@@ -229,11 +229,11 @@ def test_a_turn_without_an_end_is_dead_at_its_deadline(
 def test_what_is_withdrawn_or_goes_to_a_person_is_dead_at_once(home: Home, atlas: Persona) -> None:
     with connect(home) as client:
         dispatch(client, "never mind")
-        [row] = wait_until(lambda: client.request("history", kind="message")["rows"])
-        client.request("cancel", id=row["id"])
+        [row] = wait_until(lambda: client.request(HISTORY, kind="message")["rows"])
+        client.request(CANCEL, id=row["id"])
         [(_, told)] = inbox(client)
         assert "withdrew it" in told
-        client.request("dispatch", persona=client.request("inbox")["name"], body="me?")
+        client.request("dispatch", persona=client.request(INBOX)["name"], body="me?")
         wait_until(lambda: len(inbox(client)) == 2, what="the other")
         assert "is a person, and no persona" in inbox(client)[1][1]
 
@@ -711,7 +711,7 @@ def test_only_what_the_person_has_asked_is_the_persons_word(home: Home) -> None:
         told = []
         for _ in range(5):
             message = atlas.next()
-            told.append((message["body"], message_from(message).proven))
+            told.append((message["body"], message_from(cast(DeliverPush, message)).proven))
             atlas.answer(message["id"])
         atlas.client.close()
     assert told == [

@@ -10,6 +10,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.protocol.messages import EVENT
 from tests.broker.support import register
 from tests.cli.fixtures import Run
 
@@ -19,9 +20,9 @@ def test_what_is_noted_about_events_is_shown_found_and_taken_back(
 ) -> None:
     event = {"channel": "mail", "source_id": "m1", "sender": "mom@x", "content": "the flight"}
     with connect(broker_home) as client:
-        mail = client.request("event", outside=event)["id"]
-        client.request("event", outside={**event, "source_id": "m2"})
-        tick = client.request("event", kind="own", body="not a message")["id"]
+        mail = client.request(EVENT, outside=event)["id"]
+        client.request(EVENT, outside={**event, "source_id": "m2"})
+        tick = client.request(EVENT, kind="own", body="not a message")["id"]
     assert relay("event", "tag", "trip", mail[-8:], tick).stdout == (
         f"{mail}  tags: trip\n{tick}  tags: trip\n"
     )
@@ -48,6 +49,6 @@ def test_what_is_noted_about_events_is_shown_found_and_taken_back(
 
 def test_an_agent_notes_nothing(broker_home: Home) -> None:
     with register(broker_home, "Bob") as bob:
-        id_ = bob.request("event", kind="own", body="mine")["id"]
+        id_ = bob.request(EVENT, kind="own", body="mine")["id"]
         with pytest.raises(RelayError, match="only the person may tag and flag events"):
             bob.request("event_mark", what="flagged", ids=[id_])

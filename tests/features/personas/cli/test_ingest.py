@@ -12,6 +12,7 @@ import pytest
 
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
+from relay.protocol.messages import EVENT
 from tests.broker.support import kill_broker, register
 from tests.cli.fixtures import Run
 
@@ -110,7 +111,7 @@ def test_what_cannot_be_is_refused(relay: Run, changed: dict[str, Any], said: st
 
 def test_only_the_person_brings_in_events(relay: Run, broker_home: Home) -> None:
     with register(broker_home, "Bob") as bob, pytest.raises(Exception, match="only the person"):
-        bob.request("event", outside=SEED)
+        bob.request(EVENT, outside=SEED)
     assert stored(broker_home, "id") == []
 
 
@@ -123,7 +124,7 @@ def test_nothing_takes_the_id_of_an_event(relay: Run, broker_home: Home) -> None
     Path(broker_home.ledger).unlink()
     Path(broker_home.ledger + "-wal").unlink(missing_ok=True)
     with register(broker_home, "Bob") as bob:
-        bob.request("event", kind="note", id=expected)
+        bob.request(EVENT, kind="note", id=expected)
     found = json.loads(relay("ingest", "event", "--json", taken).stdout)
     assert not found["duplicate"] and found["id"] != expected
     assert relay("ingest", "event", json.dumps(SEED)).stdout.strip() == id_

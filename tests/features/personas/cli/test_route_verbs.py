@@ -10,6 +10,7 @@ import pytest
 
 from relay.config.trust import CONFIG_NAME, read_config, trust
 from relay.core.paths import Home
+from relay.protocol.messages import EVENT
 from tests.broker.support import message_id, register
 from tests.broker.test_hook_runs import record
 from tests.cli.fixtures import Run
@@ -40,7 +41,7 @@ def test_route_functions_are_listed_switched_off_and_on_and_what_they_said_is_sh
 
     def told(number: int, body: str) -> None:
         with register(broker_home, "Ann", run="r1", cwd=str(folder)) as ann:
-            ann.request("event", kind="match", body=body, id=message_id(number))
+            ann.request(EVENT, kind="match", body=body, id=message_id(number))
 
     told(1, "go")
     told(2, "stay")

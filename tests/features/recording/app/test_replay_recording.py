@@ -8,12 +8,12 @@ import pytest
 
 from relay.config.settings import Settings
 from relay.core.asciicast import CastEvent, Header, read
-from relay.features.recording.replay_recording import Finding, Replay
+from relay.features.recording.replay import Finding, Replay
 from relay.hooks.registry import Registry
 from relay.screen.source import ScreenSource
-from relay.session.builtin import register
 from relay.session.door import SessionFacts
 from relay.session.feature_parts import SessionModules
+from relay.session.handler_lanes import register
 from tests.screen.screens import CASTS
 from tests.screen.test_recordings import NAMES, SAID
 

@@ -1,0 +1,206 @@
+"""The verbs ``channel``, ``presence``, ``whoami`` and ``status-line``: who belongs together, who is
+there, and who one is."""
+
+from __future__ import annotations
+
+from relay.broker.client import connect, request
+from relay.cli import output, table
+from relay.cli.parser import Parser, count
+from relay.cli.verbs import verb
+from relay.core.agent_names import NAME_CHARACTERS
+from relay.core.errors import RelayError
+from relay.core.paths import Home
+from relay.protocol.messages import HISTORY
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from relay.cli.output import Json
+
+#: How long a status line may wait for the broker. Seconds.
+_STATUS_DEADLINE = 1.0
+#: What a status line is made of: nothing that tmux, a shell's prompt or a terminal expands.
+_SAFE = NAME_CHARACTERS | frozenset(", ")
+
+
+def add(verbs: Parser) -> None:
+    """Declare the verbs."""
+    group = verb(
+        verbs,
+        "channel",
+        "relay channel join build          (quote the sign in a shell: '#build')\n"
+        '  relay send "#build" "the build is green"\n'
+        "  relay channel history build",
+    ).add_subparsers(metavar="list|join|leave|members|history")
+    listed = group.add_parser("list", help="list all channels, and who is in them")
+    listed.set_defaults(run=list_verb)
+    for name, what in (("join", "be in a channel"), ("leave", "be in it no more")):
+        parser = group.add_parser(name, help=what)
+        parser.add_argument(
+            "channel", metavar="CHANNEL", offers="channels", help="build, or '#build'"
+        )
+        parser.add_argument("--name", metavar="NAME", help="somebody else, such as an agent")
+        parser.set_defaults(run=change_verb, op=f"channel_{name}")
+        parser.add_argument("--json", action="store_true", help="print JSON")
+    members = group.add_parser("members", help="list who is in a channel")
+    members.add_argument("channel", metavar="CHANNEL", offers="channels", help="build, or '#build'")
+    members.set_defaults(run=members_verb)
+    history = group.add_parser("history", help="what was written to a channel, oldest first")
+    history.add_argument("channel", metavar="CHANNEL", offers="channels", help="build, or '#build'")
+    history.add_argument("--limit", type=count, metavar="N", help="at most this many deliveries")
+    history.set_defaults(run=history_verb)
+    for parser in (listed, members, history):
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+    presence = verb(
+        verbs,
+        "presence",
+        "relay presence '#build' reviewer     (inside an agent: what it wants to hear of)\n"
+        "  relay presence --name Bob '*'\n"
+        "  relay presence --name Bob --off",
+    )
+    presence.add_argument(
+        "who", nargs="*", metavar="WHO", help="names, roles and #channels, or * for everybody"
+    )
+    presence.add_argument("--off", action="store_true", help="these no more; without WHO: nobody")
+    presence.add_argument("--name", metavar="NAME", help="the agent that is told")
+    presence.add_argument("--json", action="store_true", help="print JSON")
+    presence.set_defaults(run=presence_verb)
+
+    whoami = verb(verbs, "whoami", "relay whoami\n  relay whoami --json")
+    whoami.add_argument("--json", action="store_true", help="print JSON")
+    whoami.set_defaults(run=whoami_verb)
+
+    line = verb(
+        verbs,
+        "status-line",
+        "set -g status-right '#(relay status-line)'      (tmux)\n"
+        '  {"statusLine": {"type": "command", "command": "relay status-line"}}   (Claude Code)',
+    )
+    line.add_argument("--json", action="store_true", help="print JSON")
+    line.set_defaults(run=status_line_verb)
+
+
+# -- channels
+
+
+def list_verb(options: Any) -> int:
+    """``relay channel list``."""
+    rows = request("channels")["rows"]
+    if options.json:
+        output.as_json(rows)
+    elif not rows:
+        output.note("no channels; relay channel join NAME begins one")
+    else:
+        shown = [(row["channel"], row["here"], ", ".join(row["members"])) for row in rows]
+        table.table(("CHANNEL", "HERE", "MEMBERS"), shown, width=table.columns())
+    return 0
+
+
+def change_verb(options: Any) -> int:
+    """``relay channel join`` and ``relay channel leave``."""
+    fields = {"channel": options.channel, **_named(options.name)}
+    answer = request(options.op, **fields, **output.speaker())
+    if options.json:
+        output.as_json({name: answer[name] for name in ("name", "channel", "members", "here")})
+        return 0
+    joined = options.op == "channel_join"
+    output.data(f"{answer['name']} is in {answer['channel']} {'now' if joined else 'no more'}")
+    if others := [name for name in answer["members"] if name != answer["name"]]:
+        output.note(f"with {', '.join(others)}")
+    return 0
+
+
+def members_verb(options: Any) -> int:
+    """``relay channel members``: one name a line."""
+    wanted = options.channel.removeprefix("#").lower()
+    rows = [row for row in request("channels")["rows"] if row["channel"] == f"#{wanted}"]
+    members = rows[0]["members"] if rows else []
+    if options.json:
+        output.as_json(members)
+        return 0
+    for name in members:
+        output.data(name)
+    if not members:
+        output.note(f"nobody is in #{wanted}; relay channel list shows all channels")
+    return 0
+
+
+def history_verb(options: Any) -> int:
+    """``relay channel history``: each message once, with how many it has reached."""
+    answer = request(HISTORY, channel=options.channel, limit=options.limit, **output.speaker())
+    table.conversation(answer, options.json, f"nothing was written to {options.channel} yet")
+    return 0
+
+
+def _named(name: str | None) -> Json:
+    return {} if name is None else {"name": name}
+
+
+# -- presence, and who one is
+
+
+def presence_verb(options: Any) -> int:
+    """``relay presence``."""
+    fields: Json = {"who": options.who, "off": options.off} if options.who or options.off else {}
+    answer = request("presence", **fields, **_named(options.name), **output.speaker())
+    if options.json:
+        output.as_json({"name": answer["name"], "who": answer["who"]})
+    else:
+        output.data(answer["note"])
+    return 0
+
+
+def whoami_verb(options: Any) -> int:
+    """``relay whoami``: the name alone on the first line."""
+    answer = request("whoami", **output.speaker())
+    if options.json:
+        output.as_json(answer)
+        return 0
+    output.data(answer["name"])
+    table.fields(
+        [
+            ("kind", answer["kind"]),
+            ("state", output.state_text(answer) if answer["state"] else None),
+            ("roles", ", ".join(answer["roles"]) or None),
+            ("channels", ", ".join(answer["channels"]) or None),
+            ("hears of", ", ".join(answer["presence"]) or None),
+            ("unread", answer["unread"]),
+            ("agents", answer["agents"]),
+        ]
+    )
+    return 0
+
+
+def status_line_verb(options: Any) -> int:
+    """``relay status-line``: one line, at once. Starts nothing, and is empty without a broker."""
+    try:
+        with connect(Home.from_env(), start=False) as client:
+            found = client.request("whoami", deadline=_STATUS_DEADLINE, **output.speaker())
+    except RelayError:
+        found = {}
+    if options.json:
+        output.as_json(found)
+    else:
+        output.data(status_line(found))
+    return 0
+
+
+def status_line(found: Json) -> str:
+    """What the broker's ``whoami`` comes to in a line, of plain characters only."""
+    if not found:
+        return ""
+    agent = found["state"] is not None
+    others = found["agents"] - agent
+    parts = [" ".join((found["name"], *found["roles"]))] if agent else []
+    parts.append(f"{others or 'no'} {'other ' if agent else ''}agent{'' if others == 1 else 's'}")
+    for name in ("busy", "blocked", "limited"):
+        number = found[name] - (agent and found["state"] == name)
+        if number > 0:
+            parts.append(f"{number} {name}")
+    if found["unread"]:
+        parts.append(f"{found['unread']} {'waiting' if agent else 'unread'}")
+    if found["held"] and not agent:
+        parts.append(f"{found['held']} held")
+    return "".join(char if char in _SAFE else "_" for char in ", ".join(parts))

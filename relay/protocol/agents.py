@@ -1,0 +1,222 @@
+"""The ops about agents: who is there, and what each is doing. See relay.protocol.op."""
+
+from __future__ import annotations
+
+from relay.protocol.items import Choice
+from relay.protocol.op import Any, Done, NotRequired, Op, Record, Request
+
+
+class AgentRow(Record):
+    """An agent, as everybody may see it."""
+
+    name: str
+    state: str  # of relay.core.message.AgentState
+    reason: str | None
+    kind: str
+    pid: int | None  # null: it does not run
+    cwd: str | None
+    command: str | None
+    unread: int
+    since_ms: int  # since when it is in this state
+    last_seen_ms: int
+    source: str | None  # what tells of it
+    notes: list[str]
+    version: str | None  # the build of its session
+    run: str | None
+    conversation: str  # its own id of the one that it is in
+    roles: list[str]
+    channels: list[str]
+
+
+class Register(Request):
+    """Bind the connection to an agent. What is open for its name is pushed again, in order."""
+
+    name: str
+    run: str
+    token: str
+    kind: NotRequired[str]
+    pid: NotRequired[int | None]
+    cwd: NotRequired[str | None]
+    command: NotRequired[str | list[str] | None]
+    resume: NotRequired[bool]  # keep the state that the broker knew of the same run
+    memory: NotRequired[dict[str, Any] | None]  # fields of each of its requests about memories
+    roles: NotRequired[list[str]]  # what else it is reached by
+    join: NotRequired[list[str]]  # channels that it is in from its start on
+    version: NotRequired[str]  # the build of the session
+
+
+class Registered(Record):
+    """The agent as it is known from now on."""
+
+    name: str
+    waiting: int  # deliveries that are open
+    protocol: int
+
+
+class Question(Record):
+    """What an agent asks on its screen."""
+
+    id: str
+    what: str
+    choices: list[Choice]
+    chosen: int | None  # the index of the choice in focus
+    since_ms: int
+
+
+class AgentStateReport(Request):
+    """The session of the registered agent says what the agent is doing."""
+
+    state: str  # of relay.core.message.AgentState
+    reason: NotRequired[str | None]
+    source: NotRequired[str | None]
+    notes: NotRequired[list[str]]
+    conversation: NotRequired[str | None]
+    question: NotRequired[Question | None]
+    usage: NotRequired[list[Any]]  # [model, [tokens …]], of the session so far
+    retry: NotRequired[float | None]  # seconds until its usage limit ends
+    account: NotRequired[str | None]  # who has the same has the same limits
+
+
+class AgentStateKnown(Record):
+    """The state that is stored."""
+
+    state: str
+    wants: list[str]  # kinds of events that the session tells of only when it is asked to
+
+
+class Agents(Record):
+    """All known agents, those that run first."""
+
+    agents: list[AgentRow]
+    persons: list[str]
+
+
+class Spawn(Request):
+    """May whoever asks start this agent without a terminal? It is written down. Agents need the
+    right ``spawn``, and have a limited number of helpers, of a limited depth."""
+
+    name: str
+    command: list[str]
+    cwd: NotRequired[str | None]
+    options: NotRequired[list[str] | None]
+    team: NotRequired[str | None]
+    conversation: NotRequired[str | None]
+
+
+class SpawnGranted(Record):
+    """It may."""
+
+    parent: str  # the agent whose helper it is; "": the person's
+
+
+class Spawned(Request):
+    """The agent that was last started as ``name``. For the person."""
+
+    name: str
+
+
+class SpawnedRecord(Record):
+    """What ``spawn`` was told, with ``parent``; null where nothing was."""
+
+    spawned: dict[str, Any] | None
+
+
+class Release(Request):
+    """May whoever asks end this agent? The person may end any, an agent its helpers."""
+
+    name: str
+
+
+class ReleaseGranted(Record):
+    """It may."""
+
+    by: str  # the agent that asks; "": the person
+
+
+class Ask(Request):
+    """Ask an agent's session for something. Nothing of it is stored.
+
+    Refused as ``no_session``, ``session_gone``, ``timeout`` or ``busy``, or with the session's own
+    error. By ``kind``, with the fields of ``request`` and of the response:
+
+    - ``hooks`` {correlation_id?, event_name, input}: run the hooks of an event. The response is an
+      aggregated_record of relay.hooks.hook_log, with the event and the correlation id. For the
+      person.
+    - ``screen`` {styled?}: lines, cols, rows, cursor ([x, y]; null: hidden), title, spans? (see
+      relay.screen.styled_rows). Agents need the right ``peek``, but for their own.
+    - ``transcript`` {count?}: turns [{prompt, text, tools?, state?, model?, started_ms?,
+      ended_ms?}], the oldest first. Agents need the right ``transcript``, but for their own.
+    - ``choose`` {id, choice (from 0)}: chosen, gone. For the person.
+    - ``interrupt`` {}: stopped. For the person.
+    - what features answer, such as ``governance``, for which an agent may ask its own session.
+    """
+
+    agent: NotRequired[str | None]  # left out: the agent's own session
+    kind: str
+    request: NotRequired[Any]
+    timeout: NotRequired[float | None]  # seconds that the session has
+
+
+class Asked(Record):
+    """What the session answered."""
+
+    response: dict[str, Any]
+
+
+class AnswerToAsk(Request):
+    """A session answers what it was asked. Only from the session that was asked."""
+
+    id: str
+    response: NotRequired[Any]
+    error: NotRequired[Any]  # instead: the fields of an error
+
+
+class AnswerTaken(Record):
+    """Whether the asker still waited for it."""
+
+    taken: bool
+
+
+class HooksRan(Request):
+    """The hooks that the session of an agent has run: records of relay.hooks.hook_log."""
+
+    records: list[dict[str, Any]]
+
+
+class HooksStored(Record):
+    """How many of them are in the ledger now."""
+
+    stored: int
+
+
+class HookLog(Request):
+    """How hooks ran, and what route functions said (kind ``route``; ``correlation_id`` is the
+    event's)."""
+
+    agent: NotRequired[str | None]
+    hook: NotRequired[str | None]  # a part of its name
+    event: NotRequired[str | None]  # of hooks
+    kind: NotRequired[str | None]  # of events
+    failed: NotRequired[bool]  # only those that failed
+    quiet: NotRequired[bool]  # route functions, too, that said nothing
+    limit: NotRequired[int | None]
+
+
+class HookLogRows(Record):
+    """The newest first."""
+
+    rows: list[dict[str, Any]]
+    more: bool
+
+
+REGISTER = Op("register", Register, Registered)
+AGENT_STATE = Op("agent_state", AgentStateReport, AgentStateKnown)
+AGENTS = Op("agents", Request, Agents)
+PERSON = Op("person", Request, Done)
+SPAWN = Op("spawn", Spawn, SpawnGranted)
+SPAWNED = Op("spawned", Spawned, SpawnedRecord)
+RELEASE = Op("release", Release, ReleaseGranted)
+ASK = Op("ask", Ask, Asked)
+ANSWER = Op("answer", AnswerToAsk, AnswerTaken)
+HOOKS_RAN = Op("hooks_ran", HooksRan, HooksStored)
+HOOK_LOG = Op("hook_log", HookLog, HookLogRows)

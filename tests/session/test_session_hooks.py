@@ -1,0 +1,433 @@
+"""A session's hooks: requests from the broker, each answered once, and the log of what ran."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from relay.core.errors import BrokerUnavailable, RelayError
+from relay.hooks import hook_log
+from relay.hooks.hook_log import aggregated_record
+from relay.hooks.hook_types import Aggregated, Decision, HookOutput
+from relay.session import session_hooks
+from relay.session.background import Tasks
+from relay.session.session_commands import PersonNote
+from relay.session.session_events import EventQueue
+from relay.session.session_hooks import RemoteRequests, SessionHookLog
+from tests.hooks.engine_fakes import Engine, definition
+
+INPUT = {"tool_name": "Bash", "tool_input": {"command": "ls"}}
+REQUEST = {"correlation_id": "C1", "event_name": "before_tool", "input": INPUT}
+
+Json = dict[str, Any]
+
+
+class Bench:
+    """A desk, an engine, and a broker that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.engine = Engine(definition())
+        self.sent: list[tuple[str, Json]] = []
+        self.events = EventQueue()
+        self.errors: list[RelayError] = []
+        self.room: asyncio.Event | None = None
+        self.remote = RemoteRequests(self.engine.handler.requests, self, self.events)
+
+    async def request(self, op: str, *_: Any, **fields: Any) -> Any:
+        assert op == "answer" and fields.pop("deadline") > 0
+        if self.room is not None:
+            await self.room.wait()
+        if self.errors:
+            raise self.errors.pop(0)
+        self.sent.append((fields.pop("id"), fields))
+        return {"taken": True}
+
+    def push(
+        self, id_: str, request: object = REQUEST, timeout: float = 20.0, kind: str = "hooks"
+    ) -> None:
+        push = {"push": "ask", "id": id_, "kind": kind, "request": request, "timeout": timeout}
+        self.remote.take(push)
+
+    async def answered(self, count: int = 1) -> dict[str, Json]:
+        while len(self.sent) < count:
+            await asyncio.sleep(0)
+        return dict(self.sent)
+
+    async def begun(self, count: int = 1) -> None:
+        while len(self.engine.runner.ran) < count:
+            await asyncio.sleep(0)
+
+
+def play(scenario: Callable[[Bench], Awaitable[None]]) -> Bench:
+    async def whole() -> Bench:
+        bench = Bench()
+        async with asyncio.timeout(20):
+            await scenario(bench)
+            await bench.engine.handler.close()
+            await bench.remote.close(5.0)
+        assert bench.events.take() is None
+        return bench
+
+    return asyncio.run(whole())
+
+
+def response_to(request: object) -> Json:
+    async def scenario(bench: Bench) -> None:
+        bench.push("1", request)
+        await bench.answered()
+
+    [(id_, response)] = play(scenario).sent
+    assert id_ == "1"
+    return response
+
+
+def test_what_the_hooks_said_goes_back_as_a_record() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.engine.runner.output = HookOutput(decision=Decision.DENY, reason="no")
+        bench.push("1")
+        await bench.answered()
+
+    bench = play(scenario)
+    [(id_, answer)] = bench.sent
+    assert (id_, list(answer)) == ("1", ["response"])
+    output = answer["response"]
+    assert (output["event"], output["correlation_id"]) == ("BeforeTool", "C1")
+    assert output["decision"] == "deny"
+    [result] = output["results"]
+    assert (result["hook"], result["correlation_id"]) == ("guard", "C1")
+    assert set(aggregated_record(Aggregated())) < set(output)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (None, "invalid_request"),
+        ([REQUEST], "invalid_request"),
+        ({"event_name": "before_tool", "input": 1}, "invalid_request"),
+        ({**REQUEST, "event_name": "sunset"}, "unsupported_event"),
+        ({**REQUEST, "input": {"tool_name": ""}}, "validation_failure"),
+    ],
+)
+def test_a_request_that_no_hooks_are_run_for_says_why(request_: object, code: str) -> None:
+    error = response_to(request_)["error"]
+    assert (error["code"], error["status"]) == (code, 2)
+    assert error["message"]
+    identifier = error["details"]["correlation_id"]
+    if isinstance(request_, dict) and "correlation_id" in request_:
+        assert identifier == "C1"
+    else:
+        assert uuid.UUID(identifier).version == 4
+
+
+def test_a_kind_of_request_that_it_does_not_know_is_refused() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.push("1", kind="approval")
+        await bench.answered()
+
+    [(_id, answer)] = play(scenario).sent
+    assert answer["error"]["code"] == "usage" and "approval" in answer["error"]["message"]
+
+
+def test_two_at_once_with_the_same_correlation_id_each_get_their_own() -> None:
+    async def scenario(bench: Bench) -> None:
+        runner = bench.engine.runner
+        runner.gate = asyncio.Event()
+        bench.push("1")
+        await bench.begun()
+        bench.push("2", {**REQUEST, "input": {"tool_name": "Bash"}})
+        # The second is refused while the first still runs.
+        assert (await bench.answered())["2"]["error"]["code"] == "validation_failure"
+        bench.push("3")
+        await bench.begun(2)
+        runner.gate.set()
+        answers = await bench.answered(3)
+        assert [list(answers[key]) for key in "123"] == [["response"], ["error"], ["response"]]
+        assert answers["1"]["response"]["correlation_id"] == "C1"
+
+    play(scenario)
+
+
+def test_what_is_late_is_not_sent() -> None:
+    async def scenario(bench: Bench) -> None:
+        runner = bench.engine.runner
+        runner.gate = asyncio.Event()
+        bench.push("1", timeout=0.01)
+        await bench.begun()
+        while len(bench.remote._tasks):
+            await asyncio.sleep(0)
+        runner.gate.set()
+        bench.push("2")
+        await bench.answered()
+
+    assert [id_ for id_, _ in play(scenario).sent] == ["2"]
+
+
+def test_what_no_line_can_carry_is_an_internal_error() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.engine.runner.output = HookOutput(response={1, 2})
+        bench.push("set")
+        response = (await bench.answered())["set"]
+        assert response["error"]["code"] == "internal_error"
+        assert "set has no JSON form" in response["error"]["message"]
+        bench.engine.runner.output = None
+        bench.errors.append(RelayError("the request is too large", code="too_large"))
+        bench.push("large")
+        response = (await bench.answered(2))["large"]
+        assert "too large" in response["error"]["message"]
+
+    play(scenario)
+
+
+def test_a_broker_that_is_away_is_no_failure_of_the_session() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.errors.append(BrokerUnavailable("away"))
+        bench.push("1")
+        while bench.errors:
+            await asyncio.sleep(0)
+        bench.push("2")
+        await bench.answered()
+
+    assert [id_ for id_, _ in play(scenario).sent] == ["2"]
+
+
+def test_the_end_answers_what_runs_and_nothing_afterwards() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.engine.runner.gate = asyncio.Event()
+        bench.push("1")
+        await bench.begun()
+        await bench.engine.handler.close()
+        bench.push("2")  # the engine has been disposed, the desk not yet
+        await bench.remote.close(5.0)
+        assert bench.engine.runner.cancelled == 1
+        bench.push("3")
+        await bench.remote.close(5.0)
+        assert len(bench.remote._tasks) == 0
+
+    bench = play(scenario)
+    assert sorted(id_ for id_, _ in bench.sent) == ["1", "2"]
+    assert {answer["error"]["code"] for _, answer in bench.sent} == {"internal_error"}
+
+
+def test_what_cannot_be_sent_in_time_at_the_end_is_not_sent_later() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.room = asyncio.Event()
+        bench.push("1")
+        await bench.begun()
+        await bench.remote.close(0.01)
+        bench.room.set()
+        assert len(bench.remote._tasks) == 0
+
+    assert play(scenario).sent == []
+
+
+def test_it_serves_so_many_at_once_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_hooks, "SERVED_MAX", 2)
+
+    async def scenario(bench: Bench) -> None:
+        bench.engine.runner.gate = asyncio.Event()
+        for id_ in "123":
+            bench.push(id_)
+        bench.engine.runner.gate.set()
+        assert set(await bench.answered(2)) == {"1", "2"}
+        while len(bench.remote._tasks):
+            await asyncio.sleep(0)
+        bench.push("4")
+        assert "4" in await bench.answered(3)
+
+    assert len(play(scenario).sent) == 3
+
+
+def record(hook: str = "h", **more: Any) -> dict[str, Any]:
+    return {
+        "event": "BeforeTool",
+        "hook": hook,
+        "kind": "command",
+        "source": "f",
+        "duration": 0.1,
+        "success": True,
+        "exit_status": 0,
+        "stdout": "",
+        "stderr": "",
+        "error": "",
+        "correlation_id": "c",
+        "decision": "",
+        **more,
+    }
+
+
+class Desk:
+    def __init__(self, **options: Any) -> None:
+        self.stored: list[list[str]] = []
+        self.events = EventQueue()
+        self.tasks = Tasks(self.events)
+        self.away = False
+        self.room: asyncio.Event | None = None
+        self.asked = asyncio.Event()
+        self.log = SessionHookLog(self, self.events, self.tasks, **options)
+
+    async def request(self, op: str, *_: Any, **fields: Any) -> Any:
+        assert op == "hooks_ran"
+        self.asked.set()
+        if self.room is not None:
+            await self.room.wait()
+        if self.away:
+            raise BrokerUnavailable("away", hint="")
+        self.stored.append([one["hook"] for one in fields["records"]])
+        return {}
+
+    def notes(self) -> list[str]:
+        found = []
+        while (event := self.events.take()) is not None:
+            assert isinstance(event, PersonNote)
+            found.append(event.text)
+        return found
+
+
+def in_loop(scenario: Callable[[Desk], Awaitable[None]], **options: Any) -> Desk:
+    async def whole() -> Desk:
+        desk = Desk(**options)
+        async with asyncio.timeout(20):
+            await scenario(desk)
+            await desk.tasks.settle(20)
+        return desk
+
+    return asyncio.run(whole())
+
+
+def test_what_comes_together_goes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_hooks, "TOGETHER", 0.01)
+
+    async def scenario(desk: Desk) -> None:
+        for name in "abc":
+            desk.log.log(hook_log.RESULT, record(name))
+        desk.log.log(hook_log.BATCH_SUMMARY, summary(3, 1))
+
+    assert in_loop(scenario).stored == [["a", "b", "c", "3 hooks: 2 succeeded, 1 failed"]]
+
+
+def summary(total: int, failed: int = 0, correlation: str = "c") -> dict[str, Any]:
+    return {
+        **{"event": "BeforeTool", "total": total, "succeeded": total - failed, "failed": failed},
+        **{"duration": 0.3, "correlation_id": correlation},
+    }
+
+
+def test_a_summary_is_kept_of_several_hooks_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_hooks, "TOGETHER", 0.01)
+
+    async def scenario(desk: Desk) -> None:
+        desk.log.log(hook_log.RESULT, record("alone"))
+        desk.log.log(hook_log.BATCH_SUMMARY, summary(1))
+        desk.log.log(hook_log.RESULT, record("dull", event="Idle", correlation_id="d"))
+        desk.log.log(hook_log.BATCH_SUMMARY, summary(2, correlation="d"))
+
+    assert in_loop(scenario).stored == [["alone"]]
+
+
+def test_what_is_fired_all_the_time_is_kept_only_where_it_says_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session_hooks, "TOGETHER", 0.01)
+
+    async def scenario(desk: Desk) -> None:
+        desk.log.log(hook_log.RESULT, record("dull", event="Output"))
+        desk.log.log(hook_log.RESULT, record("failed", event="Output", success=False))
+        desk.log.log(hook_log.RESULT, record("said", event="Idle", stdout="x"))
+        desk.log.log(hook_log.RESULT, record("function", event="Idle", said=True))
+
+    assert in_loop(scenario).stored == [["failed", "said", "function"]]
+
+
+def test_more_than_may_wait_leaves_the_oldest_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_hooks, "TOGETHER", 0.01)
+    monkeypatch.setattr(session_hooks, "WAITING_MAX", 2)
+
+    async def scenario(desk: Desk) -> None:
+        for name in "abcd":
+            desk.log.log(hook_log.RESULT, record(name))
+
+    desk = in_loop(scenario)
+    assert desk.stored == [["c", "d"]]
+    assert desk.notes() == ["2 runs of hooks are in no ledger: they came too fast"]
+
+
+def test_what_fills_a_request_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_hooks, "TOGETHER", 3600.0)
+    monkeypatch.setattr(session_hooks, "AT_ONCE", 2)
+
+    async def scenario(desk: Desk) -> None:
+        for name in "abcd":
+            desk.log.log(hook_log.RESULT, record(name))
+
+    assert in_loop(scenario).stored == [["a", "b"], ["c", "d"]]
+
+
+def test_at_the_end_what_waits_is_stored_or_said_to_be_lost() -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.log.log(hook_log.RESULT, record("a"))
+        await desk.log.settle(5)
+        desk.away = True
+        desk.log.log(hook_log.RESULT, record("b"))
+        await desk.log.settle(5)
+        await desk.tasks.end(5)
+
+    desk = in_loop(scenario)
+    assert desk.stored == [["a"]]
+    assert desk.notes() == ["1 runs of hooks are in no ledger: the broker is away"]
+
+
+def test_failures_are_in_the_log_and_all_of_it_where_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def scenario(desk: Desk) -> None:
+        desk.log.log(hook_log.FAILURE, record("bad", success=False, error="\udcff"))
+        desk.log.log(hook_log.BATCH_SUMMARY, {"total": 1})
+
+    in_loop(scenario)
+    assert capsys.readouterr().err.splitlines()[0].startswith("hook:failure ")
+    in_loop(scenario, verbose=True)
+    assert "hook:batch_summary" in capsys.readouterr().err
+
+
+def test_what_is_on_its_way_to_the_ledger_is_not_sent_a_second_time_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session_hooks, "TOGETHER", 0.0)
+
+    async def scenario(desk: Desk) -> None:
+        desk.room = asyncio.Event()
+        desk.log.log(hook_log.RESULT, record("a"))
+        await desk.asked.wait()
+        settling = asyncio.ensure_future(desk.log.settle(10.0))
+        await asyncio.sleep(0)
+        desk.room.set()
+        await settling
+
+    assert in_loop(scenario).stored == [["a"]]
+
+
+def test_records_are_made_in_order_when_the_agent_has_its_answer() -> None:
+    async def scenario(desk: Desk) -> None:
+        made: list[int] = []
+
+        def records(number: int) -> Iterator[tuple[str, dict[str, Any]]]:
+            made.append(number)
+            yield hook_log.RESULT, record(str(number))
+
+        for number in range(3):
+            desk.log.soon(records(number))
+        assert not made
+        await asyncio.sleep(0)
+        assert made == [0, 1, 2]
+        desk.log.soon(records(3))
+        await desk.log.settle(5)
+        assert made == [0, 1, 2, 3]
+        for number in range(session_hooks.UNMADE_MAX):
+            desk.log.soon(records(number))
+        assert len(made) == 4 + session_hooks.UNMADE_MAX
+
+    in_loop(scenario)
