@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
+import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -19,9 +20,14 @@ from typing import Any
 from relay.broker.door import NOT_OF_FEATURES, BrokerFeature
 from relay.broker.server import BrokerServer
 from relay.cli import verbs
+from relay.config import door as settings
+from relay.config.door import Setting
+from relay.config.settings import Settings
 from relay.core.log import Log
 from relay.core.paths import Home
+from relay.hooks.registry import Registry
 from relay.ledger.store import Ledger
+from relay.session.door import SessionFacts, SessionFeature
 from relay.ui.row_view import tone
 
 #: Seconds that a feature may take to end, when nothing was asked of it.
@@ -34,6 +40,10 @@ def check_feature(package: str, rows: Mapping[str, Mapping[str, Any]] | None = N
     check_verbs(package)
     if _module(f"{package}.broker") is not None:
         check_broker_feature(package)
+    if _module(f"{package}.settings") is not None:
+        check_settings(package)
+    if _module(f"{package}.session") is not None:
+        check_session(package)
     if _module(f"{package}.view") is not None:
         check_view(package, rows or {})
 
@@ -55,7 +65,7 @@ async def _check_broker_feature(package: str) -> None:
             why = _text(home.broker_log) or "is it installed, in the entry points relay.features?"
             assert opened, f"{package} was not opened in a broker: {why}"
             for feature in opened:
-                _check_methods(feature)
+                _check_methods(feature, BrokerFeature)
                 taken = {one.op for one in feature.ops()} & {one.op for one in server.kernel_ops()}
                 assert not taken, f"ops of the kernel: {', '.join(sorted(taken))}"
                 kinds = set(feature.row_kinds()) & NOT_OF_FEATURES
@@ -77,22 +87,52 @@ def _text(path: str) -> str:
     return Path(path).read_text() if os.path.exists(path) else ""
 
 
-def _check_methods(feature: BrokerFeature) -> None:
-    """Each can be called with what the broker gives it today."""
-    for name, wanted in vars(BrokerFeature).items():
+def _check_methods(feature: object, door: type) -> None:
+    """Each can be called with what the broker, or the session, gives it today."""
+    for name, wanted in vars(door).items():
         if name.startswith("_") or not inspect.isfunction(wanted):
             continue
         own = getattr(feature, name)
-        where = f"{type(feature).__name__}.{name}"
+        where = f"{getattr(feature, '__name__', type(feature).__name__)}.{name}"
         if inspect.iscoroutinefunction(wanted):
             assert inspect.iscoroutinefunction(own), f"{where} is async"
         else:
             assert not inspect.iscoroutinefunction(own), f"{where} is not async: it may not wait"
-        given = list(inspect.signature(wanted).parameters)[1:]
+        given = list(inspect.signature(wanted).parameters)[0 if isinstance(feature, type) else 1 :]
         try:
             inspect.signature(own).bind(*given)
         except TypeError as error:
             raise AssertionError(f"{where} takes {', '.join(given)}: {error}") from None
+
+
+def check_settings(package: str) -> None:
+    """Each says what it holds, and what counts where nothing is said can be kept as JSON."""
+    known = {setting.key for setting in settings.settings()}
+    for setting in importlib.import_module(f"{package}.settings").SETTINGS:
+        assert isinstance(setting, Setting), f"{setting!r} is no Setting"
+        assert setting.key.isidentifier(), f"{setting.key!r} cannot be a key"
+        assert setting.key in known, f"{setting.key}: {'; '.join(settings.problems())}"
+        assert setting.doc, f"{setting.key} does not say what it holds"
+        json.dumps(setting.kept(setting.default))
+
+
+def check_session(package: str) -> None:
+    """Its functions can be called with what a session gives them; its patterns and hooks load."""
+    module = importlib.import_module(f"{package}.session")
+    functions = {"register": ("registry", "facts"), "feature": ("parts",)}
+    functions["watcher"] = ("fds", "profile")
+    assert functions.keys() & vars(module).keys(), f"a session takes {', '.join(functions)}"
+    for name, given in functions.items():
+        if (function := getattr(module, name, None)) is not None:
+            assert not inspect.iscoroutinefunction(function), f"{name} is not async"
+            inspect.signature(function).bind(*given)
+    if hasattr(module, "register"):
+        module.register(Registry(), SessionFacts("", {}, {}, Settings()))
+    if hasattr(module, "watcher"):
+        assert module.watcher({}, "") is None, "it watches a run for which it was not asked"
+    for own in vars(module).values():
+        if isinstance(own, type) and issubclass(own, SessionFeature) and own is not SessionFeature:
+            _check_methods(own, SessionFeature)
 
 
 def check_verbs(package: str) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
-from relay.broker.batch import AnyRequest, Batch, Handler
+from relay.broker.batch import Batch, ClientRequest, Served, serve
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
 from relay.core.errors import UsageError
-from relay.protocol.broker import Json
+from relay.protocol.messages import MessageSent, Send
+from relay.protocol.op import Request
+from relay_shout.ops import SHOUT, SHOUT_COUNTS, Shout, ShoutCounts
 
 _COUNT = (
     "INSERT INTO shout_counts VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET shouts = shouts + 1"
@@ -28,33 +30,31 @@ class ShoutFeature(BrokerFeature):
         self._kernel = parts.kernel
         self._messages = parts.messages
 
-    def ops(self) -> Mapping[str, Handler]:
-        """The feature's requests, by their names."""
-        return {"shout": self.shout, "shout_counts": self.counts}
+    def ops(self) -> list[Served]:
+        """The feature's requests, and what carries each out."""
+        return [serve(SHOUT, self.shout), serve(SHOUT_COUNTS, self.counts)]
 
     def row_kinds(self) -> Collection[str]:
         """What it puts into the stream."""
         return ("shout",)
 
-    def shout(self, request: AnyRequest, batch: Batch) -> Json | None:
+    def shout(self, request: ClientRequest[Shout], batch: Batch) -> MessageSent | None:
         """Send the message in capitals. It is counted if it is stored: both in one commit."""
-        body = request.fields.get("body")
-        if not isinstance(body, str) or not body.strip():
+        to, body = request.fields["to"], request.fields["body"].upper()
+        if not body.strip():
             raise UsageError("shout what?", hint="relay shout NAME WORDS")
         directory, ledger = self._kernel.directory, self._kernel.ledger
         speaker = directory.speaker(request)  # never what the request says of itself
         name = directory.owner if speaker is None else speaker.name
-        answer = self._messages.send(
-            replace(request, fields={**request.fields, "body": body.upper()}), batch
-        )
+        message: Send = {"to": to, "body": body, "auth": request.fields.get("auth")}
+        answer = self._messages.send(replace(request, fields=message), batch)
         ledger.begin()
         ledger.change(_COUNT, (name,))
-        to = str(request.fields.get("to"))
-        row = {"who": name, "to": to, "words": body.upper()[:1000]}
+        row = {"who": name, "to": to, "words": body[:1000]}
         batch.after.append(lambda: self._kernel.watchers.tell("shout", (name, to), row))
         return answer
 
-    def counts(self, request: AnyRequest, batch: Batch) -> Json:
+    def counts(self, request: ClientRequest[Request], batch: Batch) -> ShoutCounts:
         """Who has shouted how often. For the person."""
         self._kernel.directory.check_person(request, "see who shouts")
         rows = self._kernel.ledger.rows("SELECT name, shouts FROM shout_counts ORDER BY name")

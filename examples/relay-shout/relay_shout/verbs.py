@@ -7,6 +7,7 @@ from relay.cli import output
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
 from relay.core.paths import Home
+from relay_shout.ops import SHOUT, SHOUT_COUNTS
 
 
 def add(verbs: Parser) -> None:
@@ -22,9 +23,9 @@ def shout_verb(options: Options) -> int:
     with connect(Home.from_env()) as client:
         if options.name:
             words = " ".join(options.words)
-            sent = client.request("shout", to=options.name, body=words, **output.speaker())
+            sent = client.request(SHOUT, to=options.name, body=words, **output.speaker())
             output.data(sent["id"])
             return 0
-        for row in client.request("shout_counts", **output.speaker())["rows"]:
+        for row in client.request(SHOUT_COUNTS, **output.speaker())["rows"]:
             output.data(f"{row['name']}  {row['shouts']}")
     return 0

@@ -24,7 +24,10 @@ Json = dict[str, Any]
 WINDOW = 100
 #: And of those of the last day at most so many are counted.
 _DAY_MS, _DAY_MAX = 86_400_000, 10_000
-_OWN = "id, name, version, status, reason, folder, registered_by, created_ms, updated_ms, errors,"
+_OWN = (
+    "id, name, version, status, reason, folder, registered_by, created_ms, updated_ms, errors,"
+    " opened_ms, skipped, last_fired_ms, next_tick_ms"
+)
 _SELECT = (
     f"SELECT {', '.join(f'a.{one.strip()}' for one in _OWN.split(','))},"
     " ifnull(v.path, ''), ifnull(v.sha256, ''), v.definition_json FROM automations a"
@@ -64,9 +67,6 @@ class AutomationRow:
     path: str
     sha256: str
     definition: Json | None
-
-
-_OWN += " opened_ms, skipped, last_fired_ms, next_tick_ms"
 
 
 def by_status(ledger: Ledger, *statuses: AutomationStatus) -> list[AutomationRow]:
