@@ -36,7 +36,7 @@ from harness import Terminal, command, deadline, home, relay, wait_ready, wait_u
 
 from relay.agents.claude.launch import OLDEST, PACKAGE
 from relay.agents.codex.launch import PATIENCE, UNASKED
-from relay.agents.hook_scripts import asker
+from relay.agents.hook_install import asker
 from relay.hooks.context import Context, Identity, recent_messages, recent_output
 from relay.hooks.engine import HookEventHandler
 from relay.hooks.events import HookEventName

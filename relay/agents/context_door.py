@@ -1,21 +1,24 @@
-"""The door by which relay's own texts reach an agent: beside what the person asks, never typed.
+"""Relay's own texts in an agent's context, never typed: by a hook's output, or by a file.
 
-Some agents run a hook before each prompt, and give their model what it prints; the hook takes the
-file away that is put here (relay.agents.hook_scripts.giver), so that its text is told once. Others
-read a file with each request, to which is added here. An agent without such a door is told
-nothing but what somebody sent it: a text that is typed would be a turn of its own, or the answer
-to a question that the program asks its person.
+Some agents run a hook before each prompt, and give their model what it prints; the hook takes away
+the file that :class:`ContextDoor` writes (relay.agents.hook_install.giver), so that its text is
+told once. Others read a file with each request, to which the door adds. An agent without such a
+door is told nothing but what somebody sent it: a text that is typed would be a turn of its own, or
+the answer to a question that the program asks its person.
 
-A file of its own because the launch plans name the door, and sessions and memories use it.
+Messages may also go with the answer to a hook of a tool call (relay.session.steering). An
+:class:`InjectionProof` knows whether the model has got them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from relay.agents.hook_codec import AgentHookCall
 from relay.core.files import make_private_folder, unlink_if_there, write_atomically
 
 #: Characters that wait to be told, beyond which only the newest text does; and of what an agent
@@ -84,3 +87,117 @@ def door_of(launch: Mapping[str, Any]) -> ContextDoor | None:
     """The door of the agent that was started by the plan with this ``data``; None: it has none."""
     named = launch.get("context")
     return ContextDoor(named["file"], named["event"]) if named else None
+
+
+#: Messages that are remembered as given; the oldest are forgotten first.
+GIVEN_MAX = 256
+
+
+class InjectionProof:
+    """Tells what became of messages that went with the answers to an agent's hooks."""
+
+    #: Whether its records show the words that were given (a Proof comes); else only ``landed``.
+    shows = True
+
+    @property
+    def room(self) -> int:
+        """Bytes that reach the model whole; 0 where nothing can be given now."""
+        raise NotImplementedError
+
+    async def own(self, call: AgentHookCall) -> bool:
+        """Whether this is a call of the agent's, not of one that works for it."""
+        raise NotImplementedError
+
+    def landed(self, marker: str) -> bool:
+        """Whether a text with ``marker`` that was given has got in."""
+        raise NotImplementedError
+
+    def giving(self, markers: list[str]) -> None:
+        """Note that these go over now, for a session that follows this one.
+
+        Raises OSError; then they do not go.
+        """
+
+    def kept(self, markers: list[str]) -> None:
+        """Note that these did not go over."""
+
+
+class TranscriptProof(InjectionProof):
+    """For an agent whose records show what a hook has added.
+
+    ``room()`` is 0 while they are not read; ``seen(marker)`` whether they show a text with it.
+    """
+
+    def __init__(self, room: Callable[[], int], seen: Callable[[str], bool]) -> None:
+        self._room = room
+        self._seen = seen
+
+    @property
+    def room(self) -> int:
+        return self._room()
+
+    async def own(self, call: AgentHookCall) -> bool:
+        return not call.native.get("agent_id")
+
+    def landed(self, marker: str) -> bool:
+        return self._seen(marker)
+
+
+class TurnProof(InjectionProof):
+    """For an agent that only shows that its model was asked again.
+
+    ``asked()`` counts the answers that the model has begun, ``went_on(count)`` tells whether
+    another one followed that one in the same turn; ``own(id)`` whether a tool call of this id is
+    the agent's own. What is given stands in the file ``path``, which lasts as long as the run.
+    """
+
+    shows = False
+
+    def __init__(
+        self,
+        path: str,
+        room: Callable[[], int],
+        asked: Callable[[], int],
+        went_on: Callable[[int], bool],
+        own: Callable[[str], Awaitable[bool]],
+    ) -> None:
+        self._path = path
+        self._room = room
+        self._asked = asked
+        self._went_on = went_on
+        self._own = own
+        self._given: dict[str, int] = _read(path)
+
+    @property
+    def room(self) -> int:
+        return self._room()
+
+    async def own(self, call: AgentHookCall) -> bool:
+        return await self._own(str(call.fields.get("tool_use_id") or ""))
+
+    def landed(self, marker: str) -> bool:
+        return marker in self._given and self._went_on(self._given[marker])
+
+    def giving(self, markers: list[str]) -> None:
+        self._given |= dict.fromkeys(markers, self._asked())
+        for marker in list(self._given)[:-GIVEN_MAX]:
+            del self._given[marker]
+        self._write()
+
+    def kept(self, markers: list[str]) -> None:
+        for marker in markers:
+            self._given.pop(marker, None)
+        with contextlib.suppress(OSError):  # the next session may have to guess
+            self._write()
+
+    def _write(self) -> None:
+        write_atomically(self._path, json.dumps(self._given), durable=False)
+
+
+def _read(path: str) -> dict[str, int]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return {str(k): int(v) for k, v in found.items()} if isinstance(found, dict) else {}

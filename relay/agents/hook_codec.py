@@ -1,6 +1,6 @@
 """Codecs between an agent's own hooks and relay's hook engine. Pure.
 
-Each agent with hooks has a :class:`HookCodec` in its ``hook_codec`` module. What is common to
+Each agent with hooks has a :class:`HookCodec` beside its adapter. What is common to
 several of them stands here: events as Claude Code words them.
 """
 

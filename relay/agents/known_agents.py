@@ -29,7 +29,7 @@ ADAPTERS = {
     "aider": "AiderAdapter",
     "opencode": "OpencodeAdapter",
 }
-#: The same in relay.agents.KIND.hook_codec. aider has no hooks.
+#: The same for its hook codec, in the same module. aider has no hooks.
 HOOK_CODECS = {
     "claude": "ClaudeHookCodec",
     "codex": "CodexHookCodec",
@@ -140,7 +140,7 @@ def make_hook_codec(kind: str) -> HookCodec | None:
     name = HOOK_CODECS.get(kind)
     if name is None:
         return None
-    made: HookCodec = getattr(import_module(f"relay.agents.{kind}.hook_codec"), name)()
+    made: HookCodec = getattr(import_module(f"relay.agents.{kind}.adapter"), name)()
     return made
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from relay.agents.base import TypingRules
-from relay.agents.input_line import Composer, ComposerState, nobody_knows
+from relay.agents.profile import Composer, ComposerState, nobody_knows
 from relay.core.message import AgentState
 from relay.core.source_events import Screen, StateChange, Terminal
 from relay.core.state import from_json, to_json

@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from relay.agents.base import AgentAdapter
-from relay.agents.input_line import ComposerState
-from relay.agents.profile import Profile
+from relay.agents.profile import ComposerState, Profile
 from relay.agents.structured_source import StructuredSource
 from relay.core.source_events import Terminal
 from relay.session.session_events import EventQueue, SourcesRead

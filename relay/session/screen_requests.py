@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from relay.agents.past.last_turns import READERS, last_turns
+from relay.agents.past import READERS, last_turns
 from relay.core.errors import NotDelivered, Timeout, UsageError, only_the_person
 from relay.core.ids import new_ulid
 from relay.core.message import AgentState, Message

@@ -17,8 +17,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from relay.agents.context_door import InjectionProof
 from relay.agents.hook_codec import AgentHookCall
-from relay.agents.injection_proof import InjectionProof
 from relay.core.message import AgentState, Message, QueueMode, State
 from relay.directive.envelope import Envelope, envelope, marker_of
 from relay.hooks.events import HookEventName

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from relay.agents.hook_codec import AgentHookCall, text_of
 from relay.agents.known_agents import why_ungated
-from relay.agents.tool_names import canonical, limits, refusal
+from relay.agents.tool_uses import canonical, limits, refusal
 from relay.core.bounded import BoundedDict
 from relay.core.dispatch import PermissionLevel, PermissionSet, ToolRules
 from relay.core.errors import RelayError

@@ -8,8 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from relay.agents.launch import PLANNERS, Launch, Run, plan
-from relay.agents.primer import primer
+from relay.agents.launch import PLANNERS, Launch, Run, plan, primer
 
 TOKEN = "5f0fe2a0d723"
 #: What the model is told of itself, in the words of the primer.

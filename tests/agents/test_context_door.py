@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from relay.agents.context_door import TEXTS_MAX, ContextDoor, door_of
-from relay.agents.hook_scripts import giver
+from relay.agents.hook_install import giver
 
 
 def hook(file: Path) -> str:

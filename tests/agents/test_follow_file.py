@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from relay.agents.follow_file import FileFollower
+from relay.agents.base import FileFollower
 
 
 def test_what_is_read_but_not_yet_heard_is_read_again_after_a_restart(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relay.agents.codex.hook_codec import ASKS
+from relay.agents.codex.adapter import ASKS
 from relay.agents.hook_codec import PERMISSION, AgentHookCall, HookCodec
 from relay.agents.known_agents import HOOK_CODECS, make_hook_codec
 from relay.agents.launch import TOOL_EVENTS, TURN_EVENTS, wants_tcp

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from relay.agents.hook_scripts import asker, reporter, telling, write_teller
+from relay.agents.hook_install import asker, reporter, telling, write_teller
 from relay.agents.launch import Run
 from relay.session.hook_server import HookServer
 

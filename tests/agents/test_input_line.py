@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.agents.input_line import ComposerState
-from relay.agents.profile import Profile, find_profile, parse_profile, profile_names
+from relay.agents.profile import ComposerState, Profile, find_profile, parse_profile, profile_names
 
 FRAMED = r"""
 input: {prompt: '\s*│ > ?', side: '\s*│', below: '\s*╰─', placeholder: [Type here]}

@@ -11,7 +11,7 @@ import pytest
 
 import relay
 from relay.agents.base import AgentStart
-from relay.agents.gemini import hook_settings
+from relay.agents.gemini import launch
 from relay.agents.installed import version_of
 from relay.agents.known_agents import HOOK_CODECS, answers_once, make_adapter, ungated, untold
 from relay.agents.launch import MODULES, PLANNERS, takes_primer, wants_tcp
@@ -94,7 +94,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(hook_settings, "_insecure", lambda path: "")
+    monkeypatch.setattr(launch, "_insecure", lambda path: "")
     return folder
 
 

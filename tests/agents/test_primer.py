@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from relay.agents.launch import KNOWN_AS_MAX, Run
-from relay.agents.primer import PRIMER_MAX, primer
+from relay.agents.launch import KNOWN_AS_MAX, PRIMER_MAX, Run, primer
 from relay.core.agent_names import owner_name
 
 

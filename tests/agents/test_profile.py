@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.input_line import InputLine
+from relay.agents.arguments import SHIPPED
 from relay.agents.interpreters import script_of
 from relay.agents.known_agents import ADAPTERS, profile_of_run, source_of
 from relay.agents.profile import (
+    InputLine,
     Profile,
     ProfileError,
     find_profile,
     parse_profile,
     read_profile,
 )
-from relay.agents.profile_start import SHIPPED
 from relay.core.message import AgentState
 from relay.core.source_events import StateChange
 from relay.screen.agent_styles import UNKNOWN

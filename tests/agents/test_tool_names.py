@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relay.agents.tool_names import TOOLS, refusal
+from relay.agents.tool_uses import TOOLS, refusal
 from relay.core.dispatch import FULL, MINIMAL, PermissionLevel, PermissionSet
 
 

@@ -10,10 +10,10 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from relay.agents.claude.channel import ClaudeChannel
+from relay.agents.base import FileTail
+from relay.agents.claude.adapter import ClaudeChannel
 from relay.agents.claude.source import ClaudeSource
 from relay.agents.claude.transcript import whereabouts
-from relay.agents.follow_file import FileTail
 from relay.agents.launch import Launch, Run, plan
 from relay.core.message import AgentState
 from relay.core.source_events import End, Line, Proof, SourceEvent

@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from relay.agents.arguments import start_facts
 from relay.agents.launch import package_of
-from relay.agents.profile_start import start_facts
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL_DEADLINE = 600  # seconds

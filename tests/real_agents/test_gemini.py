@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.primer import primer
+from relay.agents.launch import primer
 from tests.e2e.wrapped import relay
 from tests.real_agents.model import Fail, Say, ScriptedModel
 from tests.real_agents.people import (

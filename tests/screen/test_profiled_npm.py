@@ -11,8 +11,7 @@ import itertools
 
 import pytest
 
-from relay.agents.input_line import ComposerState
-from relay.agents.profile import find_profile
+from relay.agents.profile import ComposerState, find_profile
 from relay.core.source_events import SourceEvent
 from relay.screen.emulator import Emulator
 from relay.screen.source import ScreenSource

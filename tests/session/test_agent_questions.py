@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.agents.base import TypingRules
-from relay.agents.input_line import ComposerState
-from relay.agents.profile import find_profile
+from relay.agents.profile import ComposerState, find_profile
 from relay.protocol import frames
 from relay.screen.questions import DIALOG
 from relay.screen.source import ScreenSource

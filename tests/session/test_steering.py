@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from relay.agents.base import Blocked
+from relay.agents.context_door import TranscriptProof, TurnProof
 from relay.agents.hook_codec import AgentHookCall
-from relay.agents.injection_proof import TranscriptProof, TurnProof
 from relay.core.message import AgentState, Message, QueueMode, State
 from relay.core.source_events import StateChange
 from relay.directive.envelope import marker_of

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from relay.agents.base import AgentAdapter, Blocked, TypingRules
-from relay.agents.input_line import InputLine
-from relay.agents.profile import Profile
+from relay.agents.profile import InputLine, Profile
 from relay.core.errors import RelayError
 from relay.core.message import AgentState
 from relay.core.source_events import StateChange

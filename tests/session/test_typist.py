@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from relay.agents.base import AgentAdapter, Blocked, TypingRules
-from relay.agents.input_line import nobody_knows
+from relay.agents.profile import nobody_knows
 from relay.core.message import AgentState, Message
 from relay.core.source_events import StateChange
 from relay.protocol import frames

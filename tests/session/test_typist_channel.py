@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from relay.agents.base import AgentAdapter, AgentStart
-from relay.agents.input_line import ComposerState
+from relay.agents.profile import ComposerState
 from relay.agents.structured_source import SourceState, StructuredSource
 from relay.core.message import QueueMode
 from relay.directive.envelope import marker_of

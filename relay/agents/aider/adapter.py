@@ -1,4 +1,4 @@
-"""What a session needs beside the usual when its agent is aider."""
+"""The adapter of aider: it follows the LLM history, and aider is typed into."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import contextlib
 import os
 from typing import Any
 
-from relay.agents.aider.screen import composer_state, multiline
-from relay.agents.aider.source import AiderSource
-from relay.agents.base import AgentAdapter, AgentStart, SourceFeed
-from relay.agents.follow_file import FileTail
-from relay.agents.input_line import ComposerState
+from relay.agents.aider.source import AiderSource, composer_state, multiline
+from relay.agents.base import AgentAdapter, AgentStart, FileTail, SourceFeed
+from relay.agents.profile import ComposerState
 
 #: Bytes. Each request logs the whole conversation again: a file of ours that is larger is emptied.
 EMPTIED_AT = 64 * 1024 * 1024

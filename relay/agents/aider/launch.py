@@ -11,8 +11,7 @@ import os
 
 from relay.agents.arguments import ArgvReader, split
 from relay.agents.installed import why_unknown
-from relay.agents.launch import Launch, Run, private_file, run_folder
-from relay.agents.primer import primer
+from relay.agents.launch import Launch, Run, primer, private_file, run_folder
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:

@@ -1,5 +1,31 @@
 """What aider says and does: its words by its LLM history, its state by its terminal. Pure.
 
+The history, line by line::
+
+    TO LLM 2026-01-31T12:00:00
+    -------
+    SYSTEM Act as an expert …
+    -------
+    USER the message
+    LLM RESPONSE 2026-01-31T12:00:03
+    ASSISTANT the answer
+
+Each record is written in one go: the request before it is sent, the answer when it is over (also
+when it was broken off). Every line of a message begins with its role, so that no word of it can be
+taken for the head of a record. Only messages in parts (images, prompt caching) stand there as they
+are: in such a request only a head that begins a new piece of the file is one.
+
+The screen is never heard; it shows the prompt and how the turn before ended. Above each prompt
+stands a rule (without colours: an empty row), and the files of the chat::
+
+    ────────────────────────────
+    Readonly: notes.md
+    ask> what the person types
+
+What was submitted stays where it stands, and what comes of it follows. So only a terminal in raw
+mode, with a prompt as the last thing on its screen, waits for a message: a question that aider
+asks (``(Y)es/(N)o [Yes]:``) is raw too, and Enter would answer it.
+
 An answer comes out when it is complete: aider logs it then. Thinking, files, commands and their
 output, the questions that aider asks and what was said before this run never do; neither do the
 words of the model that turns an architect's plan into edits.
@@ -9,23 +35,234 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.agents.aider import screen
-from relay.agents.aider.history import (
-    KNOWN_BY,
-    LINE_HEAD,
-    Answered,
-    Carried,
-    Foreign,
-    History,
-    Requested,
-    Said,
-)
+from relay.agents.profile import ComposerState
 from relay.agents.structured_source import SourceState, StructuredSource
 from relay.core.message import AgentState
 from relay.core.source_events import End, Line, Proof, SourceEvent, StateChange
+
+_HEAD = re.compile(r"(TO LLM|LLM RESPONSE) \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+_PREFIXED = re.compile(r"(?:SYSTEM|USER|ASSISTANT|TOOL|FUNCTION|DEVELOPER)(?: |$)|-------$")
+_PARTS = re.compile(r"(?:SYSTEM|USER|ASSISTANT) (?:type: |text: |Image_url URL: )")
+_MESSAGE = re.compile(r"Relay (?:message|notice) \[")
+_STOPPED = "^C KeyboardInterrupt"
+#: Characters of one line of a request that are kept.
+LINE_HEAD = 400
+#: Lines by which a message is recognised when it comes back.
+KNOWN_BY = 8
+#: Lines of one answer; what is longer is cut off there.
+ANSWER_MAX = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A request begins: whatever was answered before it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """The request before was another aider's, which writes into the same file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A line of a request, by its beginning, that carries a message of relay's."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer begins."""
+
+    continues: bool  # it goes on where the answer before was cut off: the model was asked to
+    for_editor: bool  # another model turns the answer before into edits
+    whole: bool  # the request shows that the answer before had come to its end
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A line of the answer, as the model wrote it."""
+
+    text: str
+
+
+Record = Requested | Foreign | Carried | Answered | Said
+
+
+@dataclass(slots=True)
+class History:
+    """Takes the file's lines in the pieces in which they were read. Its fields are its checkpoint.
+
+    ``last`` is the reader's to set: the first lines of what the model answered last.
+    """
+
+    mark: str = ""  # stands in each request of our own aider's; empty where no other writes
+    marked: bool = False  # it stands in this request
+    inside: str = ""  # "request", "answer" or nothing
+    parts: bool = False  # this request holds lines that may look like anything
+    role: str = ""  # of the last line of the request
+    message: list[str] = field(default_factory=list)  # the first lines of its last message
+    remembers: bool = False  # the request holds the last answer as the model's own
+    stopped: bool = False  # … and that the person broke it off
+    last: list[str] = field(default_factory=list)
+    lines: int = 0  # of the answer
+
+    def feed(self, lines: list[str]) -> Iterator[Record]:
+        """Tell what these lines say, in their order; ``last`` is looked at again after each."""
+        for at, line in enumerate(lines):
+            head = _HEAD.fullmatch(line)
+            if head and not (self.parts and at):
+                if self.mark and self.inside == "request" and not self.marked:
+                    yield Foreign()
+                yield self._begin(head[1])
+            elif self.inside == "request":
+                yield from self._asked(line)
+            elif self.inside == "answer" and line.startswith("ASSISTANT"):
+                self.lines += 1
+                if self.lines <= ANSWER_MAX:
+                    yield Said(line.removeprefix("ASSISTANT").removeprefix(" "))
+
+    def _begin(self, head: str) -> Record:
+        if head == "TO LLM":
+            self.inside, self.parts, self.role, self.message = "request", False, "", []
+            self.remembers = self.stopped = self.marked = False
+            return Requested()
+        editor = self._repeats_last() and not self.remembers
+        # In parts nothing can be recognised; the screen has been looked at long before.
+        whole = editor or self.parts or (self.remembers and not self.stopped)
+        self.inside, self.parts, self.lines = "answer", False, 0
+        return Answered(self.role == "ASSISTANT", editor, whole)
+
+    def _asked(self, line: str) -> Iterator[Record]:
+        if line == "-------":
+            self.remembers |= self.role == "ASSISTANT" and self._repeats_last()
+            self.message = []
+            return
+        self.marked |= self.mark in line
+        prefixed = _PREFIXED.match(line)
+        if not prefixed or _PARTS.match(line):
+            self.parts = True
+        role, _, text = line.partition(" ")
+        if prefixed:
+            self.role = role
+        if not self.message and self.remembers and text.startswith(_STOPPED):
+            self.stopped = True
+        if len(self.message) < KNOWN_BY:
+            self.message.append(text.rstrip()[:LINE_HEAD])
+        found = _MESSAGE.search(line) if self.role != "ASSISTANT" else None
+        if found:
+            yield Carried(line[found.start() :][:LINE_HEAD])
+
+    def _repeats_last(self) -> bool:
+        return bool(self.last) and self.message[: len(self.last)] == self.last
+
+
+_FORMATS = (
+    "architect|ask|code|context|diff-fenced|diff|editor-diff-fenced|editor-diff|editor-whole|func"
+    "|help|patch|udiff-simple|udiff|whole"
+)
+_PROMPT = re.compile(rf"(?:{_FORMATS})?(?:(?:^| )multi)?>(?: |$)")
+_MULTI = re.compile(rf"(?:(?:{_FORMATS}) )?multi>")
+_RULE = re.compile(r"─{8,}$")
+_QUESTION = re.compile(r"\(Y\)es/\(N\)o.{0,60}\[[^\[\]]{1,20}\]:")
+#: A turn that was broken off, by the person or by the model's server, or cut at its end.
+_BROKEN = re.compile(
+    r"\^C (?:again to exit|KeyboardInterrupt)|[\s░█]*litellm\.\w+: |Model .+ has hit a token limit!"
+)
+#: What is left of the spinner stands before it.
+_ERROR = re.compile(r"[\s░█]*litellm\.(\w+): ")
+_ANSWERED = re.compile(r"^Tokens: \S+ sent\b.*\breceived\.")
+
+
+def composer_state(rows: list[str]) -> ComposerState:
+    """What stands where aider's prompt would be, on a screen whose terminal is in raw mode."""
+    block = _block(rows)
+    if question(rows):
+        return "dialog"
+    prompts = [at for at, row in enumerate(block) if _PROMPT.match(row)]
+    if not prompts:
+        return "busy"
+    only = prompts[0] == len(block) - 1 and block[-1].rstrip().endswith(">")
+    return "empty" if only and _PROMPT.fullmatch(block[-1].rstrip()) else "draft"
+
+
+def multiline(rows: list[str]) -> bool:
+    """Whether Enter begins a new line at this prompt, and Alt-Enter submits."""
+    return any(_MULTI.match(row) for row in _block(rows))
+
+
+def question(rows: list[str]) -> str:
+    """The question that aider asks and waits for, or nothing."""
+    shown = _shown(rows)[-4:]
+    text = "".join(shown)
+    found = list(_QUESTION.finditer(text))
+    if not found or len(text) - found[-1].end() > 20:
+        return ""
+    end = found[-1].start()
+    for row in shown:
+        if end <= len(row):
+            return row[:end].strip()
+        end -= len(row)
+    return ""
+
+
+def broken_off(rows: list[str], *, prompting: bool) -> bool:
+    """Whether the last turn on this screen did not come to its end."""
+    return any(_BROKEN.match(row) for row in _turn(rows, prompting=prompting))
+
+
+def ended(rows: list[str], *, prompting: bool) -> bool:
+    """Whether the last turn shows what its answer has cost, or that it was broken off."""
+    turn = _turn(rows, prompting=prompting)
+    return any(_ANSWERED.match(row) or _BROKEN.match(row) for row in turn)
+
+
+def error(rows: list[str], *, prompting: bool) -> str:
+    """The last error of the model's server in the last turn: the name of its kind, or nothing."""
+    names = [found[1] for row in _turn(rows, prompting=prompting) if (found := _ERROR.match(row))]
+    return names[-1] if names else ""
+
+
+def answered(rows: list[str]) -> bool:
+    """Whether the screen shows that the model has answered."""
+    return any(_ANSWERED.match(row) for row in rows)
+
+
+def _shown(rows: list[str]) -> list[str]:
+    shown = list(rows)
+    while shown and not shown[-1].strip():
+        shown.pop()
+    return shown
+
+
+def _block(rows: list[str]) -> list[str]:
+    """The last rows that hang together: the prompt with what stands in it, if there is one."""
+    shown = _shown(rows)
+    for at in range(len(shown) - 1, -1, -1):
+        if not shown[at].strip() or _RULE.match(shown[at].rstrip()):
+            return shown[at + 1 :]
+    return shown
+
+
+def _turn(rows: list[str], *, prompting: bool) -> list[str]:
+    """The rows of the last turn: below the last rule, or above it where the prompt is back.
+
+    The rule is drawn a moment before the prompt.
+    """
+    parts: list[list[str]] = [[]]
+    for row in _shown(rows)[: -len(_block(rows)) or None] if prompting else _shown(rows):
+        if _RULE.match(row.rstrip()):
+            parts.append([])
+        else:
+            parts[-1].append(row)
+    while len(parts) > 1 and not any(_PROMPT.match(row) for row in parts[-1]):
+        parts.pop()
+    return parts[-1]
+
 
 #: Seconds without another line after which an answer is taken as complete.
 SETTLE = 0.1
@@ -192,17 +429,17 @@ class AiderSource(StructuredSource):
 
         ``away``: aider does not read what is typed.
         """
-        state = "busy" if away else screen.composer_state(rows)
+        state = "busy" if away else composer_state(rows)
         self._rows, self._prompting = rows, state in ("empty", "draft")
         events: list[SourceEvent] = []
         # The terminal's mode and the history are ahead of the screen, which alone tells of Ctrl-C.
-        shown = screen.ended(rows, prompting=self._prompting)
+        shown = ended(rows, prompting=self._prompting)
         if self.saved.answer is not None and now - self._since >= (SETTLE if shown else LAG):
             events += self._complete(aborted=self._broken())
             if self._trouble:
                 events += self._error()
         if state == "dialog":
-            return events + self._change(AgentState.BLOCKED, f"aider asks: {screen.question(rows)}")
+            return events + self._change(AgentState.BLOCKED, f"aider asks: {question(rows)}")
         if state == "busy":
             resting = self.saved.state in (AgentState.STARTING, AgentState.LIMITED)
             return events if resting else events + self._change(AgentState.BUSY)
@@ -212,19 +449,19 @@ class AiderSource(StructuredSource):
         return events
 
     def _broken(self) -> bool:
-        return screen.broken_off(self._rows, prompting=self._prompting)
+        return broken_off(self._rows, prompting=self._prompting)
 
     def _error(self) -> list[SourceEvent]:
         """Tell why a request brought nothing, as far as the screen shows it."""
         self._trouble = False
-        name = screen.error(self._rows, prompting=self._prompting)
+        name = error(self._rows, prompting=self._prompting)
         if not name or name in _THIS_TURN_ONLY:
             return []
         self._reason = ""
         return self._limited(_LIMITS.get(name), name)
 
     def _deaf(self) -> list[SourceEvent]:
-        if self.saved.asked or self.saved.failed or not screen.answered(self._rows):
+        if self.saved.asked or self.saved.failed or not answered(self._rows):
             return []
         return self.failed(
             "aider does not write the LLM history that it was given: its screen is read"

@@ -13,8 +13,7 @@ import json
 import os
 
 from relay.agents.arguments import ArgvReader
-from relay.agents.hook_install import command_hook, merged, primer_hook, turned_off
-from relay.agents.hook_scripts import giver, reporter
+from relay.agents.hook_install import command_hook, giver, merged, primer_hook, reporter, turned_off
 from relay.agents.installed import own_folder_of, read_settings, why_unknown
 from relay.agents.launch import (
     GATE_TIMEOUT,

@@ -11,8 +11,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.agents.claude.message_pairing import Messages, MessagesState
-from relay.agents.claude.transcript import TranscriptRecord, Whereabouts, call_key, parse
+from relay.agents.claude.transcript import (
+    Messages,
+    MessagesState,
+    TranscriptRecord,
+    Whereabouts,
+    call_key,
+    parse,
+)
 from relay.agents.profile import Profile
 from relay.agents.structured_source import SourceState, StructuredSource, broken_off, remembered
 from relay.core.bounded import BoundedDict, RecentSet

@@ -19,8 +19,15 @@ import json
 import os
 
 from relay.agents.arguments import Arguments, ArgvReader
-from relay.agents.hook_install import command_hook, merged, primer_hook
-from relay.agents.hook_scripts import ANSWER_TIMEOUT, asker, giver, reporter
+from relay.agents.hook_install import (
+    ANSWER_TIMEOUT,
+    asker,
+    command_hook,
+    giver,
+    merged,
+    primer_hook,
+    reporter,
+)
 from relay.agents.installed import own_folder_of, why_unknown
 from relay.agents.launch import (
     GATE_TIMEOUT,

@@ -1,31 +1,310 @@
-"""The structured source of Gemini CLI: session file, title and screen. No I/O, no clock.
+"""What Gemini CLI says and does: its session files, its terminal title and its screen.
 
-The session file has each of the model's messages when it is complete, the prompts that went to the
-model, and why a turn failed. It does not say when a turn is over or a dialog is open: the terminal
-title does, and where that is turned off, the screen. Thinking, tool calls, tool output, what the
-program itself says and what was said before this run never come out.
+A session file holds the conversation's id and, as it goes, one record for each message. A record
+may be written again under its id (its tool calls are added to it); ``$set`` and ``$rewindTo``
+change history. :class:`SessionFiles` looks for the files and reads them.
+
+:class:`GeminiSource` has no I/O and no clock. It takes the model's messages, the prompts that went
+to the model and the errors from the session file. The file does not say when a turn is over or a
+dialog is open: the terminal title does, and where that is turned off, the screen, where a prompt
+that was sent looks like the input line without the rule above it. Thinking, tool calls, tool
+output, what the program itself says and what was said before this run never come out.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
-from relay.agents.gemini.screen import Doing, doing, prompts, question
-from relay.agents.gemini.session_file import SessionRecord, parse
 from relay.agents.profile import Profile
 from relay.agents.structured_source import (
     ERROR_RETRY,
     LIMIT_RETRY,
     SourceState,
     StructuredSource,
+    Tokens,
     markers_in,
+    object_in,
+    seconds_of,
+    text_in,
 )
 from relay.core.bounded import RecentSet
+from relay.core.files import make_private_folder, write_atomically
 from relay.core.message import AgentState
 from relay.core.source_events import End, Line, Proof, SourceEvent, StateChange
+
+Kind = Literal[
+    "said",  # the model's own words, complete
+    "call",  # the model calls tools, or its results have come
+    "prompt",  # text that goes to the model as a user's
+    "result",  # a tool's result goes to the model
+    "cancelled",  # the person stopped the turn
+    "note",  # the program's own words: why something failed, what a command did
+]
+
+#: Bytes of a file's end that are looked at for a prompt.
+LOOK_BACK = 512 * 1024
+FIRST_LINE_MAX = 64 * 1024
+#: What Gemini CLI notes when the person has stopped the turn.
+_CANCELLED = "Request cancelled."
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """One record that matters. ``time`` is in seconds since the epoch, ``level`` of a note only:
+    info, warning or error."""
+
+    kind: Kind
+    id: str
+    time: float
+    text: str = ""
+    level: str = ""
+    model: str = ""
+    #: See relay.agents.structured_source.
+    tokens: Tokens = ()
+
+
+def parse(line: str) -> SessionRecord | None:
+    """Read one line; None for what is of no concern, or damaged."""
+    raw = object_in(line)
+    if raw is None or not isinstance(raw.get("id"), str):
+        return None
+    id_, time, content = raw["id"], seconds_of(raw.get("timestamp")), raw.get("content")
+    kind = raw.get("type")
+    if kind == "gemini":
+        # What it has for the model's words that are not words (history, binary data) is a list.
+        said = isinstance(content, str) and bool(content.strip())
+        text, model = str(content) if said else "", str(raw.get("model") or "")
+        tokens = _tokens(raw.get("tokens"))
+        return SessionRecord("said" if said else "call", id_, time, text, "", model, tokens)
+    if kind == "user":
+        return _user(id_, time, content)
+    if kind in ("info", "warning", "error"):
+        text = text_in(content)
+        if text == _CANCELLED:
+            return SessionRecord("cancelled", id_, time)
+        return SessionRecord("note", id_, time, text, kind)
+    return None
+
+
+def session_of(line: str) -> str:
+    """The conversation's id, when this is the line of a file that tells it; else ''."""
+    raw = object_in(line)
+    if raw is None or raw.get("kind") == "subagent":
+        return ""
+    found = raw.get("sessionId")
+    return found if isinstance(found, str) else ""
+
+
+def _tokens(found: object) -> tuple[object, ...]:
+    if not isinstance(found, dict):
+        return ()
+    into, out, cached, thoughts = (
+        one if type(one := found.get(name)) is int else 0
+        for name in ("input", "output", "cached", "thoughts")
+    )
+    return into - cached, out + thoughts, cached, 0
+
+
+def _user(id_: str, time: float, content: object) -> SessionRecord:
+    parts = content if isinstance(content, list) else [{"text": content}]
+    if any(isinstance(part, dict) and "functionResponse" in part for part in parts):
+        return SessionRecord("result", id_, time)
+    return SessionRecord("prompt", id_, time, text_in(parts))
+
+
+# -- which file ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One session file that was written since ``since``, and its prompts since then."""
+
+    path: str
+    session: str
+    prompts: tuple[str, ...]
+
+
+class SessionFiles:
+    """The session files under Gemini CLI's folder (``~/.gemini`` or ``$GEMINI_CLI_HOME/.gemini``).
+
+    They are ``tmp/PROJECT/chats/session-TIME-ID.jsonl``, ID being the first 8 characters of the
+    conversation's id. In a macOS sandbox the folder is ``~/.cache/.gemini``.
+    """
+
+    def __init__(self, env: dict[str, str]) -> None:
+        home = env.get("GEMINI_CLI_HOME") or env.get("HOME") or os.path.expanduser("~")
+        self._roots = [
+            os.path.join(home, ".gemini", "tmp"),
+            os.path.join(home, ".cache", ".gemini", "tmp"),
+        ]
+
+    def find(self, session: str) -> str | None:
+        """The file of the conversation ``session``; None when it is not (yet) there."""
+        ending = f"-{session[:8]}.jsonl"
+        found = [
+            path
+            for chats in self._chats()
+            for path in _files(chats)
+            if path.endswith(ending) and _session(path) == session
+        ]
+        return max(found, key=_written, default=None)
+
+    def candidates(
+        self, since: float, beside: str | None, claimed: Collection[str]
+    ) -> list[Candidate]:
+        """The conversations with prompts since ``since`` (seconds since the epoch).
+
+        ``beside``: only those in the folder of this file. ``claimed`` are left out.
+        """
+        chats = [os.path.dirname(beside)] if beside else list(self._chats())
+        found = []
+        for path in (path for folder in chats for path in _files(folder)):
+            if path == beside or path in claimed or _written(path) < since:
+                continue
+            session, prompts = _session(path), tuple(_prompts(path, since))
+            if session and prompts:
+                found.append(Candidate(path, session, prompts))
+        return found
+
+    def _chats(self) -> Iterator[str]:
+        for root in self._roots:
+            try:
+                projects = os.listdir(root)
+            except OSError:
+                continue
+            for project in projects:
+                yield os.path.join(root, project, "chats")
+
+
+class Claims:
+    """Notes which session file each Gemini CLI of this RELAY_HOME has: none takes another's.
+
+    Each notes its own in the folder of its run; ``pid`` is a process that lives as long as it does.
+    """
+
+    NAME = "gemini-session"
+
+    def __init__(self, folder: str, pid: int) -> None:
+        self._folder = folder
+        self._pid = pid
+
+    def claim(self, path: str) -> None:
+        """Note that this file is ours."""
+        with contextlib.suppress(OSError):
+            make_private_folder(self._folder)
+            noted = os.path.join(self._folder, self.NAME)
+            write_atomically(noted, f"{self._pid} {path}", durable=False)
+
+    def others(self) -> set[str]:
+        """The files of all others that run."""
+        runs, own = os.path.split(self._folder)
+        found = set()
+        with contextlib.suppress(OSError):
+            for run in os.listdir(runs):
+                if run != own and (path := self._claimed(os.path.join(runs, run, self.NAME))):
+                    found.add(path)
+        return found
+
+    @staticmethod
+    def _claimed(note: str) -> str:
+        try:
+            with open(note, encoding="utf-8", errors="surrogateescape") as file:
+                pid, _, path = file.read().partition(" ")
+            os.kill(int(pid), 0)
+        except (OSError, ValueError):
+            return ""
+        return path
+
+
+def _files(chats: str) -> list[str]:
+    try:
+        names = os.listdir(chats)
+    except OSError:
+        return []
+    ours = (name for name in names if name.startswith("session-") and name.endswith(".jsonl"))
+    return [os.path.join(chats, name) for name in ours]
+
+
+def _written(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _session(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return session_of(file.readline(FIRST_LINE_MAX).decode("utf-8", "replace"))
+    except OSError:
+        return ""
+
+
+def _prompts(path: str, since: float) -> Iterator[str]:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LOOK_BACK))
+            lines = file.read(LOOK_BACK).split(b"\n")
+    except OSError:
+        return
+    for line in lines:
+        record = parse(line.decode("utf-8", "replace"))
+        if record is not None and record.kind == "prompt" and record.time >= since:
+            yield record.text
+
+
+Doing = Literal["idle", "busy", "blocked", "unknown"]
+
+_RULE = re.compile(r"^─{20,}\s*$")
+_SENT = re.compile(r"^ > (.+)$")
+#: What its title begins with when no turn runs.
+_AT_REST = "◇"
+#: The dialog that asks whether a tool may be used names it in this row.
+_TOOL = re.compile(r"Allow execution of (?:MCP tool )?[\[\"']([^\]\"']+)")
+_LIMIT = re.compile(r"Usage limit reached")
+
+
+def doing(title: str, rows: list[str], profile: Profile) -> Doing:
+    """Tell what Gemini CLI does, by its title where that tells, else by its screen.
+
+    The title may be turned off or fixed in the settings; and a dialog about the program itself
+    (sign-in, theme, trust) does not show in it.
+    """
+    if profile.asks(rows, title):
+        return "blocked"
+    if profile.shows_turn([] if title.startswith(_AT_REST) else rows, title):
+        return "busy"
+    hidden = profile.input is not None and profile.composer(rows) == "unknown"
+    return "unknown" if hidden else "idle"
+
+
+def question(rows: list[str]) -> str:
+    """Say what the dialog on the screen is about, for people to read."""
+    for row in reversed(rows):
+        if found := _TOOL.search(row):
+            return f"asks to use {found[1]}"
+        if _LIMIT.search(row):
+            return row.strip(" │┃|").rstrip(".")
+    return "a dialog waits for the person"
+
+
+def prompts(rows: list[str]) -> list[str]:
+    """Return the first rows of the prompts that are shown as sent, without white space."""
+    end = next((at for at in range(len(rows) - 1, -1, -1) if _RULE.match(rows[at])), len(rows))
+    found = (_SENT.match(row) for row in rows[:end])
+    return [solid(match[1]) for match in found if match]
+
+
+def solid(text: str) -> str:
+    """Return ``text`` without white space: the same however a screen lays it out."""
+    return "".join(text.split())
+
 
 #: Records whose words were told, by their ids. A conversation that is read anew has all of them.
 SAID_MAX = 4096

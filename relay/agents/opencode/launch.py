@@ -20,9 +20,9 @@ from relay.agents.launch import (
     has_settings,
     mcp_command,
     planned_hooks,
+    primer,
     private_file,
 )
-from relay.agents.primer import primer
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:

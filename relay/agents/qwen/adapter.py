@@ -1,24 +1,46 @@
-"""Qwen Code's own interfaces: its event files, its record of the chat, its way to spell."""
+"""Qwen Code for a session: its adapter, its input file, its hook codec.
+
+The adapter follows the event files and the record of the chat, and knows how Qwen Code must spell.
+
+Qwen Code looks at its input file twice a second and queues each complete line that was added. It
+answers nothing: that the model got a message shows in the event file (``QwenSource``). The lines in
+the file are the messages that were handed over, which a session that follows a killed one reads.
+
+Qwen Code takes no other input for a tool from a hook: a call whose input is to be changed is
+refused, and the model is told with which input to call again. What is added before a tool runs
+reaches the model with its result (docs/agents/qwen.md).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ctypes
+import json
 import os
 import re
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from relay.agents.base import AgentAdapter, AgentStart, Blocked, SourceFeed, poll
-from relay.agents.follow_file import FileFollower
-from relay.agents.injection_proof import TurnProof
+from relay.agents.base import (
+    AgentAdapter,
+    AgentStart,
+    Blocked,
+    ChannelClosed,
+    FileFollower,
+    SourceFeed,
+    poll,
+)
+from relay.agents.context_door import TurnProof
+from relay.agents.hook_codec import AgentHookCall, DeferredContext, HookCodec, rewritten, text_of
 from relay.agents.installed import read_text
-from relay.agents.qwen.channel import QwenChannel
 from relay.agents.qwen.launch import EVENTS, INPUT, home
 from relay.agents.qwen.source import LOOK, POLL_BUSY, QwenSource
+from relay.core.bounded import RecentSet
 from relay.core.message import AgentState
+from relay.hooks.events import HookEventName
+from relay.hooks.hook_types import Aggregated, Decision
 
 #: Seconds after the first Enter within which the event file must be there; else the screen is read.
 SHOW_ITSELF = 20.0
@@ -323,3 +345,179 @@ def _server_relay(cwd: str, home: str) -> bool:
     """Whether a server may have the name that an envelope's last words begin with."""
     places = (cwd, ".mcp.json"), (cwd, ".qwen", "settings.json"), (home, "settings.json")
     return any('"relay"' in read_text(os.path.join(*place)) for place in places)
+
+
+#: Bytes of the file beyond which it begins afresh, when Qwen Code has read all that stands in it.
+INPUT_MAX = 1024 * 1024
+#: Seconds after which the next message follows though the last one has not reached the model:
+#: those that Qwen Code finds together become one.
+ON_ITS_WAY = 10.0
+
+
+class QwenChannel:
+    """Appends messages to the input file at ``path``."""
+
+    def __init__(
+        self,
+        path: str,
+        ready: Callable[[], bool],
+        seen: Callable[[str], bool],
+        clock: Callable[[], float],
+        spelled: Callable[[str], str],
+    ) -> None:
+        """``ready()``: whether Qwen Code reads the file by now; ``seen(marker)``: whether a message
+        has reached the model; ``clock`` is monotonic, in seconds; ``spelled(text)``: how Qwen Code
+        leaves the words alone."""
+        self._path = path
+        self._ready = ready
+        self._seen = seen
+        self._clock = clock
+        self._spelled = spelled
+        self._last: tuple[str, float] | None = None
+
+    @property
+    def available(self) -> bool:
+        """Whether what is written now will be read."""
+        return self._ready() and os.access(self._path, os.W_OK)
+
+    async def submit(self, text: str, marker: str) -> None:
+        """Hand ``text`` over. Raises ChannelClosed when it was certainly not taken."""
+        if not self._ready():
+            raise ChannelClosed("Qwen Code does not read its input file yet")
+        line = json.dumps({"type": "submit", "text": self._spelled(text), "id": marker})
+        try:
+            await asyncio.to_thread(self._append, line.encode() + b"\n")
+        except OSError as error:
+            raise ChannelClosed(f"Qwen Code's input file: {error.strerror or error}") from error
+        self._last = marker, self._clock()
+
+    def on_its_way(self, now: float) -> bool:
+        """Whether the last message has not reached the model, which takes a second."""
+        if self._last is None or now - self._last[1] > ON_ITS_WAY or self._seen(self._last[0]):
+            self._last = None
+        return self._last is not None
+
+    def handed_over(self, marker: str) -> bool:
+        """Whether a message with ``marker`` stands in the file, complete."""
+        return marker in self._markers()
+
+    def _append(self, line: bytes) -> None:
+        fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            if size > INPUT_MAX and all(map(self._seen, self._markers())):
+                os.ftruncate(fd, 0)
+                size = 0
+            # The half line of a session that was killed while it wrote is not for anybody.
+            torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+            data = b"\n" + line if torn else line
+            written = os.write(fd, data)
+            if written < len(data):
+                # The rest must not follow: it would complete a message that is sent again.
+                os.ftruncate(fd, size)
+                raise OSError(0, "there is no room for the message")
+        finally:
+            os.close(fd)
+
+    def _markers(self) -> list[str]:
+        try:
+            with open(self._path, "rb") as file:
+                lines = file.read().split(b"\n")[:-1]
+        except OSError:
+            return []
+        found = []
+        for line in lines:
+            try:
+                found.append(str(json.loads(line)["id"]))
+            except (ValueError, KeyError, TypeError):
+                continue
+        return found
+
+
+#: Inputs that the model was told to use; the oldest are forgotten first.
+OFFERED_MAX = 256
+
+
+class QwenHookCodec(HookCodec):
+    """Qwen Code's hooks; context that is added before a tool goes with its result."""
+
+    def __init__(self) -> None:
+        self._held = DeferredContext()
+        self._offered: RecentSet[str] = RecentSet(OFFERED_MAX)
+
+    def read(self, event: dict[str, Any]) -> AgentHookCall | None:
+        call = super().read(event)
+        if call is not None and call.event is HookEventName.BEFORE_AGENT:
+            # It tells of each result of a tool as of a prompt without words.
+            return call if call.fields["prompt"].strip() else None
+        if call is not None and (given := text_of(event, "tool_call_id")):
+            call.fields["tool_use_id"] = given  # the id that the model's own call has
+        return call
+
+    def answer(self, call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
+        before = call.event is HookEventName.BEFORE_TOOL
+        said = self._before(call, result) if before else self._afterwards(call, result)
+        if result.system_message:
+            said["systemMessage"] = result.system_message
+        if result.suppress_output:
+            said["suppressOutput"] = True
+        return said
+
+    def _before(self, call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
+        # "allow" is never said: it would skip the person's own permission rules.
+        if result.blocked or result.stop:
+            return refusal(result.reason if result.blocked else result.stop_reason)
+        if result.decision is Decision.ASK:
+            return _decided("ask", result.reason)
+        changed = rewritten(call, result)
+        if changed is not None and changed != call.fields.get("tool_input"):
+            told = self._instead(call, changed, result.context)
+            if told:
+                return refusal(told)
+        self._held.keep(call, result.context)
+        return {}
+
+    def _instead(self, call: AgentHookCall, changed: dict[str, Any], context: str) -> str:
+        """What the model is told to do; "" where it does what it was told."""
+        tool = call.fields.get("tool_name")
+        if _key(tool, call.fields.get("tool_input")) in self._offered:
+            return ""
+        self._offered.add(_key(tool, changed))
+        words = (
+            f"This call was not run: a hook changes its input. Call {tool} again with exactly this"
+            f" input: {json.dumps(changed, ensure_ascii=False)}"
+        )
+        return f"{words}\n{context}" if context else words
+
+    def _afterwards(self, call: AgentHookCall, result: Aggregated) -> dict[str, Any]:
+        name = text_of(call.native, "hook_event_name") or "PostToolUse"
+        shown = result.response
+        text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+        instead = result.stop_reason if result.stop else text if shown is not None else ""
+        reason = result.reason if result.blocked else ""
+        told = [self._held.take(call), reason, result.context]
+        if (result.stop or shown is not None) and name == "PostToolUse":
+            # The only way to keep a result from the model is an error in its place, and nothing is
+            # told beside that.
+            whole = "\n".join(filter(None, (instead, *told)))
+            return {"continue": False, "stopReason": whole}
+        context = "\n".join(filter(None, (*told[:2], instead, *told[2:])))
+        if not context:
+            return {}
+        return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}}
+
+
+def refusal(reason: str) -> dict[str, Any]:
+    """The tool does not run, whatever other hooks say: of ``permissionDecision`` the last one
+    counts in Qwen Code, but nothing outweighs a stop."""
+    said = _decided("deny", reason)
+    return {"decision": "block", "reason": reason, "continue": False, "stopReason": reason, **said}
+
+
+def _decided(decision: str, reason: str) -> dict[str, Any]:
+    own = {"permissionDecision": decision, "permissionDecisionReason": reason}
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **own}}
+
+
+def _key(tool: object, given: object) -> str:
+    return json.dumps([tool, given], sort_keys=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 
-from relay.agents import hook_scripts
+from relay.agents import hook_install
 from relay.agents.arguments import Arguments, ArgvReader
 from relay.agents.hook_install import SystemSettings, command_hook, turned_off
 from relay.agents.installed import own_folder_of, read_settings, read_text, why_unknown
@@ -21,10 +21,10 @@ from relay.agents.launch import (
     Run,
     context_file,
     planned_hooks,
+    primer,
     private_file,
     wanted_hooks,
 )
-from relay.agents.primer import primer
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ TOLD = {
     "PreCompress": "PreCompact",
 }
 _UNKNOWN = "relay cannot be asked whether this may run"
-#: With all of these no other hook's word counts for more (see hook_codec.py).
+#: With all of these no other hook's word counts for more (see adapter.py).
 REFUSAL = {
     "decision": "block",
     "reason": _UNKNOWN,
@@ -178,19 +178,19 @@ def _why_no_hooks(read: Arguments, env: dict[str, str], run: Run) -> str:
     paths = (SYSTEM.system(env), project, own, SYSTEM.defaults(env))
     if off := turned_off([(path, read_settings(path) or {}) for path in paths]):
         return f"hooks are turned off (disableAllHooks in {off})"
-    return SYSTEM.unreadable(env) or hook_scripts.why_not(run, env)
+    return SYSTEM.unreadable(env) or hook_install.why_not(run, env)
 
 
 def _put_in(env: dict[str, str], run: Run, gates: list[str], tells: list[str]) -> dict[str, str]:
     """Write the file; return what names it in the environment. Raises OSError or ValueError."""
-    path = hook_scripts.write(run, patient=bool(gates))
+    path = hook_install.write(run, patient=bool(gates))
     ours = _hooks(path, gates)
-    give = hook_scripts.giver(context_file(run))
+    give = hook_install.giver(context_file(run))
     # With a name of its own: of two hooks with the same name Qwen Code runs one.
-    door = {**_hook(give, hook_scripts.TOLD_TIMEOUT), "name": "relay-context"}
+    door = {**_hook(give, hook_install.TOLD_TIMEOUT), "name": "relay-context"}
     ours[PROMPTED] = [{"hooks": [door]}]
     if tells:
-        for event, groups in _observers(hook_scripts.write_teller(run), tells).items():
+        for event, groups in _observers(hook_install.write_teller(run), tells).items():
             ours[event] = [*ours.get(event, []), *groups]
     theirs = read_settings(SYSTEM.defaults(env)) or {"$version": _VERSION}
     return SYSTEM.put_in(run, theirs, ours)
@@ -202,11 +202,11 @@ def _hooks(script: str, gates: list[str]) -> Groups:
     What was added before a tool is told with its result, so there is always one after it; and
     messages may go to the model with its answer.
     """
-    ask = {"BeforeTool": {"PreToolUse": hook_scripts.command(script, json.dumps(REFUSAL))}}
+    ask = {"BeforeTool": {"PreToolUse": hook_install.command(script, json.dumps(REFUSAL))}}
     chosen = ask["BeforeTool"] if "BeforeTool" in gates else {}
-    told = hook_scripts.command(script)
+    told = hook_install.command(script)
     chosen = {**chosen, "PostToolUse": told, "PostToolUseFailure": told}
-    timeout = GATE_TIMEOUT if gates else hook_scripts.STEERED_TIMEOUT
+    timeout = GATE_TIMEOUT if gates else hook_install.STEERED_TIMEOUT
     return {
         event: [{"matcher": "*", "hooks": [_hook(command, timeout)]}]
         for event, command in chosen.items()
@@ -215,7 +215,7 @@ def _hooks(script: str, gates: list[str]) -> Groups:
 
 def _observers(script: str, tells: list[str]) -> Groups:
     """Our hooks that tell of turns and notices; Qwen Code does not wait for them."""
-    hook = {**_hook(hook_scripts.telling(script), hook_scripts.TOLD_TIMEOUT), "async": True}
+    hook = {**_hook(hook_install.telling(script), hook_install.TOLD_TIMEOUT), "async": True}
     return {TOLD[event]: [{"hooks": [hook]}] for event in tells}
 
 

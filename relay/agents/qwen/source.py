@@ -1,30 +1,361 @@
-"""What Qwen Code says and does, from its event file. No I/O, no clock.
+"""What Qwen Code says and does, from its event file and its record of the chat. No I/O, no clock.
 
-Lines of the file go in; lines of the assistant's own text, changes of state and proofs come out.
-Thinking, tool calls, their output, subagents and the user's words never do, and the file tells
+Lines of the files go in; lines of the assistant's own text, changes of state and proofs come out.
+Thinking, tool calls, their output, subagents and the user's words never do, and the file reports
 nothing of what a resumed session said earlier.
+
+Qwen Code asks the model again when an answer breaks off in the middle. The new answer is added to
+the same block without a sign, from its beginning; only the record of the chat has what each answer
+held. :class:`Block` drops the lines that come a second time.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal
 
 from relay.agents.profile import Profile
-from relay.agents.qwen.block import Block, DoubtedBlocks
-from relay.agents.qwen.event_file import Record, parse
 from relay.agents.structured_source import (
     ERROR_RETRY,
     LIMIT_RETRY,
     SourceState,
     StructuredSource,
+    Tokens,
     markers_in,
 )
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, Proof, SourceEvent, StateChange
+from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 from relay.core.state import from_json, to_json
+
+Kind = Literal[
+    "session",  # this process has begun to tell; id is the session's
+    "prompt",  # text that goes to the model as a user's; text
+    "begin",  # the model begins to answer; text is its name
+    "open",  # a block of text begins; id
+    "text",  # the block goes on; text, id is that of this event
+    "error",  # the API's error, in the place of text; text
+    "other",  # something that is no text begins: a block of thinking, a tool call (its id)
+    "close",  # the block is complete, or was broken off
+    "said",  # the assistant's message is complete; text is "tools" when it holds calls; number
+    "stop",  # the answer is over
+    "asks",  # a dialog asks for permission; id, text is the tool
+    "answered",  # … and was answered; id
+    "ran",  # a tool has run or was refused
+    "recorded",  # (chat) text that goes to the model as a user's; text
+    "response",  # (chat) the API's answer has ended, whole or not; text is what it held
+    "refused",  # (chat) the API answered with an error, and may be asked again; number, text
+]
+
+#: How the error of an API is worded, which Qwen Code puts where the model's words stand.
+_ERROR = re.compile(
+    r"\[API Error: .*\](?:\s*\S[^\n]*(?:quota|limit|wait)[^\n]*)?\s*"
+    r"|Qwen OAuth (?:quota exceeded:|free tier has been discontinued).*",
+    re.DOTALL | re.IGNORECASE,
+)
+
+#: The lines of the chat's record that matter, which may be long and many.
+_OF_CHAT = re.compile(r'"type":"user"|"subtype":"ui_telemetry"')
+#: A turn's own requests to the API, not those for titles, memories and the like.
+_TURN = re.compile(r"########\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One thing that a line tells. ``time`` (of the chat only) is in seconds since the epoch;
+    ``number`` is how many tokens the API counted for a message (0: it did not get to that), or the
+    status of its error."""
+
+    kind: Kind
+    text: str = ""
+    id: str = ""
+    number: int = 0
+    time: float = 0.0
+    #: See relay.agents.structured_source.
+    tokens: Tokens = ()
+
+
+def parse(line: str) -> Record | None:
+    """What one line says; None for a line of no concern, of a subagent, or that is damaged."""
+    if not line.startswith('{"type"') and not _OF_CHAT.search(line, 0, 1000):
+        return None
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(raw, dict):
+        return None
+    if "sessionId" in raw:
+        return _chat(raw)
+    kind = raw.get("type")
+    if kind == "control_request":
+        return _asks(raw)
+    if kind == "control_response":
+        return Record("answered", id=str(_table(raw, "response").get("request_id")))
+    if raw.get("parent_tool_use_id") is not None:
+        return None
+    if kind == "stream_event":
+        return _stream(_table(raw, "event"), str(raw.get("uuid")))
+    if kind == "assistant":
+        return _assistant(_table(raw, "message"))
+    if kind == "user":
+        return _user(_table(raw, "message").get("content"))
+    if kind == "system" and raw.get("subtype") == "session_start":
+        return Record("session", id=str(raw.get("session_id") or ""))
+    return None
+
+
+def _stream(event: dict[str, Any], uuid: str) -> Record | None:
+    kind = event.get("type")
+    if kind == "content_block_delta":
+        delta = _table(event, "delta")
+        if delta.get("type") != "text_delta":
+            return None
+        text = str(delta.get("text", ""))
+        return Record("error" if _ERROR.fullmatch(text) else "text", text, uuid)
+    if kind == "content_block_start":
+        block = _table(event, "content_block")
+        if block.get("type") == "text":
+            return Record("open", id=uuid)
+        return Record("other", id=str(block.get("id") or ""))
+    if kind == "content_block_stop":
+        return Record("close")
+    if kind == "message_start":
+        return Record("begin", str(_table(event, "message").get("model") or ""))
+    return Record("stop") if kind == "message_stop" else None
+
+
+def _assistant(message: dict[str, Any]) -> Record:
+    blocks = message.get("content")
+    calls = any(_is(block, "tool_use") for block in blocks) if isinstance(blocks, list) else False
+    usage = _table(message, "usage")
+    counted = sum(usage.get(name) or 0 for name in ("input_tokens", "output_tokens"))
+    into, cached = usage.get("input_tokens"), usage.get("cache_read_input_tokens")
+    if type(into) is int and type(cached) is int:
+        into -= cached
+    tokens = (into, usage.get("output_tokens"), cached, 0)
+    said, id_ = "tools" if calls else "", str(message.get("id") or "")
+    return Record("said", said, id_, number=counted, tokens=tokens if counted else ())
+
+
+def _user(content: object) -> Record | None:
+    if isinstance(content, list) and any(_is(block, "tool_result") for block in content):
+        return Record("ran")
+    return Record("prompt", _text(content))
+
+
+def _asks(raw: dict[str, Any]) -> Record | None:
+    request = _table(raw, "request")
+    if request.get("subtype") != "can_use_tool":
+        return None
+    return Record("asks", str(request.get("tool_name") or ""), str(raw.get("request_id")))
+
+
+def _chat(raw: dict[str, Any]) -> Record | None:
+    """A line of the record that Qwen Code keeps of the chat, which its event file leaves out."""
+    try:
+        time = datetime.fromisoformat(str(raw.get("timestamp"))).timestamp()
+    except ValueError:
+        return None
+    if raw.get("type") == "user":
+        return Record("recorded", _text(_table(raw, "message").get("parts")), time=time)
+    event = _table(_table(raw, "systemPayload"), "uiEvent")
+    if event.get("subagent_id") or not _TURN.search(str(event.get("prompt_id"))):
+        return None
+    if event.get("event.name") == "qwen-code.api_response":
+        return Record("response", str(event.get("response_text") or ""), time=time)
+    if event.get("event.name") == "qwen-code.api_error":
+        status = event.get("status_code")
+        number = status if isinstance(status, int) else 0
+        return Record("refused", str(event.get("error_message")), number=number, time=time)
+    return None
+
+
+def _table(raw: dict[str, Any], name: str) -> dict[str, Any]:
+    value = raw.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _is(block: object, kind: str) -> bool:
+    return isinstance(block, dict) and block.get("type") == kind
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "\n".join(str(item["text"]) for item in value if _has_text(item))
+    return ""
+
+
+def _has_text(item: object) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("text"), str)
+
+
+#: Characters of a block that are remembered; of a longer one a second answer is not recognised.
+TEXT_MAX = 256 * 1024
+#: Blocks that are in doubt at a time; the oldest is then taken as broken off.
+DOUBTED_MAX = 8
+#: How Qwen Code ends an answer of which it records the beginning only.
+_CUT = "...[truncated]"
+
+
+@dataclass(slots=True)
+class Block:
+    """The block that is open, or none. Its fields are its checkpoint."""
+
+    stream: str | None = None  # named after the first of its events
+    closed: bool = False  # nothing more comes, but whether it is whole is not known yet
+    text: str = ""  # of the present answer
+    partial: str = ""  # its last line, as far as it goes
+    again: list[str] = field(default_factory=list)  # lines of the answer before that may come again
+
+    def _clear(self) -> None:
+        self.stream, self.closed, self.text, self.partial, self.again = None, False, "", "", []
+
+    @property
+    def open(self) -> bool:
+        """Whether a block has begun of which it is not known that it is whole."""
+        return self.stream is not None
+
+    @property
+    def writing(self) -> bool:
+        """Whether the block is neither complete nor broken off."""
+        return self.stream is not None and not self.closed
+
+    def begin(self, stream: str) -> None:
+        """Begin a block; the one before it must have ended."""
+        self.stream = stream
+
+    def close(self) -> None:
+        """Note that nothing more comes: the block is complete, or was broken off."""
+        self.closed = self.stream is not None
+
+    def is_said_again(self, response: str, text: str) -> bool:
+        """Whether an answer that held just this block has ended, and ``text`` begins another."""
+        if not self.text:
+            return False
+        if response.endswith(_CUT):
+            start = response.removesuffix(_CUT)
+            return self.text.startswith(start) and start.startswith(text)
+        return self.text == response
+
+    def is_whole(self, response: str) -> bool:
+        """Whether an answer with the text ``response`` ends with this block."""
+        if not self.text:
+            return False
+        if response.endswith(_CUT):
+            return self.text.startswith(response.removesuffix(_CUT))
+        return response.endswith(self.text)
+
+    def start_again(self) -> None:
+        """Expect another answer in the place of the one that is there."""
+        self.again = self.text.split("\n")[:-1] + self.again
+        self.text = self.partial = ""
+
+    def add(self, text: str, stream: str) -> list[SourceEvent]:
+        """Add text to the block, or begin it as ``stream``."""
+        if self.stream is None:
+            self.begin(stream)
+        if len(self.text) < TEXT_MAX:
+            self.text += text
+        *whole, self.partial = (self.partial + text).split("\n")
+        events: list[SourceEvent] = []
+        for line in whole:
+            events += self._line(line, stream)
+        return events
+
+    def complete(self) -> list[SourceEvent]:
+        """End the block, if there is one, as whole."""
+        events = self._line(self.partial, f"{self.stream}.end") if self.partial else []
+        if self.stream is not None:
+            # The rest of an answer that is not to be is missing in the one that is.
+            events.append(End(self.stream, aborted=bool(self.again)))
+        self._clear()
+        return events
+
+    def break_off(self) -> list[SourceEvent]:
+        """End the block, if there is one, as not written to its end."""
+        events: list[SourceEvent] = []
+        if self.stream is not None:
+            events.append(End(self.stream, aborted=True))
+        self._clear()
+        return events
+
+    def _line(self, line: str, stream: str) -> list[SourceEvent]:
+        line = line.removesuffix("\r")
+        events: list[SourceEvent] = []
+        if self.again:
+            if self.again.pop(0).removesuffix("\r") == line:
+                return []
+            # The new answer goes another way.
+            self.again = []
+            if self.stream is not None:
+                events.append(End(self.stream, aborted=True))
+            self.stream = stream
+        assert self.stream is not None
+        return [*events, Line(self.stream, line)]
+
+
+class DoubtedBlocks:
+    """Blocks of which it is not known yet whether they are whole, while the next ones begin.
+
+    A turn that the person stops ends like one whose API counts no tokens. The record of the chat
+    holds whole answers only, but it is written a moment later than the events: by then the person
+    may have asked something else.
+    """
+
+    def __init__(self, blocks: Iterable[Block] = ()) -> None:
+        #: The oldest first, each with the time since when (None: not known).
+        self._blocks: deque[tuple[float | None, Block]] = deque((None, one) for one in blocks)
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks)
+
+    def put(self, block: Block, since: float | None) -> list[SourceEvent]:
+        """Keep ``block``, to which nothing is added any more, and when its doubt began."""
+        self._blocks.append((since, block))
+        return self._first().break_off() if len(self._blocks) > DOUBTED_MAX else []
+
+    def recorded(self, answer: str) -> list[SourceEvent] | None:
+        """End the block that the record of the chat holds as ``answer``; None when none is meant.
+
+        Answers are recorded in order: what came before this one was stopped.
+        """
+        if not any(block.is_whole(answer) for _, block in self._blocks):
+            return None
+        events: list[SourceEvent] = []
+        while not (block := self._first()).is_whole(answer):
+            events += block.break_off()
+        return events + block.complete()
+
+    def late(self, now: float, patience: float) -> list[SourceEvent]:
+        """End those that are not recorded after ``patience`` seconds: they were stopped."""
+        known = ((now if since is None else since, block) for since, block in self._blocks)
+        self._blocks = deque(known)
+        events: list[SourceEvent] = []
+        while self._blocks and now - (self._blocks[0][0] or 0.0) >= patience:
+            events += self._first().break_off()
+        return events
+
+    def break_off(self) -> list[SourceEvent]:
+        """End all: no answer is recorded any more."""
+        events: list[SourceEvent] = []
+        while self._blocks:
+            events += self._first().break_off()
+        return events
+
+    def blocks(self) -> list[Block]:
+        """Return the blocks for a checkpoint, in order; the next session has another clock."""
+        return [block for _, block in self._blocks]
+
+    def _first(self) -> Block:
+        return self._blocks.popleft()[1]
+
 
 #: Messages whose arrival is remembered.
 ACCEPTED_MAX = 1024

@@ -37,7 +37,7 @@ ROWS = {
     **dict.fromkeys((REPLY, LONG, PAUSE, FENCE, ESCAPE, TWICE, AGAIN, BLOCK), SENDER),
     **dict.fromkeys((REST, WHOLE, BUSY, DRAFT, DIALOG, SEEN), RECEIVER),
 }
-#: How an agent that is heard by its screen is told to write these (relay.agents.primer).
+#: How an agent that is heard by its screen is told to write these (relay.agents.launch).
 AS_TOLD = {
     FENCE: "with words before the @",
     ESCAPE: "with words before the @",

@@ -17,9 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from relay.agents.json_lines import object_in
-from relay.agents.past.last_turns import READERS
-from relay.agents.past.past_reader import PastReader
+from relay.agents.past import READERS, PastReader
+from relay.agents.structured_source import object_in
 from relay.broker.client import BrokerClient, connect
 from relay.cli import output, progress
 from relay.core.errors import (

@@ -25,12 +25,11 @@ from functools import partial
 from typing import Any
 
 from relay.agents import launch
-from relay.agents.headless import HeadlessForm
-from relay.agents.headless_output import READERS, HeadlessOutput
+from relay.agents.headless import READERS, HeadlessForm, HeadlessOutput
 from relay.agents.hook_codec import AgentHookCall, text_of
 from relay.agents.known_agents import make_hook_codec
 from relay.agents.profile import find_profile
-from relay.agents.tool_names import UNASKED, limits, refusal
+from relay.agents.tool_uses import UNASKED, limits, refusal
 from relay.core import json_text
 from relay.core.child_process import ENDING, end_descendants
 from relay.core.errors import RelayError

@@ -9,8 +9,7 @@ import pytest
 
 from relay.agents.aider.launch import AiderSettings, Unclear
 from relay.agents.arguments import after_module
-from relay.agents.launch import Launch, Run, plan
-from relay.agents.primer import primer
+from relay.agents.launch import Launch, Run, plan, primer
 from tests.agents.installs import install
 
 SPACES = ("relay", "deploy")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.aider.screen import (
+from relay.agents.aider.source import (
     answered,
     broken_off,
     composer_state,

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from relay.agents.base import ChannelClosed
-from relay.agents.claude import channel as doors
-from relay.agents.claude.channel import ClaudeChannel
+from relay.agents.claude import adapter as doors
+from relay.agents.claude.adapter import ClaudeChannel
 from relay.core.processes import MARKS
 
 

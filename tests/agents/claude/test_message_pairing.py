@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relay.agents.claude.message_pairing import DISPLAY_GRACE, Messages, MessagesState
-from relay.agents.claude.transcript import TranscriptRecord
+from relay.agents.claude.transcript import DISPLAY_GRACE, Messages, MessagesState, TranscriptRecord
 from relay.core.source_events import End, Line, SourceEvent
 from relay.core.state import from_json, to_json
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from relay.agents.claude.message_pairing import DISPLAY_GRACE, GAP_DEADLINE, TAIL_GRACE
 from relay.agents.claude.source import HOOKS_DEADLINE, ClaudeSource
+from relay.agents.claude.transcript import DISPLAY_GRACE, GAP_DEADLINE, TAIL_GRACE
 from relay.agents.profile import find_profile
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents import follow_file
+from relay.agents import base
+from relay.agents.base import LOOK_BACK, FileTail
 from relay.agents.claude.transcript import Whereabouts, whereabouts
-from relay.agents.follow_file import LOOK_BACK, FileTail
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def test_of_a_long_history_only_the_end_is_read(file: Path) -> None:
 def test_reading_is_bounded_and_a_line_that_is_too_long_is_passed_over(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow_file, "READ_MAX", 8)
-    monkeypatch.setattr(follow_file, "LINE_MAX", 16)
+    monkeypatch.setattr(base, "READ_MAX", 8)
+    monkeypatch.setattr(base, "LINE_MAX", 16)
     tail = tail_of(file)
     append(file, "one\ntwo\nthree\n" + "x" * 40 + "\nfour\n")
     lines: list[str] = []

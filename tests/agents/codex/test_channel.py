@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from relay.agents.base import ChannelClosed
-from relay.agents.codex.channel import CodexChannel
+from relay.agents.codex.adapter import CodexChannel
 
 THREAD = "01a201fd-d59b-7a33-88eb-2169a534f011"
 #: Answers what it is asked, after a remark of its own, and writes down what was queued.

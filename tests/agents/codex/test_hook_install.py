@@ -16,7 +16,7 @@ from relay.agents.codex.launch import (
     ours,
     trusted_hash,
 )
-from relay.agents.hook_scripts import ANSWER_TIMEOUT
+from relay.agents.hook_install import ANSWER_TIMEOUT
 from relay.agents.known_agents import ungated
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
 from relay.hooks.events import TOOL_CALL

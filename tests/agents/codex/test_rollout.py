@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.codex.rollout import is_conversation, open_files, parse, thread_of
+from relay.agents.codex.source import is_conversation, open_files, parse, thread_of
 
 RECORDED = Path(__file__).parent / "conversation.jsonl"
 THREAD = "01a201fd-d59b-7a33-88eb-2169a534f011"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from relay.agents.gemini import hook_settings as hooks
-from relay.agents.hook_scripts import write_teller
+from relay.agents.gemini import launch as hooks
+from relay.agents.hook_install import write_teller
 from relay.agents.known_agents import ungated, untold
 from relay.agents.launch import Launch, Run
 from relay.hooks.events import TOOL_CALL, HookEventName

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from relay.agents.gemini.adapter import spelled
-from relay.agents.gemini.session_file import Claims, SessionFiles
+from relay.agents.gemini.source import Claims, SessionFiles
 from relay.agents.launch import Launch, Run, plan
 from tests.agents.installs import install
 

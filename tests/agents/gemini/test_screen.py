@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.gemini.screen import doing, prompts, question
+from relay.agents.gemini.source import doing, prompts, question
 from relay.agents.profile import find_profile
 
 PROFILE = find_profile("gemini")[0]

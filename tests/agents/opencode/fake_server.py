@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.agents.opencode.channel import OpencodeClient
+from relay.agents.opencode.adapter import OpencodeClient
 
 
 @dataclass

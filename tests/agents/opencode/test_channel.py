@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from relay.agents.base import ChannelClosed
-from relay.agents.opencode import channel as doors
-from relay.agents.opencode.channel import OpencodeChannel, ServerError
+from relay.agents.opencode import adapter as doors
+from relay.agents.opencode.adapter import OpencodeChannel, ServerError
 from relay.agents.opencode.source import OpencodeSource
 from relay.core.message import AgentState
 from tests.agents.opencode.fake_server import NOTHING, Asked, FakeServer, client_of, ok

@@ -8,8 +8,8 @@ import socket
 
 import pytest
 
-from relay.agents.opencode import channel
-from relay.agents.opencode.channel import OpencodeClient, ServerError, client_from
+from relay.agents.opencode import adapter
+from relay.agents.opencode.adapter import OpencodeClient, ServerError, client_from
 from tests.agents.opencode.fake_server import NOTHING, FakeServer, client_of, ok
 
 
@@ -87,7 +87,7 @@ def test_nobody_there_means_nothing_was_sent() -> None:
 
 
 def test_an_answer_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "ANSWER_MAX", 10)
+    monkeypatch.setattr(adapter, "ANSWER_MAX", 10)
     with pytest.raises(ServerError, match="more than 10 bytes"):
         asyncio.run(get(FakeServer(lambda asked: ok("x" * 20))))
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from relay.agents.opencode.server_records import SETTLE, TEXT_MAX
-from relay.agents.opencode.source import SNAPSHOT, OpencodeSource
+from relay.agents.opencode.source import SETTLE, SNAPSHOT, TEXT_MAX, OpencodeSource
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
 
@@ -443,7 +442,7 @@ def test_a_recorded_conversation(name: str) -> None:
 
 
 def test_what_was_forgotten_is_not_taken_for_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relay.agents.opencode.server_records.PARTS_MAX", 2)
+    monkeypatch.setattr("relay.agents.opencode.source.PARTS_MAX", 2)
     monkeypatch.setattr("relay.agents.opencode.source.MESSAGES_MAX", 3)
     script, _ = turn()
     for number in range(4):

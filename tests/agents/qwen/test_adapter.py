@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.follow_file import FileTail
+from relay.agents.base import FileTail
 from relay.agents.qwen.adapter import PART, EventFiles, forget, spelled
 
 

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from relay.agents.qwen.block import DOUBTED_MAX, Block, DoubtedBlocks
-from relay.agents.qwen.source import REST, VERDICT, QwenSource
+from relay.agents.qwen.source import DOUBTED_MAX, REST, VERDICT, Block, DoubtedBlocks, QwenSource
 from relay.core.message import AgentState
 from relay.core.source_events import End, Line, StateChange
 from relay.core.state import from_json, to_json

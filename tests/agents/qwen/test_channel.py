@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relay.agents.base import ChannelClosed
-from relay.agents.qwen.channel import INPUT_MAX, ON_ITS_WAY, QwenChannel
+from relay.agents.qwen.adapter import INPUT_MAX, ON_ITS_WAY, QwenChannel
 
 
 class Setting:

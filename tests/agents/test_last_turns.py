@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.past import last_turns as module
-from relay.agents.past.last_turns import last_turns
+from relay.agents import past as module
+from relay.agents.past import last_turns
 
 
 def record(kind: str, number: int, text: str, **more: object) -> str:

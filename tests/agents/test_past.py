@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from relay.agents.past.past_reader import PastReader
-from relay.agents.past.rollout_turns import CodexTurns
-from relay.agents.past.transcript_turns import ClaudeTurns
+from relay.agents.past import ClaudeTurns, CodexTurns, PastReader
 from relay.protocol.past_turns import PastEnd, PastTurns
 
-HERE = Path(__file__).parents[1]
+HERE = Path(__file__).parent
 FILES = {
     **{path.stem[:12]: path for path in sorted((HERE / "claude").glob("recorded/**/*.jsonl"))},
     **{path.stem[-12:]: path for path in sorted((HERE / "codex").glob("recorded/**/*.jsonl"))},
