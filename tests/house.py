@@ -24,8 +24,8 @@ PARTS_MAX = 6
 RATCHETS = {
     "arrows": 0,
     "crossings": 19,
-    "constructors": 14,
-    "callbacks": 184,
+    "constructors": 5,
+    "callbacks": 177,
     "cycles": 0,
     "limits": 542,
     "words": 44,

@@ -50,11 +50,17 @@ from relay.session.profile_fit import ProfileFit
 from relay.session.pump_link import PumpLink
 from relay.session.run_info import RunInfo, account_of, texts_max
 from relay.session.screen_requests import ScreenRequests
-from relay.session.session import Checkpointed, Session
+from relay.session.session import Checkpointed, Session, SessionAgent
 from relay.session.session_commands import PersonNote
 from relay.session.session_events import EventQueue, HookReported, PumpCheckpoint, PumpHello
-from relay.session.session_hooks import SessionConfig, SessionHooks
-from relay.session.sources import SourceSelector
+from relay.session.session_hooks import (
+    RemoteRequests,
+    SessionConfig,
+    SessionHookLog,
+    SessionHooks,
+    make_engine,
+)
+from relay.session.sources import OthersInFront, SourceSelector
 from relay.session.stall_watch import StallWatch
 from relay.session.steering import Steering
 from relay.session.tool_hooks import ToolHookEndpoint
@@ -233,6 +239,7 @@ class SessionParts:
             cwd=args["cwd"],
             project=args.get("project", ""),
             env=env,
+            account=account_of(self._kind, env),
             task=args.get("task") or settings.task,
             idle_seconds=settings.idle_seconds,
             handler_timeout=settings.handler_timeout,
@@ -284,8 +291,12 @@ class SessionParts:
         self._pager = pager = PagerWatch(pager_in_front, self._hello["pid"])
         self._questions = QuestionWatch(self._screen, self._asks, now_ms, self._profile.inset)
         deaf = shows_anything(self._kind) and not self._start.args.get("hear")
-        read = (detector, self._screen, own, notes, inner, has_terminal, pager)
-        return SourceSelector(*read, self._questions, deaf=deaf)
+        others = OthersInFront(pager, inner, has_terminal)
+        read = (detector, self._screen, own, others, self._questions)
+        sources = SourceSelector(*read, deaf=deaf)
+        for note in notes:
+            sources.note(note)
+        return sources
 
     def _asks(self, rows: list[str]) -> list[str]:
         """Which rows of the agent's screen ask its person something, the others blank."""
@@ -303,9 +314,7 @@ class SessionParts:
 
     def _make_driver(self, facts: SessionFacts, broker: Broker) -> SessionDriver:
         run, queue, tasks = self._run, self._queue, self._tasks
-        run_facts = {"started_ms": run.started_ms, "restarts": run.restarts}
-        who = account_of(self._kind, run.env)
-        reports = BrokerReports(broker, queue, tasks, run_id=run.run_id, account=who, **run_facts)
+        reports = BrokerReports(broker, queue, tasks, run)
         deliveries = self._make_deliveries(reports)
         loop, features = asyncio.get_running_loop(), self._features
         actions = SessionActions(loop, queue, broker, run, now_ms, features)
@@ -318,11 +327,8 @@ class SessionParts:
         session = Session(
             run,
             self._registry,
-            self._sources,
-            self._guards,
-            self._adapter,
+            SessionAgent(self._sources, self._guards, self._turns, self._adapter),
             kept,
-            self._turns,
             new_id=lambda: new_ulid(now_ms()),
             now_ms=now_ms,
         )
@@ -334,16 +340,12 @@ class SessionParts:
         identity = Identity(run.name, run.name, run.run_id, run.cwd, run.env, run.task)
         context = Context(identity, actions, session.output, session.messages)
         runner = FunctionRunner(self._registry, timeout=run.handler_timeout)
-        hooks = SessionHooks(
-            SessionConfig(identity, context, self._adapter),
-            self._registry,
-            runner,
-            broker,
-            queue,
-            tasks,
-            env=run.env,
-            answers={**features.requests(), **requests.answers()},
-        )
+        log = SessionHookLog(broker, queue, tasks, verbose=bool(run.env.get("RELAY_DEBUG")))
+        config = SessionConfig(identity, context, self._adapter)
+        engine = make_engine(config, self._registry, runner, env=run.env, log=log)
+        answers = {**features.requests(), **requests.answers()}
+        remote = RemoteRequests(engine.requests, broker, queue, answers)
+        hooks = SessionHooks(runner, log, engine, remote)
         steering = None
         if self._adapter is not None and (injection := self._adapter.injection) is not None:
             steering = Steering(deliveries, injection, reports, tasks, self._clock)
@@ -393,9 +395,7 @@ class SessionParts:
             ascii_only=not takes_utf8(self._run.env),
             written=frozenset(self._hello.get("written", ())),
         )
-        watched = (self._guards, adapter, self._profile, self._queue, self._clock)
-        self._stopper = TurnStopper(self._link, self._screen, *watched)
-        steers = adapter is not None and (adapter.steers or adapter.injection is not None)
+        self._stopper = TurnStopper(self._at, self._screen, adapter, self._profile, self._queue)
         gate = gate_of_run(self._kind, self._launch, self._checkpoint.state)
         told = (typist.at_prompt, self._guards.quiet_for, gate)
         turns = self._turns = TurnReports(self._sources, now_ms, *told)
@@ -406,6 +406,5 @@ class SessionParts:
             self._guards,
             self._clock,
             self._stopper,
-            steers=steers,
             settling=turns.settling,
         )

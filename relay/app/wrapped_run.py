@@ -412,11 +412,10 @@ def _session(
         "hear": choices.terminal.hear,
         "config": None if config is None else os.path.abspath(config),
     }
-    fds: dict[str, int | None] = {"unix": listeners.unix, "tcp": listeners.tcp}
     log = os.path.join(home.logs, f"{about.run_id}.log")
     entry = None if choices.own is None else _entry(choices.own.load)
     env = for_own_process(project_root(_cwd()))
-    return SessionStarter(session_command(), env, args, fds, log, about.socket, entry)
+    return SessionStarter(session_command(), env, args, listeners, log, entry)
 
 
 def _entry(

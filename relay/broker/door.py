@@ -18,7 +18,7 @@ from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
 from relay.protocol.agents import AgentStateReport, Register
 from relay.protocol.broker import WATCHED, Json
-from relay.protocol.messages import Event, MessageSent, Send, WaitResult
+from relay.protocol.messages import MessageSent, Send, StoreEvent, WaitResult
 from relay.protocol.turns import TurnEnded
 
 #: Rows of the stream that only the kernel, or who reads it, puts there.
@@ -107,7 +107,7 @@ class BrokerFeature:
         None: it is not for the feature."""
         return None
 
-    def outside(self, request: ClientRequest[Event], batch: Batch) -> bool:
+    def outside(self, request: ClientRequest[StoreEvent], batch: Batch) -> bool:
         """Take an event of another channel than relay's own; False: the feature takes none."""
         return False
 
@@ -287,7 +287,7 @@ class Features(BrokerFeature):
                 return answer
         return None
 
-    def outside(self, request: ClientRequest[Event], batch: Batch) -> bool:
+    def outside(self, request: ClientRequest[StoreEvent], batch: Batch) -> bool:
         return any(feature.outside(request, batch) for feature in self.opened)
 
     def why_held(self, name: str, now_ms: int) -> str:

@@ -25,7 +25,7 @@ from relay.core.visible import is_visible
 from relay.ledger import persons, queries
 from relay.ledger.obligation_rows import told_meta
 from relay.protocol.broker import ABOUT, Json, not_unicode
-from relay.protocol.messages import EVENT, SEND, Event, EventStored, MessageSent, Send
+from relay.protocol.messages import EVENT, SEND, EventStored, MessageSent, Send, StoreEvent
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _FOLLOWUP = QueueMode.FOLLOWUP.value
@@ -186,7 +186,7 @@ class MessageOps:
         self._windows.collect(message, batch)
         return None
 
-    def event(self, request: ClientRequest[Event], batch: Batch) -> EventStored | None:
+    def event(self, request: ClientRequest[StoreEvent], batch: Batch) -> EventStored | None:
         """Check one event that is no message; with ``outside`` it is of another channel."""
         fields = request.fields
         if "outside" in fields:
@@ -316,7 +316,7 @@ def checked_id(id_: str) -> str:
     return id_
 
 
-def _thread(fields: Send | Event) -> str | None:
+def _thread(fields: Send | StoreEvent) -> str | None:
     thread = fields.get("thread")
     if thread is None:
         return None

@@ -24,16 +24,16 @@ from relay.protocol.messages import (
     INBOX,
     SENT,
     SHOW,
-    History,
+    FullMessage,
+    HistoryQuery,
     HistoryRow,
     HistoryRows,
     Inbox,
     InboxRows,
-    Sent,
+    SentQuery,
     SentRows,
     Show,
     Shown,
-    ShownMessage,
 )
 
 #: The size of the rows in one answer, in bytes, at most.
@@ -108,7 +108,7 @@ class QueryOps:
         event = queries.seq_of(self._ledger, id_)
         message["noted"] = event_rows.marks_of(self._ledger, event)
         more = self._features.shown(id_, event)
-        return {"message": cast(ShownMessage, {**message, **more})}
+        return {"message": cast(FullMessage, {**message, **more})}
 
     def _readable(self, request: AnyRequest) -> Member:
         """The member whose messages are meant, if the client may read all of them."""
@@ -119,13 +119,13 @@ class QueryOps:
 
     # -- queries of several steps
 
-    def sent(self, request: ClientRequest[Sent], batch: Batch) -> SentRows | None:
+    def sent(self, request: ClientRequest[SentQuery], batch: Batch) -> SentRows | None:
         """The newest messages from somebody."""
         member = self._readable(request)
         self._begin_scan(request, batch, Filter(sender=member.name), {"name": member.name})
         return None
 
-    def history(self, request: ClientRequest[History], batch: Batch) -> HistoryRows | None:
+    def history(self, request: ClientRequest[HistoryQuery], batch: Batch) -> HistoryRows | None:
         """The newest events that match; or the conversation that a message is ``about``."""
         reader = self._rights.reader(request)
         fields = request.fields
@@ -173,7 +173,7 @@ class QueryOps:
 
     def _begin_scan(
         self,
-        request: ClientRequest[Sent] | ClientRequest[History],
+        request: ClientRequest[SentQuery] | ClientRequest[HistoryQuery],
         batch: Batch,
         wanted: Filter,
         fields: dict[str, str],

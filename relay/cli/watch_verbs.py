@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from relay.cli.output import Json
-    from relay.protocol.messages import ShownMessage
+    from relay.protocol.messages import FullMessage
 
     Spans = list[tuple[str, Json]]
 
@@ -223,7 +223,7 @@ class _Wait:
                 return True
         return False
 
-    def _has_written(self, message: ShownMessage, seen_ms: int) -> bool:
+    def _has_written(self, message: FullMessage, seen_ms: int) -> bool:
         """Whether it has written to the sender since it has seen the message."""
         sender = message["from"].lower()
         answer = self._client.request(

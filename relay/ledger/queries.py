@@ -23,7 +23,7 @@ from relay.ledger.schema import (
     message_row,
 )
 from relay.ledger.store import Ledger
-from relay.protocol.messages import DeliveryRow, HistoryRow, MessageRow, ShownMessage
+from relay.protocol.messages import DeliveryRow, FullMessage, HistoryRow, MessageRow
 
 #: All recipients. They are few and the index starts with them: hop from one to the next.
 RECIPIENTS = """WITH RECURSIVE recipients (name) AS (
@@ -196,7 +196,7 @@ def matching_ids(ledger: Ledger, part: str) -> list[str]:
     return []
 
 
-def message(ledger: Ledger, id_: str) -> ShownMessage | None:
+def message(ledger: Ledger, id_: str) -> FullMessage | None:
     """One message and all its deliveries."""
     found = ledger.row(
         f"SELECT {COLUMNS} FROM events e LEFT JOIN deliveries d ON d.event = e.seq"
@@ -207,10 +207,10 @@ def message(ledger: Ledger, id_: str) -> ShownMessage | None:
         return None
     of_delivery = ("to", "state", "reason", "proof", "attempts", "delivery", "updated_ms")
     row = {name: one for name, one in message_row(found).items() if name not in of_delivery}
-    return cast(ShownMessage, {**row, "deliveries": deliveries(ledger, id_)})
+    return cast(FullMessage, {**row, "deliveries": deliveries(ledger, id_)})
 
 
-def said_in_a_turn(ledger: Ledger, part: str) -> ShownMessage | None:
+def said_in_a_turn(ledger: Ledger, part: str) -> FullMessage | None:
     """What was said in a turn under the one id that is, begins or ends with ``part``; the end is
     searched for among the newest 100 000."""
     found = ledger.rows(

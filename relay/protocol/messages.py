@@ -119,7 +119,7 @@ class ChannelOrigin(Record):
     files: list[EventFile]
 
 
-class ShownMessage(EventRow):
+class FullMessage(EventRow):
     """A message or an event with all that is known of it, or what was said in a turn."""
 
     body: str | None
@@ -204,7 +204,7 @@ class MessageSent(From):
     present: NotRequired[list[str]]  # who is there, where a name was unknown
 
 
-class Event(Request, FromMaybe):
+class StoreEvent(Request, FromMaybe):
     """Store an event that is no message; with ``outside`` it is of another channel."""
 
     kind: NotRequired[str]  # needed without ``outside``
@@ -382,7 +382,7 @@ class InboxRows(Record):
     more: bool
 
 
-class Sent(Request):
+class SentQuery(Request):
     """The newest messages from somebody."""
 
     name: NotRequired[str | None]  # as of ``inbox``
@@ -407,10 +407,10 @@ class Show(Request):
 class Shown(Record):
     """The message."""
 
-    message: ShownMessage
+    message: FullMessage
 
 
-class History(Request):
+class HistoryQuery(Request):
     """The newest messages and events that match.
 
     With ``grep``, what turns of personas said is found, too.
@@ -436,13 +436,13 @@ class HistoryRows(Record):
 
 
 SEND = Op("send", Send, MessageSent)
-EVENT = Op("event", Event, EventStored)
+EVENT = Op("event", StoreEvent, EventStored)
 CANCEL = Op("cancel", Cancel, Cancelled)
 STATE = Op("state", ReportState, StateStored)
 READ = Op("read", Read, MarkedRead)
 WAIT = Op("wait", Wait, WaitResult)
 TURN = Op("turn", TurnReport, TurnStored)
 INBOX = Op("inbox", Inbox, InboxRows)
-SENT = Op("sent", Sent, SentRows)
+SENT = Op("sent", SentQuery, SentRows)
 SHOW = Op("show", Show, Shown)
-HISTORY = Op("history", History, HistoryRows)
+HISTORY = Op("history", HistoryQuery, HistoryRows)

@@ -87,7 +87,8 @@ class SessionStarter:
 
     ``fds`` (unix, tcp, of a recording; None where there is none) and ``args`` reach it as JSON in
     RELAY_SESSION_FDS and RELAY_SESSION_ARGS, beside the environment ``env``. With ``entry`` the
-    session is a copy of this process that calls it with both instead.
+    session is a copy of this process that calls it with both instead. It serves the agent's hooks
+    at ``listeners``, and writes what goes wrong into the file ``log``.
     """
 
     def __init__(
@@ -95,17 +96,16 @@ class SessionStarter:
         command: list[str],
         env: dict[bytes, bytes],
         args: dict[str, object],
-        fds: dict[str, int | None],
+        listeners: Listeners,
         log: str,
-        socket: str,
         entry: Callable[[dict[str, int | None], dict[str, object]], object] | None = None,
     ) -> None:
         self.command = [os.fsencode(word) for word in command]
         self.env = env
         self.args = args
-        self.fds = fds
+        self.fds: dict[str, int | None] = {"unix": listeners.unix, "tcp": listeners.tcp}
         self.log = log
-        self.socket = socket
+        self.socket = listeners.path
         self.entry = entry
 
     def tell_terminal(self, name: str | None) -> None:

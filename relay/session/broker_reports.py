@@ -21,6 +21,7 @@ from relay.protocol.messages import EVENT, STATE, TURN, WAIT
 from relay.protocol.op import Op
 from relay.session.background import Tasks
 from relay.session.detector import Detection, match_event_id, match_meta
+from relay.session.run_info import RunInfo
 from relay.session.session_commands import PersonNote, ReportAgent, ReportEvent
 from relay.session.session_events import DeliveryReported, EventQueue, KindsWanted, TurnReported
 
@@ -59,19 +60,12 @@ class BrokerReports:
         broker: Broker,
         events: EventQueue,
         tasks: Tasks,
-        *,
-        run_id: str,
-        started_ms: int,
-        restarts: int,  # sessions of this run before this one
-        account: str = "",  # whose usage limits hold for this agent
+        run: RunInfo,
     ) -> None:
-        self._account = account
+        self._run = run
         self._broker = broker
         self._events = events
         self._tasks = tasks
-        self._run_id = run_id
-        self._started_ms = started_ms
-        self._restarts = restarts
         self._newest: ReportAgent | None = None
         self._known = asyncio.Event()  # the broker has the newest report on the agent
         self._known.set()
@@ -181,7 +175,7 @@ class BrokerReports:
 
     async def claim_start(self) -> bool:
         """Claim the session-start hooks: False if they were fired in this run already."""
-        identifier = derived_ulid(self._started_ms, self._run_id, "session_start")
+        identifier = derived_ulid(self._run.started_ms, self._run.run_id, "session_start")
         fields = {"id": identifier, "kind": "session_start"}
         return await self._until_answered(
             lambda: self._claim(fields), "what came of a message waits"
@@ -204,7 +198,7 @@ class BrokerReports:
                     usage=list(report.usage),
                     question=None if report.question is None else report.question.fields(),
                     retry=report.retry,
-                    account=self._account,
+                    account=self._run.account,
                 )
                 self._wants(answer["wants"])
                 if self._newest is report:
@@ -253,7 +247,7 @@ class BrokerReports:
         answer = await self._broker.request(EVENT, **fields)
         # In the first session of a run a duplicate is our own request, repeated because its answer
         # was lost.
-        return not answer.get("duplicate") or not self._restarts
+        return not answer.get("duplicate") or not self._run.restarts
 
     async def _until_answered(self, ask: Callable[[], Awaitable[T]], waits: str = "") -> T:
         """What ``ask`` returns, asked again for as long as the broker is away or cannot store.

@@ -49,17 +49,14 @@ class DeliveryQueue:
         clock: Callable[[], float],
         stopper: TurnStopper,
         *,
-        steers: bool,
         settling: Callable[[float], bool] = lambda now: False,
     ) -> None:
-        """``steers``: messages can go into the running turn. ``settling``: the last words of an
-        awaited turn may still come."""
+        """``settling``: the last words of an awaited turn may still come."""
         self._typist = typist
         self._reports = reports
         self._guards = guards
         self._clock = clock
         self._stopper = stopper
-        self._steers = steers
         self._settling = settling
         self._order = MessageOrder()
         self._waiting: deque[Message] = deque()
@@ -186,7 +183,7 @@ class DeliveryQueue:
             await self._wait_out(Blocked(SETTLING, 0.1))
             return
         since = self._turn_since(now)
-        step = self._order.next(self._waiting, now, since, steers=self._steers)
+        step = self._order.next(self._waiting, now, since, steers=self._typist.steers)
         if isinstance(step, StopTurn):
             await self._stop(next(m for m in self._waiting if m.id == step.id))
             return

@@ -18,6 +18,7 @@ import hmac
 import json
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,19 @@ IDLE_DEADLINE = 120.0
 _PREFIX = b"x-relay-"
 
 
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """What a server of hooks takes at most."""
+
+    body_max: int = BODY_MAX
+    connections_max: int = CONNECTIONS_MAX
+    waiting_max: int = WAITING_MAX
+    unproven_max: int = UNPROVEN_MAX
+    request_deadline: float = REQUEST_DEADLINE
+    handler_deadline: float = HANDLER_DEADLINE
+    idle_deadline: float = IDLE_DEADLINE
+
+
 class Reply(dict[str, Any]):
     """An answer whose handler must know whether it went out.
 
@@ -65,27 +79,16 @@ class HookServer:
         token: str,
         *,
         on_error: Callable[[BaseException], None] | None = None,
-        body_max: int = BODY_MAX,
-        connections_max: int = CONNECTIONS_MAX,
-        request_deadline: float = REQUEST_DEADLINE,
-        handler_deadline: float = HANDLER_DEADLINE,
-        waiting_max: int = WAITING_MAX,
-        idle_deadline: float = IDLE_DEADLINE,
-        unproven_max: int = UNPROVEN_MAX,
+        limits: ServerLimits = ServerLimits(),
     ) -> None:
         """``on_error`` gets the handler's exception; the client only gets a 500."""
         self._handler = handler
         self._token = token
         self._on_error = on_error
-        self._body_max = body_max
-        self._connections_max = connections_max
-        self._request_deadline = request_deadline
-        self._handler_deadline = handler_deadline
-        self._waiting_max = waiting_max
-        self._idle_deadline = idle_deadline
+        self._limits = limits
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unproven = Newcomers(unproven_max)
+        self._unproven = Newcomers(limits.unproven_max)
         self.waiting = 0  # clients whose handler runs now
 
     async def serve(self, listener: socket.socket) -> None:
@@ -114,7 +117,7 @@ class HookServer:
         self._unproven.add(connection, writer.get_extra_info("sockname"))
         try:
             with contextlib.suppress(OSError, TimeoutError):
-                while await connection.wait_for_request(self._idle_deadline):
+                while await connection.wait_for_request(self._limits.idle_deadline):
                     await self._serve_request(connection)
                     if not await connection.start_next():
                         break
@@ -128,14 +131,14 @@ class HookServer:
         sent = False
         try:
             try:
-                async with asyncio.timeout(self._request_deadline):
+                async with asyncio.timeout(self._limits.request_deadline):
                     admit = partial(self._admit, connection)
-                    event = self._event(await connection.request(self._body_max, admit))
+                    event = self._event(await connection.request(self._limits.body_max, admit))
                 status, answer = 200, await self._handle(event, connection)
                 body = json.dumps(answer)
             except Refused as refused:
                 status, body = refused.status, json.dumps({"error": refused.reason})
-            async with asyncio.timeout(self._request_deadline):
+            async with asyncio.timeout(self._limits.request_deadline):
                 await connection.answer(status, body.encode())
             sent = True
         finally:
@@ -149,7 +152,10 @@ class HookServer:
         if not hmac.compare_digest(given, b"Bearer " + self._token.encode()):
             raise Refused(403, "wrong token")
         if connection in self._unproven:
-            if len(self._tasks) - len(self._unproven) - self.waiting >= self._connections_max:
+            if (
+                len(self._tasks) - len(self._unproven) - self.waiting
+                >= self._limits.connections_max
+            ):
                 raise Refused(503, "too many connections")
             self._unproven.remove(connection)
 
@@ -192,13 +198,13 @@ class HookServer:
         self, work: asyncio.Future[dict[str, Any]], connection: ServerConnection
     ) -> None:
         """Wait until the handler is done. Raises Refused when its time is up."""
-        if self.waiting >= self._waiting_max:
+        if self.waiting >= self._limits.waiting_max:
             raise Refused(503, "too many wait")
         self.waiting += 1
         gone = asyncio.ensure_future(connection.wait_for_hangup())
         either: set[asyncio.Future[Any]] = {work, gone}
         try:
-            limit = self._handler_deadline
+            limit = self._limits.handler_deadline
             await asyncio.wait(either, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.waiting -= 1

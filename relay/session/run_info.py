@@ -22,6 +22,7 @@ class RunInfo:
     started_ms: int  # since the epoch
     cwd: str
     env: dict[str, str]
+    account: str = ""  # whose usage limits hold for the agent, see account_of
     task: str | None = None
     project: str = ""  # the root of the repository that cwd was in at the start
     idle_seconds: float = 30.0  # of silence, before on_idle fires

@@ -8,6 +8,7 @@ checkpoint that each acknowledgement carries.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from relay.agents.base import AgentAdapter
@@ -42,29 +43,35 @@ KNOWN_MAX = 10_000
 _UNDELIVERED = (State.FAILED, State.CANCELLED)
 
 
+@dataclass(frozen=True, slots=True)
+class SessionAgent:
+    """The wrapped agent, as its session knows it."""
+
+    sources: SourceSelector  # what it says, and whether it works
+    guards: Guards  # whether it may be typed into; deliveries read them, too
+    turns: TurnReports  # what it answers, and what it may use for that
+    adapter: AgentAdapter | None = None  # None for a program of which nothing special is known
+
+
 class Session:
     """Routes the events of one wrapped agent; times are those of one monotonic clock, in seconds.
 
-    Deliveries read ``guards`` too. ``kept``: services with a part of the checkpoint, by name.
+    ``kept``: services with a part of the checkpoint, by name.
     """
 
     def __init__(
         self,
         run: RunInfo,
         registry: Registry,
-        sources: SourceSelector,
-        guards: Guards,
-        adapter: AgentAdapter | None,
+        agent: SessionAgent,
         kept: Mapping[str, Checkpointed],
-        turns: TurnReports,
         *,
         new_id: Callable[[], str],
         now_ms: Callable[[], int],
     ) -> None:
         self._run = run
-        self._sources = sources
-        self._guards = guards
-        self._adapter = adapter
+        self._sources, self._guards, self._adapter = agent.sources, agent.guards, agent.adapter
+        self.turns = turns = agent.turns
         self._kept = kept
         self._new_id = new_id
         self._now_ms = now_ms
@@ -75,7 +82,6 @@ class Session:
         self.lifecycle = Lifecycle(registry, new_id, idle_seconds=run.idle_seconds)
         self.outbox = Outbox()
         self.hangup = HangupTimer(run.end_seconds)
-        self.turns = turns
         self._acks, self._replies = AckTracker(run.offset), ReplyTimeouts()
         self._state = StateChange(AgentState.STARTING)
         self._reported: commands.ReportAgent | None = None

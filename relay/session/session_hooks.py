@@ -12,6 +12,7 @@ import json
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from relay.agents.base import AgentAdapter
@@ -78,32 +79,21 @@ def make_engine(
     return HookEventHandler(config, Planner(registry), runner, aggregate, log=log)
 
 
+@dataclass(frozen=True, slots=True)
 class SessionHooks:
     """A session's hook engine, its log, and the requests of other processes to it."""
 
-    def __init__(
-        self,
-        config: SessionConfig,
-        registry: Registry,
-        functions: FunctionRunner,
-        broker: Broker,
-        queue: EventQueue,
-        tasks: Tasks,
-        *,
-        env: Mapping[str, str],
-        answers: Mapping[str, FeatureAnswer] | None = None,
-    ) -> None:
-        self._functions = functions
-        self.log = SessionHookLog(broker, queue, tasks, verbose=bool(env.get("RELAY_DEBUG")))
-        self.engine = make_engine(config, registry, functions, env=env, log=self.log)
-        self.remote = RemoteRequests(self.engine.requests, broker, queue, answers)
+    functions: FunctionRunner
+    log: SessionHookLog
+    engine: HookEventHandler
+    remote: RemoteRequests
 
     async def close(self, seconds: float) -> None:
         """Store the log, for at most ``seconds``, and close everything."""
         await self.log.settle(seconds)
         await self.engine.close()
         await self.remote.close(_LAST_RESPONSES)
-        await self._functions.close()
+        await self.functions.close()
 
 
 #: Requests at a time. The broker sends fewer; another one is left to its deadline there.

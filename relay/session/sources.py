@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -71,6 +71,19 @@ class ScreenLike(Protocol):
     def bracketed_paste(self) -> bool: ...
 
 
+@dataclass(frozen=True, slots=True)
+class OthersInFront:
+    """Who else may have the agent's terminal for a while.
+
+    ``nested`` finds output that a wrap inside this one hears itself; ``in_front`` tells whether a
+    process is in front on the terminal.
+    """
+
+    pager: PagerWatch = field(default_factory=PagerWatch)
+    nested: NestedOutput | None = None
+    in_front: Callable[[int], bool | None] = lambda pid: None
+
+
 class SourceSelector:
     """Chooses the source of one agent. Each method returns what was heard."""
 
@@ -79,24 +92,21 @@ class SourceSelector:
         detector: DirectiveDetector,
         screen: ScreenLike,
         structured: StructuredSource | None,
-        notes: Iterable[str] = (),  # earlier notes for ``relay status``
-        nested: NestedOutput | None = None,
-        in_front: Callable[[int], bool | None] = lambda pid: None,
-        pager: PagerWatch | None = None,
+        others: OthersInFront | None = None,
         questions: QuestionWatch | None = None,
         *,
         deaf: bool = False,
     ) -> None:
-        """``nested`` finds output that a wrap inside this one hears itself; ``in_front`` tells
-        whether a process is in front on the terminal. ``deaf``: the screen is not heard, as in a
-        shell without ``--hear``."""
+        """``deaf``: the screen is not heard, as in a shell without ``--hear``."""
+        others = others or OthersInFront()
+        nested = others.nested
         self._detector = detector
         self._screen = screen
         self._structured = structured
         self._nested = nested
-        self._in_front = in_front
+        self._in_front = others.in_front
         self._deaf = deaf
-        self._pager = pager or PagerWatch()
+        self._pager = others.pager
         self._questions = questions
         self._paged = False  # the output is a pager's now
         self.told = 0  # how often the structured source has reported something
@@ -106,9 +116,7 @@ class SourceSelector:
         self._believed = self.source
         self._looks = structured is not None and structured.reads_screen
         self._look_at: float | None = None
-        self.notes: list[str] = []
-        for note in notes:
-            self.note(note)
+        self.notes: list[str] = []  # for ``relay status``
 
     @property
     def source(self) -> str:

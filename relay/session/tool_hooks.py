@@ -99,8 +99,6 @@ class ToolHookEndpoint:
         steering: Steering | None = None,
         gate: Gate | None = None,
         guards: Sequence[Guard] = (),
-        *,
-        deadline: float = DEADLINE,
     ) -> None:
         self._gate = gate
         self._guards = guards
@@ -108,7 +106,6 @@ class ToolHookEndpoint:
         self._engine = engine
         self._events = events
         self._steering = steering
-        self._deadline = deadline
         self._open = 0
         self._prompt = ""
 
@@ -121,7 +118,7 @@ class ToolHookEndpoint:
                 return {}
             if call.event in _PHASES:
                 self._events.post(ReportEvent("tool_call", *_tool_call(call)))
-            end = asyncio.get_running_loop().time() + self._deadline
+            end = asyncio.get_running_loop().time() + DEADLINE
             if call.event in _PHASES and (why := await self._refused(call, end)):
                 return self._codec.answer(call, _denied(why))
             asked = self._engine.has(call.event)
@@ -203,7 +200,7 @@ class ToolHookEndpoint:
             async with asyncio.timeout_at(end):
                 result = await self._engine.fire(call.event, call.fields)
         except TimeoutError:
-            return self._failed(call, f"its hooks did not end within {self._deadline:g} s")
+            return self._failed(call, f"its hooks did not end within {DEADLINE:g} s")
         finally:
             self._open -= 1
         self._tell(result)

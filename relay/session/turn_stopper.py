@@ -7,16 +7,15 @@ was drawn or pressed since: otherwise it would mean something else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from relay.agents.base import AgentAdapter, Blocked
 from relay.agents.profile import Profile
 from relay.core.errors import RelayError
 from relay.core.message import AgentState, Message
-from relay.session.agent_terminal import WriteLink, write_id
+from relay.session.agent_terminal import AgentTerminal, write_id
 from relay.session.session_events import EventQueue, TurnStopped
-from relay.session.typing_policy import DIALOG_WAITS, Guards
+from relay.session.typing_policy import DIALOG_WAITS
 
 #: Seconds that an agent may take to stop before the next try, and the number of tries.
 TAKES, TRIES = 3.0, 3
@@ -43,21 +42,17 @@ class TurnStopper:
 
     def __init__(
         self,
-        link: WriteLink,
+        at: AgentTerminal,
         screen: TitledScreen,
-        guards: Guards,
         adapter: AgentAdapter | None,
         profile: Profile,
         events: EventQueue,
-        clock: Callable[[], float],
     ) -> None:
-        self._link = link
+        self._link, self._guards, self._clock = at.link, at.guards, at.clock
         self._screen = screen
-        self._guards = guards
         self._adapter = adapter
         self._profile = profile
         self._events = events
-        self._clock = clock
         self._for = ""  # the message for which the turn is stopped,
         self._tries = 0  # … the number of tries,
         self._at: float | None = None  # … and the time of the last one

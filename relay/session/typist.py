@@ -129,6 +129,12 @@ class Typist:
         return AgentRoute.CHANNEL if self._channel.available or young else AgentRoute.TYPED
 
     @property
+    def steers(self) -> bool:
+        """Whether messages can go into the running turn, be it with the answers to hooks."""
+        adapter = self._adapter
+        return adapter is not None and (adapter.steers or adapter.injection is not None)
+
+    @property
     def _frames_peers(self) -> bool:
         return self._adapter is not None and self._adapter.frames_peers
 

@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from relay.session.hook_server import HookServer
+from relay.session.hook_server import HookServer, ServerLimits
 
 TOKEN = "a-token"
 Test = Callable[["Bench"], Awaitable[None]]
@@ -67,7 +67,7 @@ async def bench(listener: socket.socket | None = None, **limits: Any) -> AsyncIt
         return made.answer
 
     errors: list[BaseException] = []
-    server = HookServer(handler, TOKEN, on_error=errors.append, **limits)
+    server = HookServer(handler, TOKEN, on_error=errors.append, limits=ServerLimits(**limits))
     made = Bench(server, listener)
     made.errors = errors
     await server.serve(listener)

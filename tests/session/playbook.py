@@ -21,7 +21,7 @@ from relay.session import session_commands as commands
 from relay.session import session_events as events
 from relay.session.detector import Detection, DirectiveDetector
 from relay.session.run_info import RunInfo
-from relay.session.session import Session
+from relay.session.session import Session, SessionAgent
 from relay.session.session_commands import DriverCommand
 from relay.session.session_events import SessionEvent
 from relay.session.sources import SourceSelector
@@ -73,14 +73,12 @@ class Playbook:
         )
         facts = {"started_ms": 0, "cwd": "/", "env": {}, **run}
         ids = count(1)
+        turns = TurnReports(self.sources, lambda: 0, lambda now: True, self.guards.quiet_for)
         self.session = Session(
             RunInfo("run", "Ben", "me", **facts),
             registry or Registry(),
-            self.sources,
-            self.guards,
-            None,
+            SessionAgent(self.sources, self.guards, turns),
             {},
-            TurnReports(self.sources, lambda: 0, lambda now: True, self.guards.quiet_for),
             new_id=lambda: f"new{next(ids)}",
             now_ms=lambda: 0,
         )

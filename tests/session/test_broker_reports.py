@@ -13,6 +13,7 @@ from relay.core.message import State
 from relay.session import broker_reports
 from relay.session.background import Tasks
 from relay.session.broker_reports import BrokerReports
+from relay.session.run_info import RunInfo
 from relay.session.session_commands import PersonNote, ReportAgent, ReportEvent
 from relay.session.session_events import DeliveryReported, EventQueue, KindsWanted
 from tests.session.playbook import MESSAGE, find
@@ -29,7 +30,7 @@ class FakeBroker:
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.errors: list[RelayError] = []
-        self.answer: dict[str, Any] = {}
+        self.answer: dict[str, Any] = {"wants": []}
 
     async def request(self, op: str, *_: Any, **fields: Any) -> Any:
         if self.errors:
@@ -42,9 +43,8 @@ class Bench:
     def __init__(self, restarts: int = 0) -> None:
         self.broker, self.events = FakeBroker(), EventQueue()
         self.tasks = Tasks(self.events)
-        self.reports = BrokerReports(
-            self.broker, self.events, self.tasks, run_id="run", started_ms=0, restarts=restarts
-        )
+        run = RunInfo("run", "Ben", "me", 0, "/", {}, restarts=restarts)
+        self.reports = BrokerReports(self.broker, self.events, self.tasks, run)
 
     def posted(self) -> list[object]:
         found: list[object] = []

@@ -33,6 +33,7 @@ class FakeTypist(Typist):
     though the way is open."""
 
     proves_reading = True
+    steers = False
 
     def __init__(self) -> None:
         self.through: list[str] = []
@@ -161,7 +162,6 @@ class Desk:
         self.queue = DeliveryQueue(
             *(self.channel, self.accounts, self.guards, lambda: self.now),
             *(self.stopper,),
-            steers=False,
             settling=lambda now: self.settling,
         )
 

@@ -36,7 +36,13 @@ from relay.session.session_events import (
     PumpLost,
     SourcesHeard,
 )
-from relay.session.session_hooks import SessionConfig, SessionHooks
+from relay.session.session_hooks import (
+    RemoteRequests,
+    SessionConfig,
+    SessionHookLog,
+    SessionHooks,
+    make_engine,
+)
 from relay.session.sources import SourceSelector
 from tests.session.playbook import MESSAGE, Playbook, find
 from tests.session.test_broker_reports import FakeBroker
@@ -52,16 +58,17 @@ class Bench:
         run = RunInfo("run", "Ben", "me", 0, "/", {})
         tasks, clock = Tasks(self.queue), LateClock()
         self.clock = clock
-        reports = BrokerReports(
-            self.broker, self.queue, tasks, run_id="run", started_ms=0, restarts=0
-        )
+        reports = BrokerReports(self.broker, self.queue, tasks, run)
         loop, session = asyncio.get_running_loop(), self.playbook.session
         actions = SessionActions(loop, self.queue, self.broker, run, lambda: 0)
         identity = Identity("Ben", "Ben", "run", "/", {}, None)
         context = Context(identity, actions, session.output, session.messages)
         runner = FunctionRunner(registry, timeout=handler_timeout)
         config = SessionConfig(identity, context, None)
-        hooks = SessionHooks(config, registry, runner, self.broker, self.queue, tasks, env={})
+        log = SessionHookLog(self.broker, self.queue, tasks)
+        engine = make_engine(config, registry, runner, env={}, log=log)
+        remote = RemoteRequests(engine.requests, self.broker, self.queue)
+        hooks = SessionHooks(runner, log, engine, remote)
         services = Services(
             pump=PumpLink(self.queue),
             broker=self.broker,
@@ -69,7 +76,6 @@ class Bench:
             deliveries=DeliveryQueue(
                 *(self.channel, reports, self.playbook.guards, clock),
                 *(FakeStopper(),),
-                steers=False,
             ),
             steering=None,
             registry=registry,

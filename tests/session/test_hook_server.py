@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from relay.core import http
-from relay.session.hook_server import HookServer, Reply
+from relay.session.hook_server import HookServer, Reply, ServerLimits
 from tests.session.httpbench import TOKEN, Bench, post, read_answer, run
 
 
@@ -177,7 +177,7 @@ class Slow:
         self.go_on = asyncio.Event()
         self.ended: list[str] = []
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.server = HookServer(self.handler, TOKEN, **limits)
+        self.server = HookServer(self.handler, TOKEN, limits=ServerLimits(**limits))
         self.bench = Bench(self.server, self.listener)
 
     async def handler(self, event: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from relay.session.sources import (
     LAST_WORDS,
     LINE_PATIENCE,
     UNCLOSED_PATIENCE,
+    OthersInFront,
     SourceSelector,
 )
 from relay.session.typing_policy import PagerWatch
@@ -103,7 +104,7 @@ class Desk:
             DirectiveDetector("01K0000000000000000000RUN1", 0, {"relay"}),
             FakeScreen(),
             structured,
-            pager=pager,
+            None if pager is None else OthersInFront(pager),
             deaf=deaf,
         )
 
@@ -221,7 +222,9 @@ def test_what_a_wrap_inside_hears_is_not_heard_again() -> None:
     nested = NestedOutput(run)
     detector = DirectiveDetector(run, 0, {"relay"})
     desk = Desk()
-    desk.ears = SourceSelector(detector, FakeScreen(), None, (), nested, front.get)
+    desk.ears = SourceSelector(
+        detector, FakeScreen(), None, OthersInFront(nested=nested, in_front=front.get)
+    )
     said = b"@relay:Bob %d\n"
     desk.hear(desk.ears.output(said % 1 + b"\n" + begins(run, 7) + b"\n" + said % 2, 1.0))
     desk.hear(desk.ears.output(said % 3 + ends(run, 7) + b"\n" + said % 4, 2.0))

@@ -40,6 +40,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.channel = FakeTypist()
+        self.channel.steers = True
         self.channel.closed = Blocked("the agent is busy", 0.01)
         self.now = 0.0
         self.room = 10_000
@@ -52,7 +53,6 @@ class Desk:
         self.queue = DeliveryQueue(
             *(self.channel, self.accounts, Guards(), lambda: self.now),
             *(FakeStopper(),),
-            steers=True,
         )
         self.records: TranscriptProof | TurnProof = TranscriptProof(
             lambda: self.room, self.shown.__contains__

@@ -20,6 +20,7 @@ from relay.hooks.hook_types import (
     HookOutput,
     HookRun,
 )
+from relay.session import tool_hooks
 from relay.session.hook_server import Reply
 from relay.session.session_commands import PersonNote, ReportEvent
 from relay.session.session_events import EventQueue, HooksObserved, InjectRequested, SessionEvent
@@ -95,10 +96,10 @@ class Engine:
 class Bench:
     """A gate, what it injects and what it notes."""
 
-    def __init__(self, deadline: float = 30.0) -> None:
+    def __init__(self) -> None:
         self.engine, self.words = Engine(), Words()
         self.events = EventQueue()
-        self.gate = ToolHookEndpoint(self.words, self.engine, self.events, deadline=deadline)
+        self.gate = ToolHookEndpoint(self.words, self.engine, self.events)
 
     def governed(self, project: Guard) -> ToolHookEndpoint:
         """The same in a governed project."""
@@ -116,9 +117,9 @@ class Bench:
         return [event.text for event in self.posted() if isinstance(event, PersonNote)]
 
 
-def run(test: Callable[[Bench], Awaitable[None]], deadline: float = 30.0) -> None:
+def run(test: Callable[[Bench], Awaitable[None]]) -> None:
     async def main() -> None:
-        await test(Bench(deadline))
+        await test(Bench())
 
     asyncio.run(main())
 
@@ -187,7 +188,9 @@ def test_what_is_only_observed_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("guards", [True, False])
-def test_hooks_that_take_too_long_keep_a_guarded_gate_shut(guards: bool) -> None:
+def test_hooks_that_take_too_long_keep_a_guarded_gate_shut(
+    guards: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test(bench: Bench) -> None:
         bench.engine.wait = asyncio.Event()
         bench.engine.guards = guards
@@ -200,7 +203,8 @@ def test_hooks_that_take_too_long_keep_a_guarded_gate_shut(guards: bool) -> None
         [note] = bench.notes
         assert note.startswith("on_before_tool for Bash: ")
 
-    run(test, deadline=0.05)
+    monkeypatch.setattr(tool_hooks, "DEADLINE", 0.05)
+    run(test)
 
 
 def test_a_failure_of_the_engine_is_one_of_the_hooks() -> None:

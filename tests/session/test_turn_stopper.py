@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from relay.agents.base import AgentAdapter, Blocked
+from relay.agents.base import AgentAdapter, Blocked, TypingRules
 from relay.agents.input_line import InputLine
 from relay.agents.profile import Profile
 from relay.core.errors import RelayError
@@ -16,10 +16,13 @@ from relay.core.message import AgentState
 from relay.core.source_events import StateChange
 from relay.protocol import frames
 from relay.session import turn_stopper as module
+from relay.session.agent_questions import OpenQuestions
+from relay.session.agent_terminal import AgentTerminal, NoTerminal
 from relay.session.session_events import EventQueue, TurnStopped
 from relay.session.turn_stopper import TurnStopper
 from relay.session.typing_policy import DIALOG_WAITS, DRAFT, Guards
 from tests.session.playbook import MESSAGE
+from tests.session.test_typist import FakeScreen
 
 RULE = "─" * 10
 BUSY = ["● working", RULE, "> ", RULE, "  esc to interrupt"]
@@ -48,9 +51,10 @@ class Agent:
         self.events = EventQueue()
         self.now = 100.0
         self.guards.changed(StateChange(AgentState.BUSY), 0.0)
-        self.stopper = TurnStopper(
-            self, self, self.guards, adapter, profile, self.events, lambda: self.now
-        )
+        drawn = FakeScreen(paste=True)
+        questions = OpenQuestions(drawn, NoTerminal(), TypingRules())
+        at = AgentTerminal(self, NoTerminal(), drawn, self.guards, questions, lambda: self.now)
+        self.stopper = TurnStopper(at, self, adapter, profile, self.events)
 
     def visible(self) -> list[str]:
         return self.rows

@@ -26,7 +26,7 @@ from relay.features.personas.workers import ConfigWorkers
 from relay.features.personas.wrapped_turns import WrappedTurns
 from relay.ledger.agent_ledger import answers_to
 from relay.protocol.broker import ROWS_MAX, Json
-from relay.protocol.messages import DeliveryState, Event, MessageSent, Send, WaitResult
+from relay.protocol.messages import DeliveryState, MessageSent, Send, StoreEvent, WaitResult
 from relay.protocol.turns import TurnEnded
 
 _DAY_MS = 86_400_000
@@ -149,7 +149,7 @@ class PersonasFeature(BrokerFeature):
         """A message of the person's to a persona that does not run is a dispatch."""
         return self._dispatches.sent(request, sender, thread, batch)
 
-    def outside(self, request: ClientRequest[Event], batch: Batch) -> bool:
+    def outside(self, request: ClientRequest[StoreEvent], batch: Batch) -> bool:
         """Check and store an event of another channel."""
         self._events.outside(request, batch)
         return True

@@ -34,7 +34,7 @@ from relay.ledger import event_rows, queries
 from relay.ledger.content_files import CONTENT_MAX
 from relay.ledger.event_rows import OUTSIDE, ContentFile, OutsideEvent
 from relay.protocol.broker import Json, check_unicode, not_unicode, too_deep
-from relay.protocol.messages import ChannelEvent, Event
+from relay.protocol.messages import ChannelEvent, StoreEvent
 
 #: Characters of an address, an id of a channel's, a name of a file.
 ADDRESS_MAX = 512
@@ -61,12 +61,12 @@ class EventOps:
         self._evaluations = evaluations
         self._windows = kernel.windows
 
-    def outside(self, request: ClientRequest[Event], batch: Batch) -> None:
+    def outside(self, request: ClientRequest[StoreEvent], batch: Batch) -> None:
         """One event of another channel, for which the person answers."""
         self._directory.check_person(request, "bring in what happens on other channels")
         self.from_channel(request, batch, self._directory.hops(None, request.client) or 0)
 
-    def from_channel(self, request: ClientRequest[Event], batch: Batch, hops: int = 0) -> None:
+    def from_channel(self, request: ClientRequest[StoreEvent], batch: Batch, hops: int = 0) -> None:
         """One event of another channel, whoever asks; ``hops`` messages led to it."""
         id_ = request.fields.get("id")
         event = read_outside(

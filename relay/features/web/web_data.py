@@ -29,7 +29,7 @@ from relay.features.governance.trace_view import trace_line
 from relay.ledger import traffic
 from relay.protocol.agents import AGENTS, ASK
 from relay.protocol.items import ITEM_ANSWER, ITEMS
-from relay.protocol.messages import SHOW, ShownMessage
+from relay.protocol.messages import SHOW, FullMessage
 from relay.ui.row_view import words
 from relay.ui.watching import AsyncWatching
 
@@ -203,7 +203,7 @@ def _short(row: Json) -> Json:
     return row
 
 
-def path_steps(message: ShownMessage, hooks: list[Json]) -> list[Json]:
+def path_steps(message: FullMessage, hooks: list[Json]) -> list[Json]:
     """The way of a message as steps {at_ms, what, who, state, text}, the oldest first.
 
     ``message`` as the op ``show`` has it, ``hooks`` as ``traffic.hooks_on_the_way`` has them.

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from relay.features.web.web_data import path_steps
-from relay.protocol.messages import ShownMessage
+from relay.protocol.messages import FullMessage
 from tests.features.web.ui.page_source import FakeSource, Served, served
 from tests.support import wait_until
 
@@ -154,7 +154,7 @@ def test_the_way_of_a_message_is_in_order() -> None:
         ],
     }
     hook = {"at_ms": 120, "hook": "h", "of": "Bob", "event": "E", "seconds": 0.013, "error": ""}
-    steps = path_steps(cast(ShownMessage, message), [{**hook, "decision": "allow"}])
+    steps = path_steps(cast(FullMessage, message), [{**hook, "decision": "allow"}])
     assert [(one["at_ms"], one["what"], one["who"], one["text"]) for one in steps] == [
         (100, "said", "Alice", "said it, stored"),
         (110, "state", "Carol", "a loop"),
