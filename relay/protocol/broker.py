@@ -32,8 +32,6 @@ Ops (``?`` marks what may be left out):
               relationship, created_ms, updated_ms, addresses [[channel, address]]}], more?
 ``person_add`` name, addresses?, type?, relationship?, auth? -> person. Not for agents.
 ``person_merge`` one, into, auth? -> person. Not for agents.
-``usage``     since_ms? -> rows [{agent, day, task (a message's id), about (its beginning), model,
-              input, output, cached, written}], the newest day first, more, caps. Not for agents.
 ``agents``    -> agents [{name, state, reason, kind, pid, cwd, command, unread, since_ms,
               last_seen_ms, source, notes, run, roles, channels,
               conversation (its own id of the one that it is in)}], persons [name]
@@ -50,11 +48,6 @@ Ops (``?`` marks what may be left out):
               counted. Not for agents.
 ``reindex``   begin? -> indexed (texts), more: one step of making the index that ``grep`` uses anew.
               Not for agents.
-``ingested``  path -> offset (null: never), inode, state: how far a transcript was read. Not for
-              agents.
-``ingest``    path, source (claude, codex), known (the offset that ``ingested`` told), inode,
-              offset, state, rows (a PastTurns) -> duplicate, turns, messages, calls (how many are
-              new). Refused as ``changed`` where the file was read on meanwhile. Not for agents.
 ``watch``     kinds? (of ``WATCHED`` and of features), agents? (names), after? (the ``seq`` of
               the last row that was had) and epoch (what ``watch`` answered then) -> epoch, seq.
               What happens from then on is pushed. An agent sees the rows of agents, and of

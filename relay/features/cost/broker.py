@@ -11,9 +11,9 @@ import time
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from relay.broker.batch import Accepted, AnyRequest, Batch, Served, untyped
+from relay.broker.batch import Accepted, Batch, ClientRequest, Served, serve
 from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory, Member
 from relay.broker.door import BrokerFeature
@@ -23,6 +23,7 @@ from relay.core.bounded import BoundedDict
 from relay.core.errors import UsageError
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import AgentState
+from relay.features.cost.ops import USAGE, Usage, UsageAnswer, UsageRow
 from relay.features.cost.prices import COUNTS, user_prices
 from relay.features.cost.settings import CAP_OF_ALL, CAPS
 from relay.ledger.schema import AgentRecord
@@ -65,17 +66,17 @@ class CostFeature(BrokerFeature):
 
     def ops(self) -> list[Served]:
         """Of the person alone."""
-        return untyped({"usage": self.usage})
+        return [serve(USAGE, self.usage)]
 
-    def usage(self, request: AnyRequest, batch: Batch) -> Json:
+    def usage(self, request: ClientRequest[Usage], batch: Batch) -> UsageAnswer:
         """What was used since a time."""
         self._directory.check_person(request, "see what agents cost")
         since = request.fields.get("since_ms", 0)
-        if type(since) is not int or since < 0:
+        if since < 0:
             raise UsageError("since_ms is a time in milliseconds")
         rows = usage_since(self._ledger, _day(since), since)
         return {
-            "rows": rows[:ROWS_MAX],
+            "rows": cast(list[UsageRow], rows[:ROWS_MAX]),
             "more": len(rows) > ROWS_MAX,
             "caps": self._caps(),
         }

@@ -10,6 +10,7 @@ from relay.cli import output, table
 from relay.cli.parser import Parser, moment
 from relay.cli.verbs import verb
 from relay.core.paths import Home
+from relay.features.cost.ops import USAGE, UsageAnswer, UsageRow
 from relay.features.cost.prices import COUNTS, Prices, user_prices
 from relay.protocol.broker import Json
 
@@ -105,17 +106,19 @@ def figures(home: Home, since_ms: int = 0) -> list[Json]:
     return priced(asked(home, since_ms)["rows"], user_prices())
 
 
-def asked(home: Home, since_ms: int) -> Json:
+def asked(home: Home, since_ms: int) -> UsageAnswer:
     """What the broker answers: rows, more, caps. Raises RelayError."""
     with connect(home) as client:
-        return client.request("usage", since_ms=since_ms)
+        return client.request(USAGE, since_ms=since_ms)
 
 
-def priced(rows: Iterable[Json], prices: Prices) -> list[Json]:
+def priced(rows: Iterable[UsageRow], prices: Prices) -> list[Json]:
     """Rows of tokens with what they cost."""
     made = []
     for row in rows:
-        money = prices.dollars(row["model"], [row[name] for name in COUNTS])
+        money = prices.dollars(
+            row["model"], [row["input"], row["output"], row["cached"], row["written"]]
+        )
         made.append({**row, "money": money, "currency": "USD"})
     return made
 

@@ -17,16 +17,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relay.broker.batch import AnyRequest, Batch, Served, untyped
+from relay.broker.batch import Batch, ClientRequest, Served, serve
 from relay.broker.door import BrokerFeature
 from relay.broker.kernel import Kernel
 from relay.broker.parts import BrokerParts
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.message import REPORTED
+from relay.features.ingest.ops import (
+    INGEST,
+    INGESTED,
+    Ingest,
+    IngestAnswer,
+    Ingested,
+    IngestedPlace,
+)
 from relay.ledger.agent_ledger import OWN
 from relay.ledger.store import Ledger
-from relay.protocol.broker import Json
 from relay.protocol.past_turns import SOURCES, WORD_MAX, PastTurn, PastTurns, past_id
 
 #: Characters of what a reader must know of a file to go on with it.
@@ -51,49 +58,53 @@ class IngestFeature(BrokerFeature):
 
     def ops(self) -> list[Served]:
         """Of the person alone."""
-        return untyped({"ingested": self.ingested, "ingest": self.ingest})
+        return [serve(INGESTED, self.ingested), serve(INGEST, self.ingest)]
 
-    def ingested(self, request: AnyRequest, batch: Batch) -> Json:
+    def ingested(self, request: ClientRequest[Ingested], batch: Batch) -> IngestedPlace:
         """How far a file was read."""
         self._directory.check_person(request, "ingest transcripts")
-        found = place(self._ledger, _text(request, "path"))
+        found = place(self._ledger, _word("path", request.fields["path"]))
         if found is None:
             return {"offset": None}
         state = json.loads(found.state)
         return {"offset": found.offset, "inode": found.inode, "state": state}
 
-    def ingest(self, request: AnyRequest, batch: Batch) -> Json:
+    def ingest(self, request: ClientRequest[Ingest], batch: Batch) -> IngestAnswer:
         """What was read of a file, and how far that is."""
         self._directory.check_person(request, "ingest transcripts")
         fields = request.fields
-        known, offset = fields.get("known"), fields.get("offset")
-        if type(offset) is not int or not 0 <= offset < 1 << 53:
+        offset = fields["offset"]
+        if not 0 <= offset < 1 << 53:
             raise UsageError("offset is a number of bytes")
-        if fields.get("source") not in SOURCES:
+        if fields["source"] not in SOURCES:
             raise UsageError(f"a source is one of {', '.join(SOURCES)}")
-        state = json.dumps(fields.get("state") or {}, ensure_ascii=False)
+        state = json.dumps(fields["state"], ensure_ascii=False)
         if len(state) > STATE_MAX:
             raise UsageError(f"a state of more than {STATE_MAX} characters", code="too_large")
-        file = IngestedFile(
-            _text(request, "path"), fields["source"], _text(request, "inode"), offset, state
-        )
-        rows = PastTurns.from_json(fields.get("rows"))
+        path, inode = _word("path", fields["path"]), _word("inode", fields["inode"])
+        file = IngestedFile(path, fields["source"], inode, offset, state)
+        rows = PastTurns.from_json(fields["rows"])
         self._ledger.begin()
         now = place(self._ledger, file.path)
         if now == file:
             return {"duplicate": True, "turns": 0, "messages": 0, "calls": 0}
-        if known != (None if now is None else now.offset):
+        if fields["known"] != (None if now is None else now.offset):
             raise RelayError(
                 f"{file.path} is being ingested by another command",
                 hint="what that one has read is stored; begin again when it is done",
                 code="changed",
             )
-        return {"duplicate": False, **add(self._ledger, file, rows, batch.now_ms)}
+        added = add(self._ledger, file, rows, batch.now_ms)
+        return {
+            "duplicate": False,
+            "turns": added["turns"],
+            "messages": added["messages"],
+            "calls": added["calls"],
+        }
 
 
-def _text(request: AnyRequest, name: str) -> str:
-    value = request.fields.get(name)
-    if not isinstance(value, str) or not 0 < len(value) <= WORD_MAX:
+def _word(name: str, value: str) -> str:
+    if not 0 < len(value) <= WORD_MAX:
         raise UsageError(f"{name} is a text of at most {WORD_MAX} characters")
     return value
 

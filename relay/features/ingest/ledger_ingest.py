@@ -30,6 +30,7 @@ from relay.core.errors import (
     UsageError,
 )
 from relay.core.paths import Home
+from relay.features.ingest.ops import INGEST, INGESTED
 from relay.protocol.past_turns import CLAUDE, CODEX
 
 #: Bytes of a line; a longer one is passed over.
@@ -200,7 +201,7 @@ def _ingest(
         if not stat.S_ISREG(status.st_mode):
             raise UsageError("it is no file")
         inode = f"{status.st_dev}:{status.st_ino}"
-        known = client.request("ingested", path=found.path)
+        known = client.request(INGESTED, path=found.path)
         at = _Place(known["offset"])
         state = known.get("state") or {}
         kind = state.get("source")
@@ -221,7 +222,7 @@ def _ingest(
                 reader.release()
             new = {"source": kind, "reader": reader.state(), "tail": _tail(file, end)}
             stored = client.request(
-                "ingest",
+                INGEST,
                 path=found.path,
                 source=kind,
                 known=at.known,

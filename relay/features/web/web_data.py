@@ -19,8 +19,9 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import State
 from relay.core.paths import Home
+from relay.features.cost import verbs as cost
+from relay.features.cost.ops import USAGE
 from relay.features.cost.prices import user_prices
-from relay.features.cost.verbs import added_up, priced
 from relay.features.governance.governance_store import GovernanceStore
 from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.trace import Trace
@@ -170,8 +171,8 @@ class WebData:
         found = await asyncio.to_thread(
             traffic.figures, self._home.ledger, since_ms=since_ms, bucket_ms=bucket_ms
         )
-        used = (await self._client.request("usage", since_ms=since_ms))["rows"]
-        spent = added_up(priced(used, await asyncio.to_thread(user_prices)), "agent")
+        used = (await self._client.request(USAGE, since_ms=since_ms))["rows"]
+        spent = cost.added_up(cost.priced(used, await asyncio.to_thread(user_prices)), "agent")
         times = {"since_ms": since_ms, "bucket_ms": bucket_ms, "now_ms": now_ms}
         return {**found, **times, "spent": spent}
 

@@ -14,6 +14,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.features.cost import verbs
+from relay.features.cost.ops import USAGE
 from relay.features.cost.prices import Prices, PricesError, parse_prices, user_prices
 from relay.protocol.message_ops import INBOX, SEND, STATE
 from tests.broker.fixtures import Configure
@@ -57,7 +58,7 @@ def test_what_a_run_has_used_counts_once_by_day_and_task(home: Home, now: Now) -
         now.ms += DAY_MS
         used(bob, 1501, 20, 7, 0)
         with pytest.raises(RelayError, match="only the person"):
-            bob.request("usage")
+            bob.request(USAGE)
     rows = verbs.figures(home)
     assert [(one["task"], one["about"], one["input"], one["output"]) for one in rows] == [
         (sent, "Build it.", 1, 0),

@@ -17,6 +17,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.features.ingest.broker import note_own
+from relay.features.ingest.ops import INGEST, INGESTED
 from relay.ledger import agent_ledger
 from relay.ledger.store import Ledger
 from relay.protocol.message_ops import SEND
@@ -258,9 +259,19 @@ def test_a_turn_that_a_wrapped_agents_session_reports_is_left_out(
 
 def test_an_agent_cannot_have_transcripts_read_in(broker_home: Home, transcripts: Path) -> None:
     with register(broker_home, "Bob") as agent:
-        for op in ("ingested", "ingest"):
-            with pytest.raises(RelayError, match="only"):
-                agent.request(op, path="/x", auth={"run": "run-1", "token": "secret"})
+        with pytest.raises(RelayError, match="only"):
+            agent.request(INGESTED, path="/x")
+        with pytest.raises(RelayError, match="only"):
+            agent.request(
+                INGEST,
+                path="/x",
+                source="claude",
+                known=None,
+                inode="1:1",
+                offset=1,
+                state={},
+                rows={},
+            )
 
 
 # -- hostile files
