@@ -101,6 +101,11 @@ class StructuredSource:
         self.profile = profile or Profile()
 
     @property
+    def owes_words(self) -> bool:
+        """Whether words of the turn that has ended are known to be still on their way."""
+        return False
+
+    @property
     def trusted(self) -> bool:
         """Whether this source has the agent's words; otherwise the screen stands in."""
         return not self.saved.failed

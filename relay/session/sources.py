@@ -135,6 +135,11 @@ class SourceSelector:
         return self._structured is None or self._structured.infers_turns
 
     @property
+    def owes_words(self) -> bool:
+        """Whether words of the turn that has ended are known to be still on their way."""
+        return self._structured is not None and self._structured.owes_words
+
+    @property
     def conversation(self) -> str:
         """The agent's own id of its present conversation; empty if unknown."""
         return "" if self._structured is None else self._structured.conversation

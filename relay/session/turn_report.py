@@ -49,6 +49,8 @@ TEXT_LEAST = 4096
 #: the screen may show the end before the agent's records have the words. A turn without any that
 #: nobody broke off may not be over: on a busy machine an agent is seen at rest before it has begun.
 SETTLE, SETTLE_SHOWN, SETTLE_MUTE = 0.5, 1.0, 10.0
+#: … where the agent itself says that words of it are still on their way.
+SETTLE_OWED = 10.0
 #: Seconds after words, or after the message, in which an agent that tells of its turns begins one.
 LATE, NEVER = 2.0, 30.0
 #: Seconds that a message may take from its delivery until it is seen.
@@ -97,6 +99,11 @@ class TurnSource(Protocol):
     @property
     def infers_turns(self) -> bool:
         """Whether the end of a turn is inferred from the screen."""
+        ...
+
+    @property
+    def owes_words(self) -> bool:
+        """Whether words of the turn that has ended are known to be still on their way."""
         ...
 
     @property
@@ -297,6 +304,8 @@ class TurnReports:
             settle = SETTLE_SHOWN if self._sources.infers_turns else SETTLE
             if self._heard_at is None and not (self._stopped or self._broken or self._failed):
                 settle = SETTLE_MUTE
+            elif self._sources.owes_words:
+                settle = SETTLE_OWED
             return max(self._over_at, self._heard_at or 0.0) + settle
         if self._saved.began:
             return None

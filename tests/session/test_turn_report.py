@@ -30,6 +30,7 @@ class Heard:
 
     screen_only: bool = False
     infers_turns: bool = False
+    owes_words: bool = False
     model: str = "opus"
 
 
@@ -94,6 +95,33 @@ def test_a_turn_has_its_messages_and_the_words_since_the_first_of_them() -> None
     assert not turns.empty and turns.deadline() is None
     turns.told(report["ids"])
     assert turns.empty
+
+
+def test_a_turn_is_not_reported_while_the_agent_owes_words_of_it() -> None:
+    heard = Heard()
+    turns = reports(heard)
+    asked(turns)
+    turns.state_changed(BUSY, 1.0)
+    list(turns.proven(marker_of(ASKED), 2.0))
+    turns.said(["one"], 3.0)
+    turns.state_changed(IDLE, 5.0)
+    heard.owes_words = True
+    assert not told(turns.tick(5.0 + module.SETTLE + 1))
+    turns.said(["two"], 8.0)
+    heard.owes_words = False
+    [report] = told(turns.tick(8.0 + module.SETTLE))
+    assert report["text"] == "one\ntwo"
+
+
+def test_words_that_never_come_hold_a_turn_for_a_while_only() -> None:
+    turns = reports(Heard(owes_words=True))
+    asked(turns)
+    turns.state_changed(BUSY, 1.0)
+    list(turns.proven(marker_of(ASKED), 2.0))
+    turns.said(["one"], 3.0)
+    turns.state_changed(IDLE, 5.0)
+    assert not told(turns.tick(5.0 + module.SETTLE_OWED - 0.1))
+    assert told(turns.tick(5.0 + module.SETTLE_OWED))
 
 
 def test_the_next_turn_ends_one_whose_last_words_may_still_come() -> None:
@@ -412,7 +440,7 @@ def test_a_session_refuses_what_it_cannot_hold() -> None:
 
 def test_the_report_of_a_turn_lifts_its_limits() -> None:
     class Heard:
-        screen_only = infers_turns = False
+        screen_only = infers_turns = owes_words = False
         model = ""
 
     held = gate(LIMITED)

@@ -63,6 +63,8 @@ class ClaudeState(SourceState):
     #: Prompts whose turn is over, and what the model said last in the last of them.
     ended: RecentSet[str] = field(default_factory=lambda: RecentSet(ENDED_MAX))
     last_words: str = ""
+    #: Of these, what was not heard yet when the turn ended.
+    owed: str = ""
     #: Beginnings of texts that were taken, and of those that have reached the model.
     accepted: deque[str] = field(default_factory=lambda: deque(maxlen=ACCEPTED_MAX))
     proven: deque[str] = field(default_factory=lambda: deque(maxlen=ACCEPTED_MAX))
@@ -124,6 +126,12 @@ class ClaudeSource(StructuredSource):
     def seen(self, marker: str) -> bool:
         return any(marker in text for text in self.saved.proven)
 
+    @property
+    def owes_words(self) -> bool:
+        if self.saved.owed and self._messages.has_said(self.saved.owed):
+            self.saved.owed = ""
+        return bool(self.saved.owed)
+
     def poll_interval(self) -> float:
         if self._messages.waiting:
             return POLL_URGENT
@@ -173,7 +181,7 @@ class ClaudeSource(StructuredSource):
         proof = self._accept(text, "hook") if isinstance(text, str) else []
         if prompt_id in self.saved.ended:
             return proof  # overtaken by its own Stop
-        self.saved.prompt = prompt_id
+        self.saved.prompt, self.saved.owed = prompt_id, ""
         return [*proof, *self._change(AgentState.BUSY)]
 
     def _display(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
@@ -204,7 +212,10 @@ class ClaudeSource(StructuredSource):
 
     def _stop(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
         self.saved.last_words = str(event.get("last_assistant_message") or "")
-        return self._turn_over(str(event.get("prompt_id") or ""))
+        events = self._turn_over(str(event.get("prompt_id") or ""))
+        if self.saved.state is AgentState.IDLE:
+            self.saved.owed = self.saved.last_words
+        return events
 
     def _stop_failure(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
         events = self._messages.interrupted("")
@@ -333,6 +344,7 @@ class ClaudeSource(StructuredSource):
 
     def _turn_over(self, prompt_id: str) -> list[SourceEvent]:
         """The turn that answered ``prompt_id`` is over; unless the next one has begun, idle."""
+        self.saved.owed = ""
         self.saved.ended.add(prompt_id)
         events = self._messages.end_of_turn()
         if prompt_id and self.saved.prompt and prompt_id != self.saved.prompt:

@@ -357,6 +357,15 @@ class Messages:
         """Whether the transcript's next lines are urgent."""
         return any(shown.complete or shown.pieces for shown in self._open())
 
+    def has_said(self, words: str) -> bool:
+        """Whether these words, which end a turn, have gone out."""
+        wanted = " ".join(words.split())
+        texts = [shown.text for shown in self._saved.shown.values() if shown.closed]
+        return any(
+            " ".join(text.split()).endswith(wanted)
+            for text in (*texts, *self._saved.unshown.values())
+        )
+
     # -- displayed messages -------------------------------------------------------------------
 
     def _open(self) -> list[ShownMessage]:

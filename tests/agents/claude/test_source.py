@@ -290,6 +290,18 @@ def test_reports_that_overtake_each_other_do_not_confuse_the_state() -> None:
     assert "late" in script.proofs
 
 
+def test_words_of_a_turn_that_has_ended_are_owed_until_they_are_heard() -> None:
+    script = Script().hook("UserPromptSubmit", prompt="go").show("m", 0, "one\n\n")
+    script.hook("Stop", last_assistant_message="one\n\ntwo")
+    assert script.source.owes_words
+    script.show("m", 1, "two", final=True).wrote("a", "one\n\ntwo")
+    assert not script.source.owes_words
+    script.hook("UserPromptSubmit", prompt="next", prompt_id="p2")
+    script.hook("Stop", prompt_id="p2", last_assistant_message="three")
+    assert script.source.owes_words
+    assert not script.wrote("b", "three").wait(60.0).source.owes_words
+
+
 def test_a_session_that_is_reported_after_its_first_turn_began() -> None:
     script = Script().hook("UserPromptSubmit", prompt="go").hook("SessionStart", source="startup")
     assert script.states == [AgentState.BUSY]
