@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relay.protocol.agent_ops import AgentRow
-from relay.protocol.op import NotRequired, Op, Record, Request
+from relay.protocol.op import Any, Literal, NotRequired, Op, Record, Request
 
 
 class Hello(Record):
@@ -62,6 +62,27 @@ class Watched(Record):
 
     epoch: str
     seq: int
+
+
+class WatchPush(Record):
+    """What has happened, for who follows. Each row has seq, at_ms and ``what``, and by that:
+
+    - ``message``: id, from, from_kind, to [names], body, mode, thread, channel, cut? (true: of the
+      body it is the beginning)
+    - ``delivery``: id, from, to, state, reason, proof; not for one that is simply queued
+    - ``agent``: the fields of an AgentRow, was (the state before; null: it is new); not where only
+      unread and the times have changed
+    - ``turn``: agent, ids (the messages that it answers), text, state, usage {input, output,
+      cached} or null, model, started_ms, ended_ms, cut?
+    - ``item``: item, open; with ``open`` false also answer, by
+    - ``obligation``: id, from, to, why (unanswered, gone)
+    - ``gap``: lost (how many rows at most; -1: unknown, it was another broker)
+    - what features add
+    """
+
+    push: Literal["watch"]
+    epoch: str
+    rows: list[dict[str, Any]]
 
 
 class Reindex(Request):

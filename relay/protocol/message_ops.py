@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from relay.protocol.op import Any, AwaitMaybe, From, FromMaybe, NotRequired, Op, Record, Request
+from relay.protocol.op import (
+    Any,
+    AwaitMaybe,
+    From,
+    FromMaybe,
+    Literal,
+    NotRequired,
+    Op,
+    Record,
+    Request,
+)
 
 # -- rows
 
@@ -142,7 +152,7 @@ class DeliverPush(MessageRow):
     reconnects gets again what is not final.
     """
 
-    push: str
+    push: Literal["deliver"]
     attempt: int  # how many earlier tries there were that may have landed
     nonce: str  # what its sender cannot know
 
@@ -150,7 +160,7 @@ class DeliverPush(MessageRow):
 class ReceiptPush(Record):
     """A delivery of the session's own message has changed."""
 
-    push: str
+    push: Literal["receipt"]
     id: str
     to: str
     state: str
@@ -161,7 +171,7 @@ class InboxPush(Record):
     """Something came into the inbox that this connection follows: ask again. It is sent once until
     the next ``inbox`` request."""
 
-    push: str
+    push: Literal["inbox"]
 
 
 # -- sending

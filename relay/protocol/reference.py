@@ -68,6 +68,13 @@ def fields_of(record: Any) -> list[Field]:
     return list(fields.values())
 
 
+def pushes() -> list[Any]:
+    """The records of what the broker sends unasked."""
+    modules = [import_module(f"relay.protocol.{name}") for name in KERNEL]
+    classes = [value for module in modules for value in vars(module).values()]
+    return [one for one in classes if isinstance(one, type) and one.__name__.endswith("Push")]
+
+
 def page(ops: Sequence[Op[..., Any, Any]]) -> str:
     """The whole page, in Markdown."""
     parts = [_HEAD]
@@ -75,8 +82,11 @@ def page(ops: Sequence[Op[..., Any, Any]]) -> str:
         asked, answer = _list(op.request), _list(op.answer)
         parts += [f"## `{op}`", _words(op.request), *asked, f"**Answer.** {_words(op.answer)}"]
         parts += answer
+    parts += ["## Pushes", "What the broker sends unasked."]
+    for record in pushes():
+        parts += [f"### `{record.__name__}`", _words(record), *_list(record)]
     parts += ["## Records", "What the fields above hold."]
-    for record in _held(ops):
+    for record in _held([*(part for op in ops for part in (op.request, op.answer)), *pushes()]):
         parts += [f"### `{record.__name__}`", _words(record), *_list(record)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -103,10 +113,10 @@ def _list(record: Any) -> list[str]:
     return ["\n".join(lines)] if lines else []
 
 
-def _held(ops: Sequence[Op[..., Any, Any]]) -> Iterator[Any]:
-    """The records that stand in fields, each once, in the order of their first use."""
+def _held(records: Sequence[Any]) -> Iterator[Any]:
+    """The records that stand in fields of these, each once, in the order of their first use."""
     known: set[Any] = set()
-    left = [record for op in reversed(ops) for record in (op.answer, op.request)]
+    left = list(reversed(records))
     while left:
         record = left.pop()
         names = vars(sys.modules[record.__module__])
@@ -121,3 +131,7 @@ def _held(ops: Sequence[Op[..., Any, Any]]) -> Iterator[Any]:
                 known.add(one)
                 left.append(one)
                 yield one
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page(all_ops()))

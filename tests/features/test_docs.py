@@ -9,6 +9,7 @@ import pytest
 
 from relay.cli.man_pages import reference
 from relay.cli.verbs import is_verb
+from relay.protocol.reference import all_ops, page
 from tests.test_docs import PAGES, ROOT
 
 _ATTACK = re.compile(r"^\|.*\| (tests/\S+\.py)::(test_\w+) \|$", re.MULTILINE)
@@ -38,6 +39,11 @@ def test_commands_in_examples_exist(page: Path) -> None:
 
 def test_the_reference_is_made_from_the_verbs() -> None:
     assert (ROOT / "docs" / "reference.md").read_text() == reference(), "relay help --all"
+
+
+def test_the_page_of_the_ops_is_made_from_their_descriptions() -> None:
+    told = "python -m relay.protocol.reference > docs/ops.md"
+    assert (ROOT / "docs" / "ops.md").read_text() == page(all_ops()), told
 
 
 def test_each_attack_names_a_test_that_exists() -> None:

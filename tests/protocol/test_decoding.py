@@ -25,6 +25,13 @@ QUESTION: dict[str, Any] = {"id": "q", "what": "Run it?", "chosen": None, "since
     ("op", "fields", "message", "hint"),
     [
         (SEND, {"too": "Bob", "body": "x"}, "send: there is no field 'too'", "'to'"),
+        # As a session of an older relay tells what a shell has shown.
+        (
+            SEND,
+            {"to": "Bob", "body": "x", "shown": True},
+            "send: there is no field 'shown'",
+            "known",
+        ),
         (AGENTS, {"all": True}, "agents: there is no field 'all'", "auth"),
         (
             SEND,
