@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relay.protocol.item_ops import ItemChoice
-from relay.protocol.op import Any, Done, Literal, NotRequired, Op, Record, Request
+from relay.protocol.op import Any, Done, NotRequired, Op, Record, Request
 
 
 class AgentRow(Record):
@@ -166,7 +166,7 @@ class Asked(Record):
 class AskPush(Record):
     """Somebody asks the session, which answers once, with the op ``answer``."""
 
-    push: Literal["ask"]
+    push: str  # ask
     id: str
     kind: str
     by: str  # person, or agent: its own

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relay.protocol.agent_ops import AgentRow
-from relay.protocol.op import Any, Literal, NotRequired, Op, Record, Request
+from relay.protocol.op import Any, NotRequired, Op, Record, Request
 
 
 class Hello(Record):
@@ -80,7 +80,7 @@ class WatchPush(Record):
     - what features add
     """
 
-    push: Literal["watch"]
+    push: str  # watch
     epoch: str
     rows: list[dict[str, Any]]
 

@@ -102,7 +102,7 @@ class _Names(dict[str, Any]):
         self._module = vars(sys.modules[module])
 
     def __missing__(self, name: str) -> Any:
-        if name in ("Any", "Literal", "NotRequired"):
+        if name in ("Any", "NotRequired"):
             return getattr(typing, name)
         value = self._module[name]
         is_record = isinstance(value, type) and issubclass(value, _RECORD)

@@ -7,7 +7,6 @@ from relay.protocol.op import (
     AwaitMaybe,
     From,
     FromMaybe,
-    Literal,
     NotRequired,
     Op,
     Record,
@@ -152,7 +151,7 @@ class DeliverPush(MessageRow):
     reconnects gets again what is not final.
     """
 
-    push: Literal["deliver"]
+    push: str  # deliver
     attempt: int  # how many earlier tries there were that may have landed
     nonce: str  # what its sender cannot know
 
@@ -160,7 +159,7 @@ class DeliverPush(MessageRow):
 class ReceiptPush(Record):
     """A delivery of the session's own message has changed."""
 
-    push: Literal["receipt"]
+    push: str  # receipt
     id: str
     to: str
     state: str
@@ -171,7 +170,7 @@ class InboxPush(Record):
     """Something came into the inbox that this connection follows: ask again. It is sent once until
     the next ``inbox`` request."""
 
-    push: Literal["inbox"]
+    push: str  # inbox
 
 
 # -- sending

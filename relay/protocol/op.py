@@ -23,7 +23,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, Generic, Literal, NotRequired, ParamSpec, TypeVar
+    from typing import Any, Generic, NotRequired, ParamSpec, TypeVar
     from typing import TypedDict as Record
 
     Fields = ParamSpec("Fields")
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         ) -> Op[Fields, Asked, Answer]: ...
 
 else:
-    Any = Literal = NotRequired = None  # in annotations, which nothing evaluates but the decoder
+    Any = NotRequired = None  # in annotations, which nothing evaluates but the decoder
 
     class Record(dict):
         __total__ = True
@@ -103,7 +103,6 @@ __all__ = [
     "Done",
     "From",
     "FromMaybe",
-    "Literal",
     "NotRequired",
     "Op",
     "Record",
