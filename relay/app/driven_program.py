@@ -1,6 +1,6 @@
 """A program in a terminal of its own that nobody sits at: its screen is read, its keys are typed.
 
-A file of its own, apart from what is done with it: threads and signals stand here only.
+It has a thread that reads, and handlers of signals.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The session's way to the broker: nothing is asked before the agent is registered.
-
-A file of its own: the only one in which a session's parts meet the broker's client.
-"""
+"""The session's way to the broker: nothing is asked before the agent is registered."""
 
 from __future__ import annotations
 

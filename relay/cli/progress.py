@@ -1,7 +1,4 @@
-"""How far a verb has come: one line on a terminal that is written over, and gone at the end.
-
-A file of its own because it is tested by itself.
-"""
+"""How far a verb has come: one line on a terminal that is written over, and gone at the end."""
 
 from __future__ import annotations
 

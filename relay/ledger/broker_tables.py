@@ -1,6 +1,6 @@
 """The ledger's tables of the broker and of automations: its versions 9 and 10.
 
-A file of its own beside relay.ledger.migrations, which has what wrapped agents need.
+relay.ledger.migrations has those that wrapped agents need.
 """
 
 from __future__ import annotations

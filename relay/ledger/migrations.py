@@ -1,4 +1,4 @@
-"""What is in the ledger's file, version by version. A file of its own: it only grows."""
+"""What is in the ledger's file, version by version. A version that was released is not changed any more."""
 
 from __future__ import annotations
 

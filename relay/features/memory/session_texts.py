@@ -2,7 +2,7 @@
 
 What a memory says is data that somebody saved, an agent perhaps that was misled. It stands in
 quotation marks on the line of its id, so that no line begins with it: it can be neither a pattern
-nor the head of a message. Pure; a file of its own because it is tested by itself.
+nor the head of a message. Pure.
 """
 
 from __future__ import annotations
