@@ -1,4 +1,4 @@
-"""What is in the ledger's file, version by version. A version that was released is not changed any more."""
+"""What is in the ledger's file, version by version. One that was released is not changed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The MCP server: ``relay mcp`` on stdio or on a loopback port, by the official SDK.
 
-The SDK takes more than a second to import: only the server that runs imports it. Over stdio the client is whoever started it. Over HTTP a request needs the token, and
-must not come from inside an agent (relay.core.loopback_guard): what is asked there is the person's.
+The SDK takes more than a second to import: only the server that runs imports it. Over stdio the
+client is whoever started it. Over HTTP a request needs the token, and must not come from inside an
+agent (relay.core.loopback_guard): what is asked there is the person's.
 """
 
 from __future__ import annotations
