@@ -35,13 +35,6 @@ Ops (``?`` marks what may be left out):
 ``agents``    -> agents [{name, state, reason, kind, pid, cwd, command, unread, since_ms,
               last_seen_ms, source, notes, run, roles, channels,
               conversation (its own id of the one that it is in)}], persons [name]
-``channels``  -> rows [{channel, members [name], here (how many are there now)}]
-``channel_join``, ``channel_leave`` channel, name? (somebody else's: not for agents), auth?
-              -> name, channel, members, here, note (what an agent is told of it)
-``presence``  who? (names, roles and #channels, or ``*``), off?, name? (as above), auth?
-              -> name, who (of whose coming and going it hears with its next message), note
-``whoami``    auth? -> name, kind, roles, channels, presence, state, reason, unread; agents, busy,
-              blocked, limited, stopped (how many are there), held
 ``compact``   before_ms, after (0), really? -> turns, characters, after (null: that was all). One
               step: of turns of the agent ledger that ended before then, but for the newest of each
               session, only the beginning of what was said stays. Without ``really`` it is only
