@@ -25,13 +25,6 @@ Ops (``?`` marks what may be left out):
               limit ends, from when it was limited), account? (who has the same has the same limits)
               -> state, wants (the kinds of events that its session tells of only when asked to).
               Of the registered agent.
-``event_mark`` what (tag, status, read, flagged, archived), ids (or ends of ids), word? (the tag or
-              the status), undo? -> rows [{id, tags, status, read, flagged, archived}]. Of the
-              person alone.
-``persons``   who? (a name, an id or its end, channel:address) -> persons [{id, name, type,
-              relationship, created_ms, updated_ms, addresses [[channel, address]]}], more?
-``person_add`` name, addresses?, type?, relationship?, auth? -> person. Not for agents.
-``person_merge`` one, into, auth? -> person. Not for agents.
 ``agents``    -> agents [{name, state, reason, kind, pid, cwd, command, unread, since_ms,
               last_seen_ms, source, notes, run, roles, channels,
               conversation (its own id of the one that it is in)}], persons [name]
@@ -106,23 +99,10 @@ Ops (``?`` marks what may be left out):
               session, once a run: what a model finds worth keeping in its agent's last words is
               saved later. Answered once they are on the disk.
 ``memory_import`` memories, auth? -> new, same, conflicting. Not for agents.
-``routes``    cwd? -> rows [{hook, kinds, channels, priority, path, disabled: {reason, event,
-              disabled_ms} or null}], problems {path: why it evaluates nothing}: the route functions
-              that evaluate the events of an agent in ``cwd``, or of none
-``hook_switch`` hook (an id, or the only such name), on -> hook, on. Not for agents.
 ``hook_log``  agent?, hook? (a part of its name), event? (of hooks), kind? (of events), failed?,
               quiet? (route functions too that said nothing), limit? -> rows, more: how hooks ran,
               and what route functions said (kind ``route``; ``correlation_id`` is the event's),
               newest first
-``dispatch``  persona, body, session?, mode?, priority?, permissions?, system_prompt?, extracted?,
-              thread_history?, id? -> id, event, duplicate, waits (null, or for what). Only the
-              person's: what is asked of a persona without a route function. Answered once it is
-              on the disk.
-``dispatches`` dead?, which?, limit? -> rows [{id, state, reason, persona, session, mode, priority,
-              from, channel, body (its beginning), hook, event, tries, turn, created_ms,
-              updated_ms}], the newest, oldest first. ``which``: a part of an id, or a persona.
-``redispatch`` which? (parts of ids, personas; without it all), drop? -> rows: dead ones are tried
-              again, or dropped. Not for agents.
 ``automation_register`` path, source (its text), auth? -> automation, unchanged? (this very text is
               registered already). A person's is loaded, and active; an agent's is paused, and never
               loaded before the person enables it. An automation: {id, name, version, status
