@@ -30,7 +30,7 @@ from relay.session.broker_reports import Broker, BrokerReports
 from relay.session.delivery import DeliveryQueue
 from relay.session.detector import Detection, Heard
 from relay.session.door import SessionFeatures
-from relay.session.handler_lanes import not_done
+from relay.session.handler_lanes import COMMAND_FIELDS, not_done
 from relay.session.pump_link import PumpLink
 from relay.session.session import Session
 from relay.session.session_commands import DriverCommand
@@ -245,8 +245,10 @@ class SessionDriver:
                 services.hooks.remote.take(command.fields)
 
     async def _send(self, fields: dict[str, Any]) -> None:
+        op = fields.get("ask", "send")
+        asked = {name: fields[name] for name in COMMAND_FIELDS.get(op, fields)}
         try:
-            answer = await self._services.broker.request(fields.get("ask", "send"), **fields)
+            answer = await self._services.broker.request(op, **asked)
         except RelayError as error:
             self._queue.post(events.SendFailed(fields["id"], error))
         else:

@@ -245,6 +245,12 @@ AWAIT_MAX = 24 * 3600
 
 #: Commands of agents to relay itself, and the broker's op for each.
 COMMANDS = {"join": "channel_join", "leave": "channel_leave", "presence": "presence"}
+#: The fields of each of these ops.
+COMMAND_FIELDS = {
+    "channel_join": ("channel",),
+    "channel_leave": ("channel",),
+    "presence": ("who", "off"),
+}
 
 
 def register(registry: Registry) -> None:

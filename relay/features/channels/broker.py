@@ -9,9 +9,8 @@ Presence is told by comparing, with the next message: what somebody was told las
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
-from relay.broker.batch import AnyRequest, Batch, Served, untyped
+from relay.broker.batch import AnyRequest, Batch, ClientRequest, Served, serve
 from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
 from relay.broker.kernel import Kernel
@@ -20,10 +19,24 @@ from relay.broker.routing import EVERYONE, TARGETS_MAX, in_channel, with_role
 from relay.core.agent_names import channel_of, valid_name
 from relay.core.errors import NotFound, UsageError
 from relay.core.message import AgentState
+from relay.features.channels.ops import (
+    CHANNEL_JOIN,
+    CHANNEL_LEAVE,
+    CHANNELS,
+    PRESENCE,
+    WHOAMI,
+    ChannelChange,
+    ChannelChanged,
+    ChannelRow,
+    ChannelRows,
+    PresenceAnswer,
+    PresenceQuery,
+    Whoami,
+)
 from relay.ledger import queries
 from relay.ledger.store import Ledger
 from relay.protocol.agent_ops import Register
-from relay.protocol.broker import Json
+from relay.protocol.op import Request
 
 #: Channels that one may be in, and whose coming and going it may hear of.
 CHANNELS_MAX = 100
@@ -51,15 +64,13 @@ class ChannelsFeature(BrokerFeature):
 
     def ops(self) -> list[Served]:
         """Agents ask for themselves, the person for anybody."""
-        return untyped(
-            {
-                "channels": self.channels,
-                "channel_join": self.join,
-                "channel_leave": self.leave,
-                "presence": self.presence,
-                "whoami": self.whoami,
-            }
-        )
+        return [
+            serve(CHANNELS, self.channels),
+            serve(CHANNEL_JOIN, self.join),
+            serve(CHANNEL_LEAVE, self.leave),
+            serve(PRESENCE, self.presence),
+            serve(WHOAMI, self.whoami),
+        ]
 
     def restore(self, now_ms: int) -> None:
         """As the ledger has it."""
@@ -75,7 +86,7 @@ class ChannelsFeature(BrokerFeature):
 
     # -- channels
 
-    def channels(self, request: AnyRequest, batch: Batch) -> Json:
+    def channels(self, request: ClientRequest[Request], batch: Batch) -> ChannelRows:
         """All channels with their members."""
         found: dict[str, list[Member]] = {}
         for member in self._directory.members.values():
@@ -83,9 +94,9 @@ class ChannelsFeature(BrokerFeature):
                 found.setdefault(channel, []).append(member)
         return {"rows": [_row(channel, found[channel]) for channel in sorted(found)]}
 
-    def join(self, request: AnyRequest, batch: Batch) -> Json:
+    def join(self, request: ClientRequest[ChannelChange], batch: Batch) -> ChannelChanged:
         """Somebody is in a channel from now on."""
-        channel = _channel(request.fields.get("channel"))
+        channel = _channel(request.fields["channel"])
         member = self._meant(request, "put somebody else into a channel")
         self._join(member, channel, batch)
         others = [one for one in in_channel(channel, self._directory.members) if one is not member]
@@ -139,9 +150,9 @@ class ChannelsFeature(BrokerFeature):
         if channel not in member.channels:
             member.be_in((*member.channels, channel))
 
-    def leave(self, request: AnyRequest, batch: Batch) -> Json:
+    def leave(self, request: ClientRequest[ChannelChange], batch: Batch) -> ChannelChanged:
         """Somebody is in a channel no more."""
-        channel = _channel(request.fields.get("channel"))
+        channel = _channel(request.fields["channel"])
         member = self._meant(request, "take somebody else out of a channel")
         if channel not in member.channels:
             raise NotFound(f"{member.name} is not in {channel}", hint="relay channel list")
@@ -164,13 +175,11 @@ class ChannelsFeature(BrokerFeature):
 
     # -- presence
 
-    def presence(self, request: AnyRequest, batch: Batch) -> Json:
+    def presence(self, request: ClientRequest[PresenceQuery], batch: Batch) -> PresenceAnswer:
         """Say, or change, of whose coming and going somebody hears."""
         member = self._meant(request, "say of whom somebody else hears")
         given, wanted = request.fields.get("who"), member.presence
         if given is not None:
-            if not isinstance(given, list):
-                raise UsageError("who is a list of names, roles and #channels, or *")
             asked = tuple(dict.fromkeys(_who(one) for one in given))
             if request.fields.get("off"):
                 wanted = tuple(one for one in wanted if asked and one not in asked)
@@ -238,14 +247,13 @@ class ChannelsFeature(BrokerFeature):
 
     # -- who one is
 
-    def whoami(self, request: AnyRequest, batch: Batch) -> Json:
+    def whoami(self, request: ClientRequest[Request], batch: Batch) -> Whoami:
         """Who asks, and how many of the others are how."""
         directory = self._directory
         own = directory.speaker(request)
         member = own or directory.members[directory.owner.lower()]
         live = [one for one in directory.agents() if one.live]
         states = [_state(one)[1] for one in live]
-        counts = {state.value: states.count(state.value) for state in _TOLD}
         return {
             "name": member.name,
             "kind": "person" if own is None else member.record.kind,
@@ -256,7 +264,10 @@ class ChannelsFeature(BrokerFeature):
             "reason": None if own is None else member.record.reason,
             "unread": queries.unread(self._ledger, member.name),
             "agents": len(live),
-            **counts,
+            "busy": states.count(AgentState.BUSY),
+            "blocked": states.count(AgentState.BLOCKED),
+            "limited": states.count(AgentState.LIMITED),
+            "stopped": states.count(AgentState.STOPPED),
             "held": queries.parked_count(self._ledger),
         }
 
@@ -269,14 +280,14 @@ def _state(member: Member) -> tuple[str, str]:
     return run, state if state in _TOLD else _HERE
 
 
-def _row(channel: str, members: list[Member]) -> Json:
+def _row(channel: str, members: list[Member]) -> ChannelRow:
     here = sum(one.live or one.person for one in members)
     names = sorted((one.name for one in members), key=str.lower)
     return {"channel": channel, "members": names, "here": here}
 
 
-def _channel(word: Any) -> str:
-    channel = channel_of(word.strip()) if isinstance(word, str) else None
+def _channel(word: str) -> str:
+    channel = channel_of(word.strip())
     if channel is None:
         raise UsageError(
             f"{word!r} cannot be a channel",
@@ -285,9 +296,9 @@ def _channel(word: Any) -> str:
     return channel
 
 
-def _who(word: Any) -> str:
-    if word == EVERYONE or (isinstance(word, str) and valid_name(word)):
-        return str(word).lower()
+def _who(word: str) -> str:
+    if word == EVERYONE or valid_name(word):
+        return word.lower()
     return _channel(word)
 
 

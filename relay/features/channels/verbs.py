@@ -10,13 +10,15 @@ from relay.cli.verbs import verb
 from relay.core.agent_names import NAME_CHARACTERS
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.features.channels.ops import CHANNEL_JOIN, CHANNEL_LEAVE, CHANNELS, PRESENCE, WHOAMI
 from relay.protocol.message_ops import HISTORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from relay.cli.output import Json
+    from relay.features.channels.ops import ChannelChanged, Whoami
+    from relay.protocol.op import Op
 
 #: How long a status line may wait for the broker. Seconds.
 _STATUS_DEADLINE = 1.0
@@ -35,13 +37,16 @@ def add(verbs: Parser) -> None:
     ).add_subparsers(metavar="list|join|leave|members|history")
     listed = group.add_parser("list", help="list all channels, and who is in them")
     listed.set_defaults(run=list_verb)
-    for name, what in (("join", "be in a channel"), ("leave", "be in it no more")):
+    for name, op, what in (
+        ("join", CHANNEL_JOIN, "be in a channel"),
+        ("leave", CHANNEL_LEAVE, "be in it no more"),
+    ):
         parser = group.add_parser(name, help=what)
         parser.add_argument(
             "channel", metavar="CHANNEL", offers="channels", help="build, or '#build'"
         )
         parser.add_argument("--name", metavar="NAME", help="somebody else, such as an agent")
-        parser.set_defaults(run=change_verb, op=f"channel_{name}")
+        parser.set_defaults(run=change_verb, op=op)
         parser.add_argument("--json", action="store_true", help="print JSON")
     members = group.add_parser("members", help="list who is in a channel")
     members.add_argument("channel", metavar="CHANNEL", offers="channels", help="build, or '#build'")
@@ -87,7 +92,7 @@ def add(verbs: Parser) -> None:
 
 def list_verb(options: Any) -> int:
     """``relay channel list``."""
-    rows = request("channels")["rows"]
+    rows = request(CHANNELS)["rows"]
     if options.json:
         output.as_json(rows)
     elif not rows:
@@ -100,12 +105,19 @@ def list_verb(options: Any) -> int:
 
 def change_verb(options: Any) -> int:
     """``relay channel join`` and ``relay channel leave``."""
-    fields = {"channel": options.channel, **_named(options.name)}
-    answer = request(options.op, **fields, **output.speaker())
+    op: Op[..., Any, ChannelChanged] = options.op
+    answer = request(op, channel=options.channel, name=options.name, **output.speaker())
     if options.json:
-        output.as_json({name: answer[name] for name in ("name", "channel", "members", "here")})
+        output.as_json(
+            {
+                "name": answer["name"],
+                "channel": answer["channel"],
+                "members": answer["members"],
+                "here": answer["here"],
+            }
+        )
         return 0
-    joined = options.op == "channel_join"
+    joined = op == CHANNEL_JOIN
     output.data(f"{answer['name']} is in {answer['channel']} {'now' if joined else 'no more'}")
     if others := [name for name in answer["members"] if name != answer["name"]]:
         output.note(f"with {', '.join(others)}")
@@ -115,7 +127,7 @@ def change_verb(options: Any) -> int:
 def members_verb(options: Any) -> int:
     """``relay channel members``: one name a line."""
     wanted = options.channel.removeprefix("#").lower()
-    rows = [row for row in request("channels")["rows"] if row["channel"] == f"#{wanted}"]
+    rows = [row for row in request(CHANNELS)["rows"] if row["channel"] == f"#{wanted}"]
     members = rows[0]["members"] if rows else []
     if options.json:
         output.as_json(members)
@@ -134,17 +146,13 @@ def history_verb(options: Any) -> int:
     return 0
 
 
-def _named(name: str | None) -> Json:
-    return {} if name is None else {"name": name}
-
-
 # -- presence, and who one is
 
 
 def presence_verb(options: Any) -> int:
     """``relay presence``."""
-    fields: Json = {"who": options.who, "off": options.off} if options.who or options.off else {}
-    answer = request("presence", **fields, **_named(options.name), **output.speaker())
+    who = options.who if options.who or options.off else None
+    answer = request(PRESENCE, who=who, off=options.off, name=options.name, **output.speaker())
     if options.json:
         output.as_json({"name": answer["name"], "who": answer["who"]})
     else:
@@ -154,7 +162,7 @@ def presence_verb(options: Any) -> int:
 
 def whoami_verb(options: Any) -> int:
     """``relay whoami``: the name alone on the first line."""
-    answer = request("whoami", **output.speaker())
+    answer = request(WHOAMI, **output.speaker())
     if options.json:
         output.as_json(answer)
         return 0
@@ -177,17 +185,17 @@ def status_line_verb(options: Any) -> int:
     """``relay status-line``: one line, at once. Starts nothing, and is empty without a broker."""
     try:
         with connect(Home.from_env(), start=False) as client:
-            found = client.request("whoami", deadline=_STATUS_DEADLINE, **output.speaker())
+            found = client.request(WHOAMI, deadline=_STATUS_DEADLINE, **output.speaker())
     except RelayError:
-        found = {}
+        found = None
     if options.json:
-        output.as_json(found)
+        output.as_json(found or {})
     else:
         output.data(status_line(found))
     return 0
 
 
-def status_line(found: Json) -> str:
+def status_line(found: Whoami | None) -> str:
     """What the broker's ``whoami`` comes to in a line, of plain characters only."""
     if not found:
         return ""
@@ -195,8 +203,9 @@ def status_line(found: Json) -> str:
     others = found["agents"] - agent
     parts = [" ".join((found["name"], *found["roles"]))] if agent else []
     parts.append(f"{others or 'no'} {'other ' if agent else ''}agent{'' if others == 1 else 's'}")
-    for name in ("busy", "blocked", "limited"):
-        number = found[name] - (agent and found["state"] == name)
+    counts = (("busy", found["busy"]), ("blocked", found["blocked"]), ("limited", found["limited"]))
+    for name, total in counts:
+        number = total - (agent and found["state"] == name)
         if number > 0:
             parts.append(f"{number} {name}")
     if found["unread"]:

@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from relay.broker.batch import Accepted, Batch
 from relay.broker.kernel import Kernel
@@ -25,6 +25,7 @@ from relay.core.errors import NotDelivered, RelayError
 from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, QueueMode
 from relay.core.visible import visible
+from relay.features.personas.ops import DispatchShown
 from relay.hooks.events import HookEventName
 from relay.ledger.schema import SENDER
 from relay.ledger.store import Ledger
@@ -341,7 +342,7 @@ def close(ledger: Ledger, id_: str, state: str, reason: str | None, now_ms: int)
 
 def listed(
     ledger: Ledger, limit: int, *, dead: bool = False, part: str = ""
-) -> list[dict[str, Any]]:
+) -> list[DispatchShown]:
     """The newest that are open, or ``dead``, oldest first, in the shape of a dispatch. ``part``: an
     id or the end of one (from 4 characters on), or a persona."""
     names = (
@@ -361,7 +362,7 @@ def listed(
         (*values, limit),
     )
     rows = [{"what": "answer", **dict(zip(names, one, strict=True))} for one in reversed(found)]
-    return [{**one, "body": ledger.shown(one["body"])} for one in rows]
+    return [cast(DispatchShown, {**one, "body": ledger.shown(one["body"])}) for one in rows]
 
 
 def decide(ledger: Ledger, ids: Sequence[str], now_ms: int, *, drop: bool) -> None:

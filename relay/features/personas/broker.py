@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relay.broker.batch import Accepted, Batch, ClientRequest, Served, untyped
+from relay.broker.batch import Accepted, Batch, ClientRequest, Served
 from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
@@ -78,14 +78,8 @@ class PersonasFeature(BrokerFeature):
 
     def ops(self) -> list[Served]:
         """The requests of all parts."""
-        return untyped(
-            {
-                **self._marks.handlers(),
-                **self._persons.handlers(),
-                **self._dispatches.handlers(),
-                **self._routes.handlers(),
-            }
-        )
+        parts = (self._marks, self._persons, self._dispatches, self._routes)
+        return [served for part in parts for served in part.ops()]
 
     # -- the broker's life
 

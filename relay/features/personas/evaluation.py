@@ -35,6 +35,7 @@ from relay.core.dispatch import (
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.paths import Home
 from relay.features.personas.dispatch_rows import add_dispatches
+from relay.features.personas.ops import HookOff
 from relay.features.personas.worker import ERROR_MAX, IN_FLIGHT
 from relay.features.personas.workers import ConfigWorker, ConfigWorkers, EventAnswer, RouteAnswer
 from relay.hooks.events import HookEventName
@@ -127,7 +128,7 @@ class Evaluations:
         self._loop = asyncio.get_running_loop()
         self._queues: dict[str, _Queue] = {}
         #: The hooks that are switched off, by id.
-        self.disabled: dict[str, Json] = disabled_hooks(kernel.ledger)
+        self.disabled: dict[str, HookOff] = disabled_hooks(kernel.ledger)
         self._closed = False
 
     def start(self) -> None:
@@ -155,7 +156,7 @@ class Evaluations:
         """Why configurations evaluate nothing, by their paths."""
         return dict(self._workers.problems)
 
-    def switched(self, hook_id: str, off: Json | None) -> None:
+    def switched(self, hook_id: str, off: HookOff | None) -> None:
         """A hook was switched off, as ``off`` says, or on."""
         if off is None:
             self.disabled.pop(hook_id, None)
@@ -569,7 +570,7 @@ def counts(ledger: Ledger, since_ms: int) -> Json:
     return found
 
 
-def disabled_hooks(ledger: Ledger) -> dict[str, Json]:
+def disabled_hooks(ledger: Ledger) -> dict[str, HookOff]:
     """The hooks that are switched off, by id: reason, event (an id or null), disabled_ms."""
     found = ledger.rows(
         "SELECT d.hook_id, d.reason, e.id, d.disabled_ms FROM disabled_hooks d"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from relay.broker.batch import AnyRequest, Batch, ClientRequest, Handler
+from relay.broker.batch import AnyRequest, Batch, ClientRequest, Served, serve
 from relay.broker.kernel import Kernel
 from relay.broker.ops_messages import checked_id
 from relay.broker.trusted_configs import USER
@@ -13,7 +13,6 @@ from relay.core.dispatch import (
     FULL,
     MAIN_SESSION,
     RELAY_CHANNEL,
-    AddedContext,
     BrokerDispatch,
     DeliveryContext,
     PermissionSet,
@@ -32,9 +31,19 @@ from relay.features.personas.dispatch_rows import (
     DispatchState,
 )
 from relay.features.personas.known_personas import Personas
+from relay.features.personas.ops import (
+    DISPATCH,
+    DISPATCHES,
+    REDISPATCH,
+    DispatchAsked,
+    DispatchesQuery,
+    DispatchMade,
+    DispatchRows,
+    DispatchShown,
+    Redispatch,
+)
 from relay.features.personas.turn_engine import TurnEngine
-from relay.ledger.schema import Row
-from relay.protocol.broker import ROWS_MAX, Json
+from relay.protocol.broker import ROWS_MAX
 from relay.protocol.message_ops import DeliveryState, MessageSent, Send
 
 #: What made a dispatch that no route function made.
@@ -62,19 +71,20 @@ class DispatchOps:
         self._directory = kernel.directory
         self._turns = turns
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {
-            "dispatch": self.dispatch,
-            "dispatches": self.dispatches,
-            "redispatch": self.redispatch,
-        }
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [
+            serve(DISPATCH, self.dispatch),
+            serve(DISPATCHES, self.dispatches),
+            serve(REDISPATCH, self.redispatch),
+        ]
 
-    def dispatch(self, request: AnyRequest, batch: Batch) -> Json:
+    def dispatch(self, request: ClientRequest[DispatchAsked], batch: Batch) -> DispatchMade:
         """Ask a persona something, without a route function."""
         self._directory.check_person(request, "dispatch to a persona")
-        made, event, duplicate = self._add(request, self._directory.owner, None, batch)
-        why = self._personas.why_absent(request.fields["persona"], USER)
+        asked = request.fields
+        made, event, duplicate = self._add(request, asked, self._directory.owner, None, batch)
+        why = self._personas.why_absent(asked["persona"], USER)
         return {"id": made, "event": event, "duplicate": duplicate, "waits": why}
 
     def sent(
@@ -88,26 +98,32 @@ class DispatchOps:
         spec = None if self._personas.is_there(to) else self._personas.find(to, USER)
         if spec is None:
             return None
-        _, event, duplicate = self._add(request, sender, thread, batch, persona=to)
+        fields = request.fields
+        asked: DispatchAsked = {
+            "persona": to,
+            "body": fields["body"],
+            "mode": fields.get("mode"),
+            "id": fields.get("id"),
+        }
+        _, event, duplicate = self._add(request, asked, sender, thread, batch)
         rows: list[DeliveryState] = [{"to": spec.name, "state": State.QUEUED.value, "reason": None}]
         return {"id": event, "from": sender, "deliveries": rows, "duplicate": duplicate}
 
     def _add(
         self,
         request: AnyRequest,
+        asked: DispatchAsked,
         sender: str,
         thread: str | None,
         batch: Batch,
-        **more: str,
     ) -> tuple[str, str, bool]:
         """Store a dispatch of the person's: its id, that of its event, and whether it was there."""
-        fields = {**request.fields, **more}
         led = self._directory.hops(None, request.client)  # a program may ask for an agent
         hops = 0 if led is None else led + 1
-        given, now_ms = fields.get("id"), batch.now_ms
+        given, now_ms = asked.get("id"), batch.now_ms
         id_ = new_ulid(now_ms) if given is None else checked_id(given)
         made = derived_ulid(now_ms, "dispatch", id_) if given is None else id_
-        dispatch = self._checked(fields, id_, made)
+        dispatch = _checked(asked, id_, made)
         if self._ledger.known([id_]):
             return made, id_, True
         self._ledger.begin()
@@ -115,82 +131,43 @@ class DispatchOps:
         head = (seq, id_, "dispatch", sender, "person", dispatch.queue_mode.value, thread)
         proven = self._directory.is_owners_word(request, sender)
         meta = json.dumps({"proven": True}) if proven else None
-        self._ledger.add([(*head, fields["body"], meta, now_ms)], [])
+        self._ledger.add([(*head, asked["body"], meta, now_ms)], [])
         dispatch_rows.add_dispatches(
             self._ledger, seq, [dispatch], config=USER, hops=hops, now_ms=now_ms
         )
         batch.after.append(self._turns.wake)
         return made, id_, False
 
-    def _checked(self, fields: Json, event: str, id_: str) -> BrokerDispatch:
-        persona, body = fields.get("persona"), fields.get("body")
-        if not isinstance(persona, str) or not valid_name(persona):
-            raise UsageError(f"{persona!r} cannot be a persona's name")
-        if not isinstance(body, str) or not body.strip():
-            raise UsageError("a dispatch needs a text")
-        if len(body.encode(errors="replace")) > BODY_MAX:
-            raise UsageError(f"a text of more than {BODY_MAX} bytes", code="too_large")
-        session = fields.get("session") or MAIN_SESSION
-        if not isinstance(session, str) or len(session) > _LABEL_MAX or not is_visible(session):
-            raise UsageError(f"a session's label has at most {_LABEL_MAX} characters to be seen")
-        priority = fields.get("priority", 0)
-        if type(priority) is not int or abs(priority) > 1_000_000:
-            raise UsageError("a priority is a whole number")
-        try:
-            mode = QueueMode(str(fields.get("mode") or QueueMode.FOLLOWUP.value))
-        except ValueError as error:
-            modes = ", ".join(QueueMode)
-            raise UsageError(f"there is no mode {fields['mode']!r}", hint=modes) from error
-        permissions = fields.get("permissions")
-        told = {
-            "system_prompt": fields.get("system_prompt"),
-            "extracted": fields.get("extracted"),
-            "include_thread_history": fields.get("thread_history"),
-        }
-        added = AddedContext.from_json({key: one for key, one in told.items() if one is not None})
-        return BrokerDispatch(
-            id=id_,
-            hook_id=BY_HAND,
-            persona=persona,
-            session=session,
-            queue_mode=mode,
-            permissions=FULL if permissions is None else PermissionSet.from_json(permissions),
-            delivery_context=DeliveryContext(RELAY_CHANNEL, reply_to=event),
-            system_prompt=added.system_prompt,
-            extracted=added.extracted,
-            include_thread_history=added.include_thread_history is not False,
-            priority=priority,
-        )
-
-    def dispatches(self, request: AnyRequest, batch: Batch) -> Json:
+    def dispatches(self, request: ClientRequest[DispatchesQuery], batch: Batch) -> DispatchRows:
         """What is open, or dead."""
         self._directory.check_person(request, "see what personas have to do")
         fields = request.fields
         limit = fields.get("limit", ROWS_MAX)
-        if type(limit) is not int or not 0 < limit <= ROWS_MAX:
+        if not 0 < limit <= ROWS_MAX:
             raise UsageError(f"a limit is a number up to {ROWS_MAX}")
-        dead, part = bool(fields.get("dead")), str(fields.get("which") or "")
+        dead, part = fields.get("dead", False), fields.get("which") or ""
         found = dispatch_rows.listed(self._ledger, limit, dead=dead, part=part)
         answers = answer_rows.listed(self._ledger, limit, dead=dead, part=part)
         return {"rows": [*map(self._listed, found), *answers]}
 
-    def _listed(self, row: DispatchRow) -> Row:
+    def _listed(self, row: DispatchRow) -> DispatchShown:
         shown = _shown(row)
         if row.state is DispatchState.QUEUED:
             why = self._personas.why_absent(row.persona, row.config)
-            shown |= {"state": "waiting", "reason": why} if why else {}
+            if why:
+                shown["state"], shown["reason"] = "waiting", why
         return shown
 
-    def redispatch(self, request: AnyRequest, batch: Batch) -> Json:
+    def redispatch(self, request: ClientRequest[Redispatch], batch: Batch) -> DispatchRows:
         """Try dead ones again, or drop them: dispatches, and answers that could not be sent."""
         self._directory.check_person(request, "decide on dead dispatches")
-        which, drop = request.fields.get("which"), bool(request.fields.get("drop"))
+        which, drop = request.fields.get("which"), request.fields.get("drop", False)
         if which is None:
             which = [""]
-        elif not isinstance(which, list) or not all(isinstance(one, str) and one for one in which):
+        elif not all(which):
             raise UsageError("which is a list of ids or personas")
         rows: dict[str, DispatchRow] = {}
-        answers: dict[str, Row] = {}
+        answers: dict[str, DispatchShown] = {}
         for part in which:
             found = dispatch_rows.listed(self._ledger, ROWS_MAX, dead=True, part=part)
             unsent = answer_rows.listed(self._ledger, ROWS_MAX, dead=True, part=part)
@@ -227,7 +204,7 @@ class DispatchOps:
         return rows
 
 
-def _shown(row: DispatchRow) -> Row:
+def _shown(row: DispatchRow) -> DispatchShown:
     return {
         "what": "dispatch",
         "id": row.id,
@@ -247,3 +224,38 @@ def _shown(row: DispatchRow) -> Row:
         "created_ms": row.created_ms,
         "updated_ms": row.updated_ms,
     }
+
+
+def _checked(asked: DispatchAsked, event: str, id_: str) -> BrokerDispatch:
+    persona, body = asked["persona"], asked["body"]
+    if not valid_name(persona):
+        raise UsageError(f"{persona!r} cannot be a persona's name")
+    if not body.strip():
+        raise UsageError("a dispatch needs a text")
+    if len(body.encode(errors="replace")) > BODY_MAX:
+        raise UsageError(f"a text of more than {BODY_MAX} bytes", code="too_large")
+    session = asked.get("session") or MAIN_SESSION
+    if len(session) > _LABEL_MAX or not is_visible(session):
+        raise UsageError(f"a session's label has at most {_LABEL_MAX} characters to be seen")
+    priority = asked.get("priority", 0)
+    if abs(priority) > 1_000_000:
+        raise UsageError("a priority is between -1,000,000 and 1,000,000")
+    mode = asked.get("mode") or QueueMode.FOLLOWUP.value
+    try:
+        queue_mode = QueueMode(mode)
+    except ValueError as error:
+        raise UsageError(f"there is no mode {mode!r}", hint=", ".join(QueueMode)) from error
+    permissions = asked.get("permissions")
+    return BrokerDispatch(
+        id=id_,
+        hook_id=BY_HAND,
+        persona=persona,
+        session=session,
+        queue_mode=queue_mode,
+        permissions=FULL if permissions is None else PermissionSet.from_json(permissions),
+        delivery_context=DeliveryContext(RELAY_CHANNEL, reply_to=event),
+        system_prompt=asked.get("system_prompt"),
+        extracted=asked.get("extracted"),
+        include_thread_history=asked.get("thread_history") is not False,
+        priority=priority,
+    )

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from relay.broker.batch import Accepted, AnyRequest, Batch, ClientRequest, Handler
+from relay.broker.batch import Accepted, Batch, ClientRequest, Served, serve
 from relay.broker.kernel import Kernel
 from relay.broker.open_items import ANSWER
 from relay.broker.ops_messages import META_MAX, OF_SESSIONS, THREAD_MAX, checked_id
@@ -30,10 +30,11 @@ from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import BODY_MAX
 from relay.core.visible import is_visible
 from relay.features.personas.evaluation import Evaluations
+from relay.features.personas.ops import EVENT_MARK, EventMark, MarkedEvent, MarkedEvents
 from relay.ledger import event_rows, queries
 from relay.ledger.content_files import CONTENT_MAX
 from relay.ledger.event_rows import OUTSIDE, ContentFile, OutsideEvent
-from relay.protocol.broker import Json, check_unicode, not_unicode, too_deep
+from relay.protocol.broker import check_unicode, not_unicode, too_deep
 from relay.protocol.message_ops import ChannelEvent, StoreEvent
 
 #: Characters of an address, an id of a channel's, a name of a file.
@@ -232,20 +233,20 @@ class EventMarkOps:
         self._ledger = kernel.ledger
         self._directory = kernel.directory
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {"event_mark": self.mark}
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [serve(EVENT_MARK, self.mark)]
 
-    def mark(self, request: AnyRequest, batch: Batch) -> Json:
+    def mark(self, request: ClientRequest[EventMark], batch: Batch) -> MarkedEvents:
         """Note one thing about each of these events; ``undo`` takes it back."""
         self._directory.check_person(request, "tag and flag events")
         fields = request.fields
-        what, ids, undo = fields.get("what"), fields.get("ids"), bool(fields.get("undo"))
-        if not isinstance(ids, list) or not 0 < len(ids) <= IDS_MAX:
+        what, ids, undo = fields["what"], fields["ids"], fields.get("undo", False)
+        if not 0 < len(ids) <= IDS_MAX:
             raise UsageError(f"ids is a list of 1 to {IDS_MAX} events")
         word = fields.get("word")
         if what in ("tag", "status") and not (what == "status" and undo):
-            if not isinstance(word, str) or not _MARK_WORD.fullmatch(word):
+            if word is None or not _MARK_WORD.fullmatch(word):
                 raise UsageError(
                     f"{word!r} cannot be a {what}",
                     hint="one word of letters, digits and _ . : / + - (at most 64)",
@@ -254,7 +255,7 @@ class EventMarkOps:
             raise UsageError(f"an event cannot be {what!r}")
         found = list(dict.fromkeys(one_id(self._ledger, one) for one in ids))
         self._ledger.begin()
-        rows = []
+        rows: list[MarkedEvent] = []
         for id_ in found:
             event = queries.seq_of(self._ledger, id_)
             if what != "tag":
@@ -265,5 +266,5 @@ class EventMarkOps:
             else:
                 owner = self._directory.owner
                 event_rows.tag(self._ledger, event, str(word), owner, batch.now_ms)
-            rows.append({"id": id_, **event_rows.marks_of(self._ledger, event)})
+            rows.append({**event_rows.marks_of(self._ledger, event), "id": id_})
         return {"rows": rows}

@@ -6,18 +6,27 @@ This decides who counts as the owner, who may do everything.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
-from typing import Any
 
-from relay.broker.batch import AnyRequest, Batch, Handler
+from relay.broker.batch import Batch, ClientRequest, Served, serve
 from relay.broker.kernel import Kernel
 from relay.core.dispatch import MAIN_SESSION, RELAY_CHANNEL, PersonType
 from relay.core.errors import UsageError
 from relay.core.visible import is_visible
 from relay.features.personas.dispatch_rows import alias_label
+from relay.features.personas.ops import (
+    PERSON_ADD,
+    PERSON_MERGE,
+    PERSONS,
+    PersonAdd,
+    PersonChanged,
+    PersonMerge,
+    PersonRow,
+    PersonRows,
+    PersonsQuery,
+)
 from relay.features.personas.turn_engine import TurnEngine
 from relay.ledger import persons
-from relay.protocol.broker import Json
+from relay.ledger.persons import Person
 
 #: Persons in one answer; addresses in one request; characters of a name.
 SHOWN_MAX = 1000
@@ -34,29 +43,30 @@ class PersonOps:
         self._directory = kernel.directory
         self._turns = turns
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {
-            "persons": self.persons,
-            "person_add": self.add,
-            "person_merge": self.merge,
-        }
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [
+            serve(PERSONS, self.persons),
+            serve(PERSON_ADD, self.add),
+            serve(PERSON_MERGE, self.merge),
+        ]
 
-    def persons(self, request: AnyRequest, batch: Batch) -> Json:
+    def persons(self, request: ClientRequest[PersonsQuery], batch: Batch) -> PersonRows:
         """Everybody, or the one who is meant by ``who``."""
         who = request.fields.get("who")
         if who is not None:
-            return {"persons": [asdict(persons.find(self._ledger, _text(who, "who")))]}
+            person = persons.find(self._ledger, _text(who, "who"))
+            return {"persons": [_shown(person)], "more": False}
         found = persons.everybody(self._ledger, SHOWN_MAX + 1)
-        return {"persons": list(map(asdict, found[:SHOWN_MAX])), "more": len(found) > SHOWN_MAX}
+        return {"persons": list(map(_shown, found[:SHOWN_MAX])), "more": len(found) > SHOWN_MAX}
 
-    def add(self, request: AnyRequest, batch: Batch) -> Json:
+    def add(self, request: ClientRequest[PersonAdd], batch: Batch) -> PersonChanged:
         """Make somebody known, or add to what is known of them."""
         self._directory.check_person(request, "say who somebody is")
         fields = request.fields
-        name = _text(fields.get("name"), "the name")
+        name = _text(fields["name"], "the name")
         given = fields.get("addresses") or []
-        if not isinstance(given, list) or len(given) > _ADDRESSES_MAX:
+        if len(given) > _ADDRESSES_MAX:
             raise UsageError(f"addresses are a list of at most {_ADDRESSES_MAX}")
         relationship, type_ = fields.get("relationship"), fields.get("type")
         if type_ is not None and type_ not in persons.GIVEN_TYPES:
@@ -73,13 +83,13 @@ class PersonOps:
             relationship=None if relationship is None else _text(relationship, "relationship"),
             now_ms=batch.now_ms,
         )
-        return {"person": asdict(person)}
+        return {"person": _shown(person)}
 
-    def merge(self, request: AnyRequest, batch: Batch) -> Json:
+    def merge(self, request: ClientRequest[PersonMerge], batch: Batch) -> PersonChanged:
         """Two persons are one."""
         self._directory.check_person(request, "say that two persons are one")
-        one = persons.find(self._ledger, _text(request.fields.get("one"), "one"))
-        into = persons.find(self._ledger, _text(request.fields.get("into"), "into"))
+        one = persons.find(self._ledger, _text(request.fields["one"], "one"))
+        into = persons.find(self._ledger, _text(request.fields["into"], "into"))
         self._ledger.begin()
         persons.merge(self._ledger, one, into, batch.now_ms)
         why = f"{one.name} is {into.name}"
@@ -93,19 +103,31 @@ class PersonOps:
                 continue  # it stays the conversation on that channel
             alias_label(self._ledger, f"{channel}:dm:{address}", label, why, batch.now_ms)
         batch.after.append(self._turns.look_again)
-        return {"person": asdict(persons.find(self._ledger, into.id))}
+        return {"person": _shown(persons.find(self._ledger, into.id))}
 
 
-def _text(value: Any, what: str) -> str:
-    if not isinstance(value, str) or not value.strip() or len(value) > _NAME_MAX:
+def _shown(person: Person) -> PersonRow:
+    return {
+        "id": person.id,
+        "name": person.name,
+        "type": person.type.value,
+        "relationship": person.relationship,
+        "created_ms": person.created_ms,
+        "updated_ms": person.updated_ms,
+        "addresses": list(person.addresses),
+    }
+
+
+def _text(value: str, what: str) -> str:
+    if not value.strip() or len(value) > _NAME_MAX:
         raise UsageError(f"{what} must be a text of at most {_NAME_MAX} characters")
     if not is_visible(value):
         raise UsageError(f"{what} has characters that cannot be seen: {value!r}")
     return value.strip()
 
 
-def _address(value: Any) -> tuple[str, str]:
-    if not isinstance(value, list) or len(value) != 2:
+def _address(value: list[str]) -> tuple[str, str]:
+    if len(value) != 2:
         raise UsageError("an address is a channel and what it is there")
     channel, address = _text(value[0], "a channel"), _text(value[1], "an address")
     if not _CHANNEL.fullmatch(channel):

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from functools import partial
 
-from relay.broker.batch import AnyRequest, Batch, Handler
+from relay.broker.batch import Batch, ClientRequest, Served, serve
 from relay.broker.kernel import Kernel
 from relay.broker.ops_query import fitting
 from relay.broker.trusted_configs import TrustedConfig
 from relay.core.errors import NotFound, UsageError
 from relay.features.personas import evaluation
 from relay.features.personas.evaluation import Evaluations
-from relay.protocol.broker import Json
+from relay.features.personas.ops import (
+    HOOK_SWITCH,
+    ROUTES,
+    HookSwitch,
+    HookSwitched,
+    RouteRow,
+    RouteRows,
+    RoutesQuery,
+)
 
 
 class RouteOps:
@@ -23,18 +31,14 @@ class RouteOps:
         self._configs = kernel.configs
         self._evaluations = evaluations
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {
-            "routes": self.routes,
-            "hook_switch": self.hook_switch,
-        }
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [serve(ROUTES, self.routes), serve(HOOK_SWITCH, self.hook_switch)]
 
-    def routes(self, request: AnyRequest, batch: Batch) -> Json:
+    def routes(self, request: ClientRequest[RoutesQuery], batch: Batch) -> RouteRows:
         """Those that evaluate the events of an agent in ``cwd``; without it, events of no agent."""
-        cwd = request.fields.get("cwd")
         self._configs.look_again()
-        configs = self._configs.applying(cwd if isinstance(cwd, str) and cwd else None)
+        configs = self._configs.applying(request.fields.get("cwd") or None)
         rows, _ = fitting([row for one in configs for row in self._rows(one)])
         problems = self._evaluations.problems()
         problems |= {
@@ -44,23 +48,27 @@ class RouteOps:
         }
         return {"rows": rows, "problems": problems}
 
-    def _rows(self, config: TrustedConfig) -> list[Json]:
+    def _rows(self, config: TrustedConfig) -> list[RouteRow]:
         routes = config.manifest.settings["routes"] if config.manifest is not None else []
-        found = []
+        rows: list[RouteRow] = []
         for one in routes:
             hook = f"{config.key}/{one['name']}"
-            off = self._evaluations.disabled.get(hook)
-            fields = {name: one.get(name) for name in ("kinds", "channels", "priority")}
-            found.append({"hook": hook, **fields, "path": config.path, "disabled": off})
-        return found
+            rows.append(
+                {
+                    "hook": hook,
+                    "kinds": one.get("kinds"),
+                    "channels": one.get("channels"),
+                    "priority": one.get("priority", 0),
+                    "path": config.path,
+                    "disabled": self._evaluations.disabled.get(hook),
+                }
+            )
+        return rows
 
-    def hook_switch(self, request: AnyRequest, batch: Batch) -> Json:
+    def hook_switch(self, request: ClientRequest[HookSwitch], batch: Batch) -> HookSwitched:
         """Switch a route function off, or on again. Not for agents: it is the person's own code."""
         who = self._directory.check_person(request, "switch hooks on and off")
-        hook, on = request.fields.get("hook"), request.fields.get("on")
-        if not isinstance(hook, str) or not isinstance(on, bool):
-            raise UsageError("which hook, and whether on or off")
-        hook = self._known(hook)
+        hook, on = self._known(request.fields["hook"]), request.fields["on"]
         self._ledger.begin()
         if on:
             evaluation.enable_hook(self._ledger, hook)

@@ -13,8 +13,9 @@ from relay.cli.parser import Parser
 from relay.cli.verbs import verb
 from relay.core.errors import EXIT_FAILED, BrokerUnavailable, RelayError, Timeout, UsageError
 from relay.core.paths import Home
+from relay.features.personas.ops import EVENT_MARK, PERSON_ADD, PERSON_MERGE, PERSONS, PersonRow
 from relay.protocol.broker import Json
-from relay.protocol.message_ops import EVENT
+from relay.protocol.message_ops import EVENT, EventMarks
 
 #: Bytes of one event's JSON: one whose every byte is escaped fits.
 EVENT_MAX = 7 * 1024 * 1024
@@ -167,9 +168,15 @@ def event_verb(options: Any) -> int:
     """``relay event``: prints what is noted about each event now."""
     if not options.ids:
         raise UsageError("name at least one event", hint="relay history lists the ids")
-    fields = {"what": options.what, "undo": options.undo}
-    fields["word"] = options.word if options.what in _WITH_WORD else None
-    rows: list[Json] = request("event_mark", ids=options.ids, **fields, **output.speaker())["rows"]
+    word = options.word if options.what in _WITH_WORD else None
+    rows = request(
+        EVENT_MARK,
+        what=options.what,
+        ids=options.ids,
+        word=word,
+        undo=options.undo,
+        **output.speaker(),
+    )["rows"]
     if options.json:
         output.as_json(rows)
         return 0
@@ -178,9 +185,10 @@ def event_verb(options: Any) -> int:
     return 0
 
 
-def noted(row: Json) -> str:
+def noted(row: EventMarks) -> str:
     """``flagged, tags: urgent``: what is noted about an event; "" for nothing."""
-    said = [name for name in ("read", "flagged", "archived") if row[name]]
+    flags = (("read", row["read"]), ("flagged", row["flagged"]), ("archived", row["archived"]))
+    said = [name for name, is_set in flags if is_set]
     said += [f"status: {row['status']}"] if row["status"] else []
     said += [f"tags: {' '.join(row['tags'])}"] if row["tags"] else []
     return ", ".join(said)
@@ -225,29 +233,34 @@ def add_verb(options: Any) -> int:
         if not colon or not address:
             raise UsageError(f"{one!r} is no CHANNEL:ADDRESS", hint="for example mail:me@home.org")
         addresses.append([channel, address])
-    fields = {"type": options.type, "relationship": options.relationship}
-    return _change("person_add", options, name=options.name, addresses=addresses, **fields)
+    answer = request(
+        PERSON_ADD,
+        name=options.name,
+        addresses=addresses,
+        type=options.type,
+        relationship=options.relationship,
+        **output.speaker(),
+    )
+    _print(answer["person"], options.json)
+    return 0
 
 
 def merge_verb(options: Any) -> int:
     """``relay person merge``."""
-    return _change("person_merge", options, one=options.one, into=options.into)
-
-
-def _change(op: str, options: Any, **fields: Any) -> int:
-    _print(request(op, **fields, **output.speaker())["person"], options.json)
+    answer = request(PERSON_MERGE, one=options.one, into=options.into, **output.speaker())
+    _print(answer["person"], options.json)
     return 0
 
 
 def show_verb(options: Any) -> int:
     """``relay person show``."""
-    _print(request("persons", who=options.who)["persons"][0], options.json)
+    _print(request(PERSONS, who=options.who)["persons"][0], options.json)
     return 0
 
 
 def list_verb(options: Any) -> int:
     """``relay person list``."""
-    answer = request("persons")
+    answer = request(PERSONS)
     rows = [_shown(one) for one in answer["persons"]]
     if options.json:
         output.as_json(rows)
@@ -271,14 +284,14 @@ def list_verb(options: Any) -> int:
     return 0
 
 
-def _shown(row: Json) -> Json:
+def _shown(row: PersonRow) -> Json:
     names = ("id", "name", "type", "relationship", "created_at", "updated_at")
     addresses = [f"{channel}:{address}" for channel, address in row["addresses"]]
     return {**output.shaped(row, names), "addresses": addresses}
 
 
-def _print(row: Json, in_json: bool) -> None:
-    row = _shown(row)
+def _print(person: PersonRow, in_json: bool) -> None:
+    row = _shown(person)
     if in_json:
         output.as_json(row)
         return

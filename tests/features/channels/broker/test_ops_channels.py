@@ -10,6 +10,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, UsageError
 from relay.core.paths import Home
+from relay.features.channels.ops import CHANNEL_JOIN, CHANNEL_LEAVE, CHANNELS, PRESENCE, WHOAMI
 from relay.protocol.message_ops import HISTORY, INBOX, SEND, SHOW, STATE, WAIT
 from tests.broker.support import Json, kill_broker, registration, stop_broker
 
@@ -44,11 +45,11 @@ def news(agent: BrokerClient) -> str:
 def test_a_channel_reaches_its_members_and_survives_a_kill_of_the_broker(home: Home) -> None:
     stop_broker(home)
     with start(home, "Al", join=["build"]) as al, start(home, "Bob") as bob, connect(home) as me:
-        assert bob.request("channel_join", channel="#Build")["members"] == ["Al", "Bob"]
-        me.request("channel_join", channel="build")
+        assert bob.request(CHANNEL_JOIN, channel="#Build")["members"] == ["Al", "Bob"]
+        me.request(CHANNEL_JOIN, channel="build")
         kill_broker(home)
     me, al = connect(home), start(home, "Al", run="another")
-    assert me.request("channels")["rows"] == [
+    assert me.request(CHANNELS)["rows"] == [
         {"channel": "#build", "members": sorted(["Al", "Bob", owner_name()]), "here": 3}
     ]
     # Everybody but the sender, whether they run or not; the others of the list once.
@@ -64,7 +65,7 @@ def test_a_channel_reaches_its_members_and_survives_a_kill_of_the_broker(home: H
     for grep in ("to al", "hello"):
         found = me.request(HISTORY, channel="#build", grep=grep)["rows"]
         assert {one["body"] for one in found} == {"to all" if grep == "to al" else "hello"}
-    al.request("channel_leave", channel="build")
+    al.request(CHANNEL_LEAVE, channel="build")
     sent(al, "#build", "from outside")
     [*_, last] = me.request(INBOX)["rows"]
     assert last["attributes"] == {"channel": "#build", "sender": "outside"}
@@ -116,16 +117,16 @@ def test_only_the_person_moves_somebody_else(home: Home) -> None:
                 al.request(op, name="Bob", **more)
             assert me.request(op, name="Bob", **more)["name"] == "Bob"
         with pytest.raises(UsageError, match="cannot be a channel"):
-            al.request("channel_join", channel="#a b")
+            al.request(CHANNEL_JOIN, channel="#a b")
         with pytest.raises(NotFound, match="Al is not in #x"):
-            al.request("channel_leave", channel="x")
+            al.request(CHANNEL_LEAVE, channel="x")
 
 
 def test_who_asked_hears_of_the_others_with_the_next_message_and_of_each_change_once(
     home: Home,
 ) -> None:
     with start(home, "Al") as al, start(home, "Bob", join=["x"]) as bob, connect(home) as me:
-        assert al.request("presence", who=["#x", "reviewer"])["who"] == ["#x", "reviewer"]
+        assert al.request(PRESENCE, who=["#x", "reviewer"])["who"] == ["#x", "reviewer"]
         bob.request("agent_state", state="busy")
         bob.request("agent_state", state="limited")
         with start(home, "Carol", roles=["reviewer"]), start(home, "Dan"):
@@ -136,8 +137,8 @@ def test_who_asked_hears_of_the_others_with_the_next_message_and_of_each_change_
             bob.request("agent_state", state="gone")
             sent(me, "Al")
             assert news(al) == "Bob has left"
-        assert al.request("presence", who=["#x"], off=True)["who"] == ["reviewer"]
-        assert al.request("presence", who=[], off=True)["who"] == []
-        who = al.request("whoami")
+        assert al.request(PRESENCE, who=["#x"], off=True)["who"] == ["reviewer"]
+        assert al.request(PRESENCE, who=[], off=True)["who"] == []
+        who = al.request(WHOAMI)
         assert (who["name"], who["agents"], who["presence"]) == ("Al", 3, [])
-        assert me.request("whoami")["kind"] == "person"
+        assert me.request(WHOAMI)["kind"] == "person"

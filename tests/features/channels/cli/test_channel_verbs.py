@@ -7,6 +7,7 @@ import json
 from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
+from relay.features.channels.ops import Whoami
 from relay.features.channels.verbs import status_line
 from relay.protocol.message_ops import SEND, STATE
 from tests.broker.support import Json, registration
@@ -85,9 +86,23 @@ def test_a_conversation_is_followed_through_its_replies(relay: Run, broker_home:
 
 def test_a_status_line_holds_nothing_that_tmux_or_a_prompt_expands() -> None:
     hostile = "#[fg=red]#(id)%n$(id)`id`\x1b]0;x\a"
-    counts = {"agents": 3, "busy": 2, "blocked": 1, "limited": 0, "unread": 2, "held": 1}
-    found = {"name": hostile, "roles": [hostile], "state": "busy", "reason": hostile, **counts}
+    found: Whoami = {
+        "name": hostile,
+        "kind": "claude",
+        "roles": [hostile],
+        "channels": [],
+        "presence": [],
+        "state": "busy",
+        "reason": hostile,
+        "unread": 2,
+        "agents": 3,
+        "busy": 2,
+        "blocked": 1,
+        "limited": 0,
+        "stopped": 0,
+        "held": 1,
+    }
     line = status_line(found)
     assert not set("#[]()%$`\x1b\a;={}\\") & set(line)
     assert line.endswith("2 other agents, 1 busy, 1 blocked, 2 waiting")
-    assert status_line({}) == ""
+    assert status_line(None) == ""

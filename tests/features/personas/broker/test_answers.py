@@ -26,6 +26,7 @@ from relay.core.message import QueueMode
 from relay.core.paths import Home
 from relay.features.personas import answers, dispatch_rows
 from relay.features.personas.answers import AnswerDeliveries
+from relay.features.personas.ops import DISPATCH, DISPATCHES
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 from relay.protocol.message_ops import INBOX
@@ -254,7 +255,7 @@ def test_an_answer_under_way_at_a_kill_is_tried_again_and_marked(ledger: Ledger)
 def test_a_persona_is_asked_in_full_and_the_secret_is_shown_to_nobody_else(home: Home) -> None:
     body = f"deploy with {SECRET}, please"
     with broker_thread(home), connect(home) as client:
-        id_ = client.request("dispatch", persona="atlas", body=body)["id"]
-        assert SECRET not in json.dumps(client.request("dispatches"))
+        id_ = client.request(DISPATCH, persona="atlas", body=body)["id"]
+        assert SECRET not in json.dumps(client.request(DISPATCHES))
     with closing(Ledger(home.ledger)) as ledger:
         assert [row.body for row in dispatch_rows.rows_of(ledger, [id_])] == [body]

@@ -18,6 +18,7 @@ from relay.config.trust import untrust, user_config
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from relay.features.personas import answers, channels
+from relay.features.personas.ops import DISPATCHES, PERSON_ADD, PERSON_MERGE, REDISPATCH
 from relay.ledger.content_files import store
 from relay.ledger.store import Ledger
 from relay.protocol.message_ops import EVENT, INBOX, SEND
@@ -132,20 +133,20 @@ def test_an_answer_goes_out_by_the_adapter_of_its_channel(
     with broker_thread(home), connect(home) as client:
         wait_until(lambda: not rows(home, "SELECT 1 FROM answers WHERE open"))
         told_before = "\n".join(row["body"] for row in client.request(INBOX)["rows"])
-        dead = client.request("dispatches", dead=True, which="atlas")["rows"]
+        dead = client.request(DISPATCHES, dead=True, which="atlas")["rows"]
         [fax] = [one for one in dead if one["channel"] == "fax"]
         assert (len(dead), fax["what"], fax["body"]) == (5, "answer", "hello?")
         assert client.request("status")["dispatches"]["dead_answers"] == 5
         monkeypatch.setattr(answers, "TRIES_MAX", 2)
         ids = [one["id"] for one in dead if one["channel"] in ("mail", "fax")]
-        client.request("redispatch", which=ids)
+        client.request(REDISPATCH, which=ids)
         tried = "SELECT channel, state, attempts FROM answers WHERE channel IN ('mail', 'fax')"
         # The adapter of one may send it later; the other has none, and goes to the inbox at once.
         expected = {("mail", "queued", 1), ("fax", "dead", 1)}
         wait_until(lambda: set(rows(home, tried)) == expected)
         told = client.request(INBOX)["rows"][-1]["body"]
         assert "no channel adapter sends over fax" in told and "hello?" in told
-        client.request("redispatch", which=["atlas"], drop=True)
+        client.request(REDISPATCH, which=["atlas"], drop=True)
     [sent] = lines(tmp_path / "sent")
     assert sent.startswith("['ann', ") and sent.endswith(", 0, 'hello Ann']")
     states = rows(home, "SELECT channel, state FROM answers ORDER BY channel")
@@ -298,9 +299,7 @@ def family(event):
     event = {"channel": "mail", "sender": "atlas", "content": "look", "metadata": lies}
     with register(home, "atlas") as atlas, connect(home) as client:
         stranger = client.request(EVENT, outside={**event, "source_id": "1"})
-        client.request(
-            "person_add", name="Mom", relationship="family", addresses=[["mail", "atlas"]]
-        )
+        client.request(PERSON_ADD, name="Mom", relationship="family", addresses=[["mail", "atlas"]])
         client.request(EVENT, outside={**event, "source_id": "2", "files": [file]})
         push = atlas.next_push(20)
         assert push is not None
@@ -328,7 +327,7 @@ def test_a_stranger_gets_a_conversation_of_his_own_until_he_is_known_to_be_you(
         client.request(EVENT, outside={**event, "sender": "ann", "source_id": "2"})
         client.request(EVENT, kind="note", body="mine")
         wait_until(lambda: len(rows(home, found)) == 3)
-        client.request("person_merge", one="mail:me@x", into=owner_name())
+        client.request(PERSON_MERGE, one="mail:me@x", into=owner_name())
         client.request(EVENT, outside={**event, "source_id": "3"})
         wait_until(lambda: len(rows(home, found)) == 4)
     said = [(session, json.loads(given)["level"]) for session, given in rows(home, found)]

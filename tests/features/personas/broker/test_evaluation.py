@@ -20,6 +20,7 @@ from relay.config.trust import trust
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.features.personas import evaluation
+from relay.features.personas.ops import HOOK_SWITCH, ROUTES
 from relay.ledger.store import Ledger
 from relay.protocol.message_ops import EVENT, SEND, SHOW, STATE
 from tests.broker.fixtures import Configure
@@ -143,8 +144,9 @@ def test_a_hook_that_disables_itself_fires_once_until_it_is_enabled(
         client.request(EVENT, outside=outside("1"))
         settled(home, 1)
         client.request(EVENT, outside=outside("2"))
-        assert client.request("routes")["rows"][0]["disabled"]["reason"] == "it disabled itself"
-        client.request("hook_switch", hook="once", on=True)
+        off = client.request(ROUTES)["rows"][0]["disabled"]
+        assert off is not None and off["reason"] == "it disabled itself"
+        client.request(HOOK_SWITCH, hook="once", on=True)
         client.request(EVENT, outside=outside("3"))
         settled(home, 2)
     assert rows(home, fired) == [(2,)]
@@ -265,7 +267,7 @@ def test_what_relay_itself_cannot_store_is_all_taken_back_and_said(
         patched.undo()
         client.request(EVENT, outside=outside("2"))
         settled(home, 2)
-        assert client.request("routes")["rows"][0]["disabled"]
+        assert client.request(ROUTES)["rows"][0]["disabled"]
     said = rows(home, "SELECT hook_id, fired, error FROM evaluations ORDER BY event")
     why = "what was said of it cannot be stored: ValueError: a fault of relay's"
     assert said == [("user/*", 0, why), ("user/once", 1, None)]
@@ -277,16 +279,16 @@ def test_what_is_not_trusted_any_more_or_cannot_run_evaluates_nothing_and_says_s
     path = configure("@relay.route\ndef any(event): return True")
     with connect(home) as client:
         Path(path).write_text("changed")
-        client.request("routes")  # the broker looks again
+        client.request(ROUTES)  # the broker looks again
         client.request(EVENT, outside=outside("1"))
         Path(path).write_text("import nothing_of_the_kind\n")
         trust(home, path)
-        assert client.request("routes")["rows"] == []
+        assert client.request(ROUTES)["rows"] == []
         client.request(EVENT, outside=outside("2"))
         told = wait_until(
-            lambda: client.request("routes")["problems"].get(path), what="the broker to say it"
+            lambda: client.request(ROUTES)["problems"].get(path), what="the broker to say it"
         )
-    assert "nothing_of_the_kind" in told
+    assert told is not None and "nothing_of_the_kind" in told
     left = "user leaves 1 events unevaluated"
     wait_until(lambda: left in Path(home.broker_log).read_text(), what="the log to say it")
     assert rows(home, "SELECT count(*) FROM evaluations_due") == [(0,)]
@@ -333,7 +335,7 @@ def test_an_agent_tells_no_events_that_only_sessions_tell_and_switches_no_hooks(
                 inside.request(EVENT, kind=kind, body="x", auth=auth)
             assert refused.value.code == "forbidden"
         with pytest.raises(RelayError) as refused:
-            inside.request("hook_switch", hook="any", on=False, auth=auth)
+            inside.request(HOOK_SWITCH, hook="any", on=False, auth=auth)
         assert refused.value.code == "forbidden"
     assert rows(home, "SELECT count(*) FROM events") == [(0,)]
 
@@ -369,7 +371,7 @@ def test_a_broker_does_not_end_by_idleness_while_a_route_function_waits_for_the_
         with pytest.raises(subprocess.TimeoutExpired):
             broker.wait(1)  # ten times as long as it waits for somebody
         with connect(home) as client:
-            client.request("hook_switch", hook="tick", on=False)
+            client.request(HOOK_SWITCH, hook="tick", on=False)
         assert broker.wait(20) == 0
 
 

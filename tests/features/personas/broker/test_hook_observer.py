@@ -14,6 +14,7 @@ from relay.broker.client import connect
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from relay.features.personas import hook_observer, workers
+from relay.features.personas.ops import DISPATCH
 from relay.protocol.message_ops import EVENT
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread, register
@@ -87,7 +88,7 @@ def test_the_end_of_an_answer_is_told(
     log = tmp_path / "log"
     configure(TELLS.format(log=str(log), command=[sys.executable, "-c", CLERK]))
     with connect(home) as client:
-        client.request("dispatch", persona="clerk", body="hello")
+        client.request(DISPATCH, persona="clerk", body="hello")
         wait_until(
             lambda: log.exists() and "after_deliver_response" in log.read_text(), what="its end"
         )

@@ -30,6 +30,7 @@ from relay.features.personas import (
 )
 from relay.features.personas.dispatch_rows import TRIES_MAX, add_dispatches
 from relay.features.personas.known_personas import Personas
+from relay.features.personas.ops import DISPATCH, DISPATCHES, PERSON_ADD, PERSON_MERGE, REDISPATCH
 from relay.features.personas.settings import parse_persona
 from relay.features.personas.turn_context import AGAIN
 from relay.ledger import agent_ledger, event_rows
@@ -80,7 +81,7 @@ def atlas(home: Home, served: None) -> Iterator[Persona]:
 
 
 def dispatch(client: BrokerClient, body: str, **more: Any) -> str:
-    return str(client.request("dispatch", persona="atlas", body=body, **more)["id"])
+    return str(client.request(DISPATCH, persona="atlas", body=body, **more)["id"])
 
 
 def inbox(client: BrokerClient) -> list[tuple[str, str]]:
@@ -88,7 +89,7 @@ def inbox(client: BrokerClient) -> list[tuple[str, str]]:
 
 
 def states(client: BrokerClient, **more: Any) -> list[tuple[str, str]]:
-    rows = client.request("dispatches", **more)["rows"]
+    rows = client.request(DISPATCHES, **more)["rows"]
     return [(row["body"], row["state"]) for row in rows]
 
 
@@ -233,7 +234,7 @@ def test_what_is_withdrawn_or_goes_to_a_person_is_dead_at_once(home: Home, atlas
         client.request(CANCEL, id=row["id"])
         [(_, told)] = inbox(client)
         assert "withdrew it" in told
-        client.request("dispatch", persona=client.request(INBOX)["name"], body="me?")
+        client.request(DISPATCH, persona=client.request(INBOX)["name"], body="me?")
         wait_until(lambda: len(inbox(client)) == 2, what="the other")
         assert "is a person, and no persona" in inbox(client)[1][1]
 
@@ -244,9 +245,9 @@ def test_what_nobody_can_do_waits_for_somebody_says_so_and_can_be_dropped(
     monkeypatch.setattr(known_personas, "LOOK_EVERY", 0.05)
     with connect(home) as client:
         never, *_ = [dispatch(client, text) for text in ("never", "when I am there", "echo")]
-        shown = {(row["state"], row["reason"]) for row in client.request("dispatches")["rows"]}
+        shown = {(row["state"], row["reason"]) for row in client.request(DISPATCHES)["rows"]}
         assert shown == {("waiting", "nobody is called atlas")}
-        client.request("redispatch", which=[never], drop=True)
+        client.request(REDISPATCH, which=[never], drop=True)
         atlas = Persona(home)
         message = atlas.next()
         assert message["body"] == "when I am there"
@@ -293,7 +294,7 @@ def test_what_is_told_of_a_turn_that_is_tried_again_changes_nothing(
         monkeypatch.setattr(turn_engine, "DEADLINE", 600.0)
         dispatch(client, "the next one")
         second = atlas.next()
-        client.request("redispatch", which=[id_])
+        client.request(REDISPATCH, which=[id_])
         assert atlas.answer(first["id"], text="too late")["duplicate"] is True
         assert ("for ever", "queued") in states(client)
         atlas.answer(second["id"])
@@ -312,12 +313,12 @@ def test_who_asks_is_told_of_a_turn_without_words(home: Home, atlas: Persona) ->
 
 def test_sessions_of_two_who_are_one_go_on_as_one(home: Home, atlas: Persona) -> None:
     with connect(home) as client:
-        client.request("person_add", name="Mom", addresses=[["mail", "mom@x.org"]])
-        client.request("person_add", name="mum", addresses=[["mail", "mum@x.org"], ["sms", "7"]])
+        client.request(PERSON_ADD, name="Mom", addresses=[["mail", "mom@x.org"]])
+        client.request(PERSON_ADD, name="mum", addresses=[["mail", "mum@x.org"], ["sms", "7"]])
         for session in ("mail:dm:mum@x.org", "mail:group:mum@x.org", "sms:dm:7"):
             dispatch(client, "one", session=session)
             atlas.answer(atlas.next()["id"])
-        client.request("person_merge", one="mum", into="Mom")
+        client.request(PERSON_MERGE, one="mum", into="Mom")
         dispatch(client, "two", session="mail:dm:mum@x.org")
         two = atlas.next()
         dispatch(client, "three", session="mail:dm:mom@x.org")
@@ -441,10 +442,10 @@ def test_what_fails_for_good_is_dead_and_can_be_tried_again_or_dropped(
         [(sender, told)] = inbox(client)
         assert sender == "relay" and "atlas is not answered: it cannot." in told
         assert f"relay broker retry {id_[-8:]}" in told
-        client.request("redispatch", which=[id_[-8:]])
+        client.request(REDISPATCH, which=[id_[-8:]])
         wait_until(lambda: len(inbox(client)) == 2, what="its second death")
         assert len(requests()) == 2
-        client.request("redispatch", which=["atlas"], drop=True)
+        client.request(REDISPATCH, which=["atlas"], drop=True)
         assert states(client, dead=True) == []
 
 
@@ -506,7 +507,7 @@ def test_a_broker_that_ends_in_the_middle_of_it_is_followed_by_one_that_begins_i
     wait_until(lambda: not alive(requests()), what="the process to end")
     with broker_thread(home), connect(home) as client:
         wait_until(lambda: len(requests()) == 2, what="the second try")
-        [row] = client.request("dispatches")["rows"]
+        [row] = client.request(DISPATCHES)["rows"]
         assert (row["tries"], requests()[1]["attempt"]) == (0, 1)  # nobody has failed
 
 
@@ -531,11 +532,11 @@ def test_what_waits_or_runs_can_be_dropped_by_its_id(
         running = dispatch(client, "wait")
         wait_until(lambda: len(requests()) == 1, what="the turn")
         waiting = dispatch(client, "later")
-        client.request("redispatch", which=[waiting[-8:]], drop=True)
+        client.request(REDISPATCH, which=[waiting[-8:]], drop=True)
         assert states(client) == [("wait", "running")]
         with pytest.raises(NotFound):
-            client.request("redispatch", which=["atlas"], drop=True)  # of a persona dead ones only
-        client.request("redispatch", which=[running], drop=True)
+            client.request(REDISPATCH, which=["atlas"], drop=True)  # of a persona dead ones only
+        client.request(REDISPATCH, which=[running], drop=True)
         wait_until(lambda: not states(client), what="the end")
         assert "was interrupted: the person withdrew it" in inbox(client)[0][1]
         assert len(requests()) == 1
@@ -655,9 +656,9 @@ def test_what_goes_on_without_a_person_is_held_for_it(
     stored(home, "round and round", hops=21)
     with broker_thread(home), connect(home) as client:
         wait_until(lambda: states(client, dead=True), what="its death")
-        [row] = client.request("dispatches", dead=True)["rows"]
-        assert "followed from one another without a person" in row["reason"]
-        client.request("redispatch", which=["atlas"])
+        [row] = client.request(DISPATCHES, dead=True)["rows"]
+        assert "followed from one another without a person" in str(row["reason"])
+        client.request(REDISPATCH, which=["atlas"])
         wait_until(lambda: len(requests()) == 1, what="the turn")
 
 
@@ -671,11 +672,9 @@ def test_one_who_goes_on_for_too_long_in_a_group_is_told_of_once_and_stops_nobod
         unsent = ("done: a", "dead")
         wait_until(lambda: unsent in states(client, dead=True), what="an answer without a channel")
         [answer] = [
-            one
-            for one in client.request("dispatches", dead=True)["rows"]
-            if one["what"] == "answer"
+            one for one in client.request(DISPATCHES, dead=True)["rows"] if one["what"] == "answer"
         ]
-        client.request("redispatch", which=[answer["id"]], drop=True)
+        client.request(REDISPATCH, which=[answer["id"]], drop=True)
         assert states(client) == []
         assert states(client, dead=True) == [("b", "dead"), ("c", "dead"), ("d", "dead")]
         told = [text for _, text in inbox(client) if text.startswith("chat:bot")]

@@ -10,6 +10,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.features.personas.ops import EVENT_MARK
 from relay.protocol.message_ops import EVENT
 from tests.broker.support import register
 from tests.cli.fixtures import Run
@@ -51,4 +52,4 @@ def test_an_agent_notes_nothing(broker_home: Home) -> None:
     with register(broker_home, "Bob") as bob:
         id_ = bob.request(EVENT, kind="own", body="mine")["id"]
         with pytest.raises(RelayError, match="only the person may tag and flag events"):
-            bob.request("event_mark", what="flagged", ids=[id_])
+            bob.request(EVENT_MARK, what="flagged", ids=[id_])

@@ -9,6 +9,7 @@ import pytest
 
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
+from relay.features.personas.ops import PERSON_ADD
 from tests.broker.support import register
 from tests.cli.fixtures import Run
 
@@ -92,4 +93,4 @@ def test_what_cannot_be_is_refused(
         assert done.returncode != 0 and said in done.stderr
         assert listed(relay) == before
         with pytest.raises(Exception, match="only the person"):
-            bob.request("person_add", name="Bobs", addresses=[["chat", "b"]], type="owner")
+            bob.request(PERSON_ADD, name="Bobs", addresses=[["chat", "b"]], type="owner")
