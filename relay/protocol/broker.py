@@ -71,10 +71,6 @@ Ops (``?`` marks what may be left out):
               stopped: for the person alone.
 ``answer``    id, response or error (the fields of one) -> taken. Only from the session that was
               asked.
-``approval_ask`` id, tool, what, why, intent, root, cwd, asked_ms, seconds -> granted, by, note.
-              A session asks whether its agent's call may go on; answered once the person has
-              decided, or that many seconds after ``asked_ms``. The same id again is the same.
-``approval_withdraw`` id -> withdrawn. Of the session's own.
 ``items``     -> rows [{id, agent, kind (approval, question, held), what (its own words), about
               [lines of relay's], details (an approval's tool, why, intent, root, cwd; a held
               message's to, reason, thread), choices [{key, label}], chosen (the index of the one in
