@@ -19,6 +19,7 @@ from relay.cli.answer_verbs import show_items
 from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
+from relay.features.governance.ops import APPROVAL_ASK
 from relay.protocol.message_ops import SEND
 from tests.broker.support import Json, register
 from tests.broker.test_held_messages import next_delivery
@@ -35,7 +36,7 @@ def waiting(home: Home, what: str) -> Iterator[Future[Json]]:
     texts = {"why": "it changes what others see", "intent": "INT-001", "root": "/src/shop"}
     call: Json = {**times, **texts, "tool": "Bash", "what": what, "cwd": ""}
     with register(home, "Bob") as bob, ThreadPoolExecutor(1) as pool, connect(home) as person:
-        answer = pool.submit(lambda: bob.request("approval_ask", **call))
+        answer = pool.submit(lambda: bob.request(APPROVAL_ASK, **call))
         wait_until(lambda: person.request("items")["rows"], what="the call to wait")
         try:
             yield answer

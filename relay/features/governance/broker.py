@@ -16,9 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from relay.broker.batch import Accepted, AnyRequest, Batch, Client, Served, untyped
+from relay.broker.batch import Accepted, AnyRequest, Batch, Client, ClientRequest, Served, serve
 from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
 from relay.broker.items import YES_NO, ItemAnswer, ItemKind
@@ -27,6 +26,14 @@ from relay.broker.parts import BrokerParts
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError, UsageError
 from relay.core.ids import derived_ulid
+from relay.features.governance.ops import (
+    APPROVAL_ASK,
+    APPROVAL_WITHDRAW,
+    ApprovalAskQuery,
+    ApprovalDecision,
+    ApprovalWithdrawn,
+    ApprovalWithdrawQuery,
+)
 from relay.protocol.broker import Json, encode
 from relay.protocol.item_ops import Item
 
@@ -72,11 +79,13 @@ class ApprovalsFeature(BrokerFeature):
         self._watchers = kernel.watchers
         self._waiting: dict[str, _Waiting] = {}
         #: By id what was asked, and what was decided: an answer may not have reached its session.
-        self._known: BoundedDict[str, tuple[Json, Json | None]] = BoundedDict(REMEMBERED_MAX)
+        self._known: BoundedDict[str, tuple[Json, ApprovalDecision | None]] = BoundedDict(
+            REMEMBERED_MAX
+        )
 
     def ops(self) -> list[Served]:
         """What sessions ask for."""
-        return untyped({"approval_ask": self.ask, "approval_withdraw": self.withdraw})
+        return [serve(APPROVAL_ASK, self.ask), serve(APPROVAL_WITHDRAW, self.withdraw)]
 
     def item_kinds(self) -> Mapping[str, ItemKind]:
         """What the person answers."""
@@ -84,7 +93,9 @@ class ApprovalsFeature(BrokerFeature):
 
     # -- for sessions
 
-    def ask(self, request: AnyRequest, batch: Batch) -> Json | None:
+    def ask(
+        self, request: ClientRequest[ApprovalAskQuery], batch: Batch
+    ) -> ApprovalDecision | None:
         """A session asks for its agent's call; it is answered later."""
         member = self._directory.member_of(request.client)
         if member is None:
@@ -117,9 +128,11 @@ class ApprovalsFeature(BrokerFeature):
             self._tell(waiting, batch)
         return None
 
-    def withdraw(self, request: AnyRequest, batch: Batch) -> Json:
+    def withdraw(
+        self, request: ClientRequest[ApprovalWithdrawQuery], batch: Batch
+    ) -> ApprovalWithdrawn:
         """The agent has given the call up."""
-        waiting = self._waiting.get(str(request.fields.get("id")))
+        waiting = self._waiting.get(request.fields["id"])
         if waiting is None or waiting.asker is not request.client:
             return {"withdrawn": False}
         self._end(waiting, _answer(False, note="it was given up"))
@@ -157,7 +170,7 @@ class ApprovalsFeature(BrokerFeature):
         seconds = (waiting.shown["until_ms"] - waiting.shown["asked_ms"]) / 1000
         self._end(waiting, _answer(False, note=f"nobody said yes within {seconds:g} s"))
 
-    def _end(self, waiting: _Waiting, answer: Json) -> None:
+    def _end(self, waiting: _Waiting, answer: ApprovalDecision) -> None:
         id_ = waiting.shown["id"]
         if self._waiting.get(id_) is waiting:
             said = ("Yes" if answer["granted"] else "No") if answer["by"] else None
@@ -217,24 +230,20 @@ def _item(shown: Json) -> Item:
     }
 
 
-def _answer(granted: bool, *, by: str = "", note: str = "") -> Json:
+def _answer(granted: bool, *, by: str = "", note: str = "") -> ApprovalDecision:
     return {"granted": granted, "by": by, "note": note}
 
 
-def _shown(fields: Json, agent: str, now_ms: int) -> Json:
+def _shown(fields: ApprovalAskQuery, agent: str, now_ms: int) -> Json:
     """What a session asks for, checked. Raises UsageError."""
-    id_: Any = fields.get("id")
-    seconds: Any = fields.get("seconds")
-    asked_ms: Any = fields.get("asked_ms")
-    if not isinstance(id_, str) or not _ID.fullmatch(id_):
+    id_, seconds, asked_ms = fields["id"], fields["seconds"], fields["asked_ms"]
+    if not _ID.fullmatch(id_):
         raise UsageError("an approval has the id that its session gives it, a ULID")
-    if type(seconds) not in (int, float) or not 0 < seconds <= SECONDS_MAX:
+    if not 0 < seconds <= SECONDS_MAX:
         raise UsageError(f"an approval may wait for at most {SECONDS_MAX:g} seconds")
-    if type(asked_ms) is not int or not 0 <= asked_ms <= now_ms + 1000:
+    if not 0 <= asked_ms <= now_ms + 1000:
         raise UsageError("an approval says when it was asked for")
-    texts = {name: fields.get(name) or "" for name in _TEXTS}
-    if not all(isinstance(one, str) for one in texts.values()):
-        raise UsageError("what an approval says of its call is text")
+    texts = {name: str(fields.get(name) or "") for name in _TEXTS}
     what = texts["what"]
     if len(what) > WHAT_MAX:
         raise UsageError(

@@ -55,6 +55,7 @@ from relay.features.governance.intents import (
     check_id,
 )
 from relay.features.governance.mutation import FileMutation, compare, content_hash, opaque
+from relay.features.governance.ops import APPROVAL_ASK, APPROVAL_WITHDRAW
 from relay.features.governance.orchestration import update_map
 from relay.features.governance.refusals import Refusal
 from relay.features.governance.scope import IntentScope
@@ -752,9 +753,7 @@ class BrokerApprover:
         nobody waits for it any more."""
         deadline = request.seconds + LATER
         try:
-            answer = await self._broker.request(
-                "approval_ask", deadline=deadline, **asdict(request)
-            )
+            answer = await self._broker.request(APPROVAL_ASK, deadline=deadline, **asdict(request))
         except asyncio.CancelledError:
             task = asyncio.get_running_loop().create_task(self._withdraw(request.id))
             self._withdrawals.add(task)
@@ -762,12 +761,8 @@ class BrokerApprover:
             raise
         except RelayError as error:
             return ApprovalAnswer(False, note=f"no person could be asked: {error.line}")
-        return ApprovalAnswer(
-            answer.get("granted") is True,
-            str(answer.get("by") or ""),
-            str(answer.get("note") or ""),
-        )
+        return ApprovalAnswer(answer["granted"], answer["by"], answer["note"])
 
     async def _withdraw(self, id_: str) -> None:
         with contextlib.suppress(RelayError):
-            await self._broker.request("approval_withdraw", deadline=LATER, id=id_)
+            await self._broker.request(APPROVAL_WITHDRAW, deadline=LATER, id=id_)

@@ -17,6 +17,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.processes import AGENT
+from relay.features.governance.ops import APPROVAL_ASK
 from relay.protocol.broker import Json
 from relay.protocol.message_ops import SEND, STATE
 from tests.broker.support import kill_broker, stop_broker
@@ -63,7 +64,7 @@ def approval(agent: BrokerClient) -> Json:
     """The person's word on a call of the agent's."""
     asked = {"what": "rm -rf build", "why": "it cannot be undone", "intent": "I-1", "root": "/w"}
     fields: Json = {"tool": "Bash", **asked, "cwd": "/w", "asked_ms": time.time_ns() // 1_000_000}
-    return agent.request("approval_ask", id=new_ulid(fields["asked_ms"]), seconds=60, **fields)
+    return agent.request(APPROVAL_ASK, id=new_ulid(fields["asked_ms"]), seconds=60, **fields)
 
 
 def test_a_person_looks_on_writes_reads_searches_and_leaves(

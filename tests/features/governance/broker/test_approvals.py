@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.features.governance import broker as governance_broker
 from relay.features.governance.gate import ApprovalAnswer, ApprovalRequest, BrokerApprover
+from relay.features.governance.ops import APPROVAL_ASK, APPROVAL_WITHDRAW
 from tests.broker.support import Json, Session, kill_broker, stop_broker
 
 
@@ -183,13 +185,15 @@ def test_an_agent_approves_nothing_and_sees_nothing(home: Home) -> None:
         [row] = await bench.waiting()
         inside: Json = {"auth": {"run": "run-1", "token": "secret"}}
         which: Json = {"id": row["id"], "choice": "yes"}
-        for op in ("items", "item_answer"):
-            error = await error_of(bench.bob.client.request(op, **which))
+        refused: list[tuple[str, Json]] = [("items", {}), ("item_answer", which)]
+        for op, fields in refused:
+            error = await error_of(bench.bob.client.request(op, **fields))
             assert error.code == "forbidden" and "only the person may" in error.message
-            assert (await error_of(bench.person(op, **which, **inside))).code == "forbidden"
+            assert (await error_of(bench.person(op, **fields, **inside))).code == "forbidden"
         # Nor does anybody ask, or withdraw, but the session itself.
-        assert (await error_of(bench.person("approval_ask"))).code == "forbidden"
-        assert not (await bench.person("approval_withdraw", id=row["id"]))["withdrawn"]
+        call = asdict(asked())
+        assert (await error_of(bench.person(APPROVAL_ASK, **call))).code == "forbidden"
+        assert not (await bench.person(APPROVAL_WITHDRAW, id=row["id"]))["withdrawn"]
         assert not task.done()
 
     play(home, scenario)
