@@ -44,7 +44,8 @@ def question(agent: str = "Bob", unlike: object = "", choice: str = "") -> dict[
     program has read an answer, what it has asked still stands there."""
 
     def there() -> dict[str, Any] | None:
-        for item in relay_json("items"):
+        rows: list[dict[str, Any]] = relay_json("items")
+        for item in rows:
             labels = [one["label"] for one in item["choices"]] if choice else [""]
             if item["agent"] == agent and item["id"] != unlike and choice in labels:
                 return item

@@ -10,12 +10,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 from relay.core.errors import NotFound, UsageError
 from relay.core.suggest import did_you_mean
 from relay.features.automations.circuit import Circuit
 from relay.features.automations.definition import Definition
+from relay.features.automations.ops import (
+    AutomationHealth,
+    AutomationRunRow,
+    RunCounts,
+    ShownVersion,
+)
 from relay.ledger.store import Ledger
 
 Json = dict[str, Any]
@@ -212,7 +218,7 @@ def source(ledger: Ledger, id_: str, version: int) -> str:
     return str(found[0])
 
 
-def versions(ledger: Ledger, id_: str, limit: int) -> list[Json]:
+def versions(ledger: Ledger, id_: str, limit: int) -> list[ShownVersion]:
     """The newest versions, the newest first."""
     names = ("version", "path", "sha256", "registered_by", "created_ms")
     found = ledger.rows(
@@ -220,7 +226,7 @@ def versions(ledger: Ledger, id_: str, limit: int) -> list[Json]:
         " ORDER BY version DESC LIMIT ?",
         (id_, limit),
     )
-    return [dict(zip(names, row, strict=True)) for row in found]
+    return [cast(ShownVersion, dict(zip(names, row, strict=True))) for row in found]
 
 
 # -- what it keeps
@@ -246,7 +252,7 @@ def save_state(ledger: Ledger, id_: str, changes: Mapping[str, Any], now_ms: int
 # -- how it runs
 
 
-def health(ledger: Ledger, id_: str, now_ms: int) -> Json:
+def health(ledger: Ledger, id_: str, now_ms: int) -> AutomationHealth:
     """Of the last runs, and of those of the last day: counts, and how long they took in ms."""
     found = ledger.rows(
         "SELECT started_ms, latency_us, fired, error FROM automation_runs WHERE automation=?"
@@ -263,7 +269,7 @@ def health(ledger: Ledger, id_: str, now_ms: int) -> Json:
     }
 
 
-def _counts(runs: Sequence[tuple[int, int, int, str | None]]) -> Json:
+def _counts(runs: Sequence[tuple[int, int, int, str | None]]) -> RunCounts:
     took = sorted(one[1] / 1000 for one in runs)
     return {
         "runs": len(runs),
@@ -274,7 +280,7 @@ def _counts(runs: Sequence[tuple[int, int, int, str | None]]) -> Json:
     }
 
 
-def runs(ledger: Ledger, id_: str, limit: int, *, errors_only: bool) -> list[Json]:
+def runs(ledger: Ledger, id_: str, limit: int, *, errors_only: bool) -> list[AutomationRunRow]:
     """The newest runs, the newest first."""
     failed = " AND r.error IS NOT NULL" if errors_only else ""
     found = ledger.rows(
@@ -288,15 +294,13 @@ def runs(ledger: Ledger, id_: str, limit: int, *, errors_only: bool) -> list[Jso
         *("event", "kind", "channel", "sender", "version", "started_ms", "latency_us"),
         *("llm_calls", "error", "log"),
     )
-    return [
-        {
-            **dict(zip(names, row, strict=False)),
-            "fired": bool(row[10]),
-            "retry": bool(row[11]),
-            "result": json.loads(row[12]) if row[12] else None,
-        }
-        for row in found
-    ]
+    made = []
+    for row in found:
+        run: Json = dict(zip(names, row, strict=False))
+        run |= {"fired": bool(row[10]), "retry": bool(row[11])}
+        run["result"] = json.loads(row[12]) if row[12] else None
+        made.append(cast(AutomationRunRow, run))
+    return made
 
 
 def _rows(ledger: Ledger, where: str, values: Sequence[Any]) -> list[AutomationRow]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay.broker.batch import Served, untyped
+from relay.broker.batch import Served
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
 from relay.features.automations import automation_rows
@@ -38,7 +38,7 @@ class AutomationsFeature(BrokerFeature):
 
     def ops(self) -> list[Served]:
         """To register, switch, try and look at automations."""
-        return untyped(self._ops.handlers())
+        return self._ops.ops()
 
     def start(self) -> None:
         """Go on with what is due, and start the clock."""

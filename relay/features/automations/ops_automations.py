@@ -12,9 +12,9 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from relay.broker.batch import Accepted, AnyRequest, Batch, Handler
+from relay.broker.batch import Accepted, Batch, ClientRequest, Served, serve
 from relay.broker.directory import Directory
 from relay.broker.kernel import Kernel
 from relay.broker.later_answers import LaterAnswers
@@ -47,6 +47,34 @@ from relay.features.automations.automations import Automations
 from relay.features.automations.circuit import Circuit
 from relay.features.automations.clock import Clock, local_zone
 from relay.features.automations.definition import SOURCE_MAX, Definition, Schedule
+from relay.features.automations.ops import (
+    AUTOMATION_DELETE,
+    AUTOMATION_DISABLE,
+    AUTOMATION_ENABLE,
+    AUTOMATION_INFO,
+    AUTOMATION_REGISTER,
+    AUTOMATION_RUNS,
+    AUTOMATION_TEST,
+    AUTOMATION_UPDATE,
+    AUTOMATIONS,
+    AutomationAnswer,
+    AutomationDeleteQuery,
+    AutomationDetails,
+    AutomationDisableQuery,
+    AutomationEnableQuery,
+    AutomationInfoAnswer,
+    AutomationInfoQuery,
+    AutomationRegisterQuery,
+    AutomationRunsAnswer,
+    AutomationRunsQuery,
+    AutomationsAnswer,
+    AutomationsQuery,
+    AutomationTestAnswer,
+    AutomationTestQuery,
+    AutomationUpdateQuery,
+    ShownAutomation,
+    TestedDispatch,
+)
 from relay.features.automations.settings import automation_settings
 from relay.features.personas import evaluation
 from relay.features.personas.ops_events import read_outside
@@ -100,29 +128,31 @@ class AutomationOps:
         self._automations = automations
         self._clock = clock
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {
-            "automation_register": self.register,
-            "automation_update": self.update,
-            "automation_enable": self.enable,
-            "automation_disable": self.disable,
-            "automation_delete": self.delete,
-            "automation_test": self._trials.test,
-            **self._reports.handlers(),
-        }
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [
+            serve(AUTOMATION_REGISTER, self.register),
+            serve(AUTOMATION_UPDATE, self.update),
+            serve(AUTOMATION_ENABLE, self.enable),
+            serve(AUTOMATION_DISABLE, self.disable),
+            serve(AUTOMATION_DELETE, self.delete),
+            serve(AUTOMATION_TEST, self._trials.test),
+            *self._reports.ops(),
+        ]
 
     # -- registering
 
-    def register(self, request: AnyRequest, batch: Batch) -> Json | None:
+    def register(
+        self, request: ClientRequest[AutomationRegisterQuery], batch: Batch
+    ) -> AutomationAnswer | None:
         """Register the text of a file. A person's is active once it was loaded."""
         member = self._directory.speaker(request)
         if member is not None:
-            return self._register_unseen(member.name, _given(request), batch)
+            return self._register_unseen(member.name, _given(request.fields), batch)
         who = self._directory.check_person(request, "register automations that run")
-        given = _given(request)
+        given = _given(request.fields)
 
-        def store(definition: Definition, batch: Batch) -> Json:
+        def store(definition: Definition, batch: Batch) -> AutomationAnswer:
             if known := self._known(definition.name, given, batch):
                 return known
             self._check_room()
@@ -134,7 +164,7 @@ class AutomationOps:
         )
         return None
 
-    def _register_unseen(self, agent: str, given: _GivenFile, batch: Batch) -> Json:
+    def _register_unseen(self, agent: str, given: _GivenFile, batch: Batch) -> AutomationAnswer:
         """Keep an agent's text until the person enables it. Nothing of it is run before."""
         if not automation_settings(self._configs).agents:
             raise RelayError(
@@ -173,7 +203,7 @@ class AutomationOps:
         version: RegisteredVersion,
         batch: Batch,
         reason: str | None = None,
-    ) -> Json:
+    ) -> AutomationAnswer:
         id_ = new_ulid(batch.now_ms)
         folder = folder_of(version.path, self._home)
         self._ledger.begin()
@@ -182,15 +212,15 @@ class AutomationOps:
         )
         return self._done(id_, batch)
 
-    def update(self, request: AnyRequest, batch: Batch) -> None:
+    def update(self, request: ClientRequest[AutomationUpdateQuery], batch: Batch) -> None:
         """Take the text of a file as the next version of the automation that it names."""
         who = self._directory.check_person(request, "update automations")
-        given = _given(request)
+        given = _given(request.fields)
         name = request.fields.get("name")
         if name is not None:
-            self._seen(automation_rows.find(self._ledger, text_of(request, "name")))
+            self._seen(automation_rows.find(self._ledger, name))
 
-        def store(definition: Definition, batch: Batch) -> Json:
+        def store(definition: Definition, batch: Batch) -> AutomationAnswer:
             row = self._seen(automation_rows.find(self._ledger, name or definition.name))
             if definition.name != row.name:
                 raise UsageError(
@@ -217,11 +247,13 @@ class AutomationOps:
 
     # -- switching
 
-    def enable(self, request: AnyRequest, batch: Batch) -> Json | None:
+    def enable(
+        self, request: ClientRequest[AutomationEnableQuery], batch: Batch
+    ) -> AutomationAnswer | None:
         """Let one be run. One that was never loaded is loaded first: its text has ``sha256``, as
         the person was shown."""
         self._directory.check_person(request, "enable automations")
-        row = automation_rows.find(self._ledger, text_of(request, "name"))
+        row = automation_rows.find(self._ledger, request.fields["name"])
         if row.definition is not None:
             return self._switch(row, AutomationStatus.ACTIVE, None, batch)
         if request.fields.get("sha256") != row.sha256:
@@ -231,7 +263,7 @@ class AutomationOps:
             )
         source = automation_rows.source(self._ledger, row.id, row.version)
 
-        def store(definition: Definition, batch: Batch) -> Json:
+        def store(definition: Definition, batch: Batch) -> AutomationAnswer:
             now = automation_rows.by_id(self._ledger, row.id)
             if now is None or (now.version, now.status) != (row.version, row.status):
                 raise RelayError(f"{row.name} was changed meanwhile", hint="look at it again")
@@ -245,32 +277,36 @@ class AutomationOps:
         self._later.answer(request, batch, partial(self._pool.load, row.path, source), store)
         return None
 
-    def disable(self, request: AnyRequest, batch: Batch) -> Json:
+    def disable(
+        self, request: ClientRequest[AutomationDisableQuery], batch: Batch
+    ) -> AutomationAnswer:
         """Have one run no more until it is enabled."""
         who = self._directory.check_person(request, "disable automations")
-        row = automation_rows.find(self._ledger, text_of(request, "name"))
+        row = automation_rows.find(self._ledger, request.fields["name"])
         why = request.fields.get("reason")
-        if why is not None and (not isinstance(why, str) or len(why) > _REASON_MAX):
+        if why and len(why) > _REASON_MAX:
             raise UsageError(f"a reason is a text of at most {_REASON_MAX} characters")
         reason = f"{visible(why)} ({who})" if why else f"by {who}"
         return self._switch(row, AutomationStatus.DISABLED, reason, batch)
 
-    def delete(self, request: AnyRequest, batch: Batch) -> Json:
+    def delete(
+        self, request: ClientRequest[AutomationDeleteQuery], batch: Batch
+    ) -> AutomationAnswer:
         """Have one run no more, under a name that is free again. Its rows stay."""
         who = self._directory.check_person(request, "delete automations")
-        row = automation_rows.find(self._ledger, text_of(request, "name"))
+        row = automation_rows.find(self._ledger, request.fields["name"])
         return self._switch(row, AutomationStatus.DELETED, f"by {who}", batch)
 
     def _switch(
         self, row: AutomationRow, status: AutomationStatus, reason: str | None, batch: Batch
-    ) -> Json:
+    ) -> AutomationAnswer:
         self._ledger.begin()
         automation_rows.set_status(self._ledger, row.id, status, reason, batch.now_ms)
         return self._done(row.id, batch)
 
     # -- what all of them do
 
-    def _done(self, id_: str, batch: Batch) -> Json:
+    def _done(self, id_: str, batch: Batch) -> AutomationAnswer:
         batch.after.append(partial(self._look_again, id_))
         row = automation_rows.by_id(self._ledger, id_)
         assert row is not None
@@ -289,7 +325,7 @@ class AutomationOps:
                 code="busy",
             )
 
-    def _known(self, name: str, given: _GivenFile, batch: Batch) -> Json | None:
+    def _known(self, name: str, given: _GivenFile, batch: Batch) -> AutomationAnswer | None:
         """The answer where this very text is registered already, as by a client that asks again.
         Raises UsageError where another one of this name is."""
         taken = automation_rows.named(self._ledger, name)
@@ -314,13 +350,13 @@ class AutomationOps:
             raise _taken(taken)
 
 
-def _given(request: AnyRequest) -> _GivenFile:
-    path, source = request.fields.get("path"), request.fields.get("source")
-    if not isinstance(path, str) or not os.path.isabs(path) or len(path) > _PATH_MAX:
+def _given(fields: AutomationRegisterQuery) -> _GivenFile:
+    path, source = fields["path"], fields["source"]
+    if not os.path.isabs(path) or len(path) > _PATH_MAX:
         raise UsageError(f"an automation's file is named by its whole path, not {path!r:.100}")
     if os.path.normpath(path) != path or not is_visible(path):
         raise UsageError(f"an automation's file cannot be {path!r:.100}")
-    if not isinstance(source, str) or not source.strip():
+    if not source.strip():
         raise UsageError(f"{path} is empty")
     data = source.encode()
     if len(data) > SOURCE_MAX:
@@ -356,15 +392,15 @@ class AutomationReports:
         self._directory = directory
         self._registry = registry
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {
-            "automations": self.listed,
-            "automation_info": self.info,
-            "automation_runs": self.runs,
-        }
+    def ops(self) -> list[Served]:
+        """The ops."""
+        return [
+            serve(AUTOMATIONS, self.listed),
+            serve(AUTOMATION_INFO, self.info),
+            serve(AUTOMATION_RUNS, self.runs),
+        ]
 
-    def listed(self, request: AnyRequest, batch: Batch) -> Json:
+    def listed(self, request: ClientRequest[AutomationsQuery], batch: Batch) -> AutomationsAnswer:
         """All of one ``status``, or all that are not deleted; ``by``: who registered them."""
         status, by = request.fields.get("status"), request.fields.get("by")
         wanted = list(AutomationStatus)[:-1]  # those that are not deleted
@@ -375,49 +411,59 @@ class AutomationReports:
             wanted = [AutomationStatus(status)]
         found = automation_rows.by_status(self._ledger, *wanted)
         if by is not None:
-            found = [one for one in found if str(by).lower() in one.registered_by.lower()]
+            found = [one for one in found if by.lower() in one.registered_by.lower()]
         rows, cut = fitting([self._shown(one, batch) for one in found])
         return {"rows": rows, "more": cut}
 
-    def info(self, request: AnyRequest, batch: Batch) -> Json:
+    def info(
+        self, request: ClientRequest[AutomationInfoQuery], batch: Batch
+    ) -> AutomationInfoAnswer:
         """One of them, with its health and its versions; with ``source`` its text, too."""
-        row = automation_rows.find(self._ledger, text_of(request, "name"))
-        about = self._shown(row, batch)
-        about["health"] = automation_rows.health(self._ledger, row.id, batch.now_ms)
-        about["versions"] = automation_rows.versions(self._ledger, row.id, _VERSIONS_SHOWN)
-        about["config"] = (row.definition or {}).get("config", {})
+        row = automation_rows.find(self._ledger, request.fields["name"])
+        about: Json = {
+            **self._shown(row, batch),
+            "health": automation_rows.health(self._ledger, row.id, batch.now_ms),
+            "versions": automation_rows.versions(self._ledger, row.id, _VERSIONS_SHOWN),
+            "config": (row.definition or {}).get("config", {}),
+        }
         if request.fields.get("source"):
             about["source"] = automation_rows.source(self._ledger, row.id, row.version)
-        return {"automation": about}
+        return {"automation": cast(AutomationDetails, about)}
 
-    def runs(self, request: AnyRequest, batch: Batch) -> Json:
+    def runs(
+        self, request: ClientRequest[AutomationRunsQuery], batch: Batch
+    ) -> AutomationRunsAnswer:
         """The newest runs of one, the newest first."""
         self._directory.check_person(request, "see what automations did")
-        row = automation_rows.find(self._ledger, text_of(request, "name"))
+        row = automation_rows.find(self._ledger, request.fields["name"])
         limit = request.fields.get("limit", 50)
-        if type(limit) is not int or not 0 < limit <= ROWS_MAX:
+        if not 0 < limit <= ROWS_MAX:
             raise UsageError(f"a limit is a number up to {ROWS_MAX}")
-        errors_only = bool(request.fields.get("errors_only"))
+        errors_only = request.fields.get("errors_only", False)
         found = automation_rows.runs(self._ledger, row.id, limit + 1, errors_only=errors_only)
         rows, cut = fitting(found[:limit])
         return {"rows": rows, "more": cut or len(found) > limit}
 
-    def _shown(self, row: AutomationRow, batch: Batch) -> Json:
+    def _shown(self, row: AutomationRow, batch: Batch) -> ShownAutomation:
         return shown(row, batch.now_ms, self._registry.problems.get(row.id))
 
 
-def shown(row: AutomationRow, now_ms: int, problem: str | None = None) -> Json:
+def shown(row: AutomationRow, now_ms: int, problem: str | None = None) -> ShownAutomation:
     """One automation as the ops show it; ``problem``: why it is not run although it is active."""
     told = row.definition or {}
     circuit = Circuit(row.errors, row.opened_ms).state(now_ms)
-    names = ("description", "triggers", "schedule", "blocking", "priority", "deadline")
     return {
         "id": row.id,
         "name": row.name,
         "version": row.version,
         "status": row.status.value,
         "reason": problem or row.reason,
-        **{name: told.get(name) for name in names},
+        "description": told.get("description"),
+        "triggers": told.get("triggers"),
+        "schedule": told.get("schedule"),
+        "blocking": told.get("blocking"),
+        "priority": told.get("priority"),
+        "deadline": told.get("deadline"),
         "folder": row.folder,
         "path": row.path,
         "sha256": row.sha256,
@@ -443,14 +489,6 @@ def _is_over(schedule: Json, now_ms: int) -> bool:
     return False
 
 
-def text_of(request: AnyRequest, name: str) -> str:
-    """The field ``name`` of a request. Raises UsageError without one."""
-    value = request.fields.get(name)
-    if not isinstance(value, str) or not value:
-        raise UsageError(f"the {name} of an automation is a text")
-    return value
-
-
 class AutomationTrials:
     """The op ``automation_test``. Not for agents: a handler may do all that the person may."""
 
@@ -468,21 +506,23 @@ class AutomationTrials:
         self._automations = automations
         self._later = later
 
-    def test(self, request: AnyRequest, batch: Batch) -> None:
+    def test(self, request: ClientRequest[AutomationTestQuery], batch: Batch) -> None:
         """Run one for a stored event (``id``), or for one that did not happen: ``event``, else a
         tick of its clock."""
         self._directory.check_person(request, "try automations out")
-        row = automation_rows.find(self._ledger, text_of(request, "name"))
+        row = automation_rows.find(self._ledger, request.fields["name"])
         if row.definition is None:
             raise UsageError(
                 f"{row.name} was never loaded, and a test would run it",
                 hint=f"look at it: relay automation info {row.name} --source; then enable it",
             )
         one = ActiveAutomation(row, Definition.of(row.definition))
-        fields = request.fields
-        if fields.get("id") is None and fields.get("event") is None:
-            fields = {"event": _tick(one, batch.now_ms)}
-        seen = self._automations.seen.see(self._event(fields, batch.now_ms))
+        if (id_ := request.fields.get("id")) is not None:
+            event = self._stored(id_)
+        else:
+            given = request.fields.get("event")
+            event = self._made(_tick(one, batch.now_ms) if given is None else given, batch.now_ms)
+        seen = self._automations.seen.see(event)
         question = self._automations.seen.question(one, seen, dry=True)
         source = partial(automation_rows.source, self._ledger, row.id, row.version)
         work = partial(self._automations.runs.pool.run, question, source, urgent=True)
@@ -490,7 +530,7 @@ class AutomationTrials:
 
     def _told(
         self, one: ActiveAutomation, seen: SeenEvent, answer: RunAnswer, batch: Batch
-    ) -> Json:
+    ) -> AutomationTestAnswer:
         result, dispatch, triggers = answer.result, None, one.definition.triggers
         if result is not None and result.fire:
             dispatch = _shown_dispatch(self._automations.runs.planned(one, seen, result, {}))
@@ -509,11 +549,12 @@ class AutomationTrials:
             "dispatch": dispatch,
         }
 
-    def _event(self, fields: Json, now_ms: int) -> Event:
-        if fields.get("id") is not None:
-            id_ = one_id(self._ledger, fields["id"])
-            return evaluation.event_of(self._ledger, self._home, queries.seq_of(self._ledger, id_))
-        given = read_event(fields.get("event"))
+    def _stored(self, wanted: str) -> Event:
+        id_ = one_id(self._ledger, wanted)
+        return evaluation.event_of(self._ledger, self._home, queries.seq_of(self._ledger, id_))
+
+    def _made(self, fields: Json, now_ms: int) -> Event:
+        given = read_event(fields)
         channel, kind = given.pop("channel", RELAY_CHANNEL), given.pop("kind", "message")
         type_, said = given.pop("sender_type", None), {key: given[key] for key in given}
         own = channel == RELAY_CHANNEL
@@ -569,14 +610,14 @@ def _tick(one: ActiveAutomation, now_ms: int) -> Json:
     }
 
 
-def _shown_dispatch(one: BrokerDispatch) -> Json:
+def _shown_dispatch(one: BrokerDispatch) -> TestedDispatch:
     return {
         "persona": one.persona,
         "session": one.session,
         "queue_mode": one.queue_mode.value,
         "priority": one.priority,
         "prompt": one.system_prompt,
-        "extracted": one.extracted,
+        "extracted": None if one.extracted is None else dict(one.extracted),
         "permissions": one.permissions.to_json(),
         "answer_to": one.delivery_context.to_json(),
     }

@@ -15,6 +15,23 @@ from relay.core.errors import EXIT_FAILED, UsageError
 from relay.core.files import read_file
 from relay.core.paths import Home
 from relay.features.automations.circuit import OPEN_MS
+from relay.features.automations.ops import (
+    AUTOMATION_DELETE,
+    AUTOMATION_DISABLE,
+    AUTOMATION_ENABLE,
+    AUTOMATION_INFO,
+    AUTOMATION_REGISTER,
+    AUTOMATION_RUNS,
+    AUTOMATION_TEST,
+    AUTOMATION_UPDATE,
+    AUTOMATIONS,
+    AutomationAnswer,
+    AutomationDetails,
+    AutomationRunRow,
+    AutomationTestAnswer,
+    RunCounts,
+    ShownAutomation,
+)
 from relay.protocol.broker import Json
 
 #: Bytes of one file, as relay.features.automations.definition has it.
@@ -72,10 +89,10 @@ def add(verbs: Parser) -> None:
     disable = group.add_parser("disable", help="stop running it until it is enabled again")
     disable.add_argument("name", metavar="AUTOMATION", offers="automations", help="its name")
     disable.add_argument("--reason", metavar="TEXT", help="why, for the list")
-    disable.set_defaults(run=switch_verb, op="automation_disable")
+    disable.set_defaults(run=disable_verb)
     delete = group.add_parser("delete", help="stop running it for good; its runs stay on record")
     delete.add_argument("name", metavar="AUTOMATION", offers="automations", help="its name")
-    delete.set_defaults(run=switch_verb, op="automation_delete")
+    delete.set_defaults(run=delete_verb)
     _add_trials(group)
     for parser in group.verbs.values():
         parser.add_argument("--json", action="store_true", help="print JSON")
@@ -84,7 +101,7 @@ def add(verbs: Parser) -> None:
 def register_verb(options: Any) -> int:
     """``relay automation register``."""
     with connect(Home.from_env()) as client:
-        answer = client.request("automation_register", **_file(options.file), **output.speaker())
+        answer = client.request(AUTOMATION_REGISTER, **_file(options.file), **output.speaker())
     row = answer["automation"]
     if options.json:
         output.as_json(_json(row))
@@ -103,7 +120,7 @@ def update_verb(options: Any) -> int:
     """``relay automation update``: 0 when all of those that are meant are up to date."""
     with connect(Home.from_env()) as client:
         answers = [
-            client.request("automation_update", **fields, **output.speaker())
+            client.request(AUTOMATION_UPDATE, **fields, **output.speaker())
             for fields in _meant(client, options.which, options.yes)
         ]
     if options.json:
@@ -114,7 +131,7 @@ def update_verb(options: Any) -> int:
     return 0
 
 
-def _version(answer: Json) -> str:
+def _version(answer: AutomationAnswer) -> str:
     row, same = answer["automation"], " (as it was)" if answer.get("unchanged") else ""
     return f"{row['name']}: {row['status']}, version {row['version']}{same}"
 
@@ -123,14 +140,14 @@ def _meant(client: BrokerClient, which: str | None, yes: bool) -> list[Json]:
     """The fields of each update: of a file, of a name, or of all that were edited. Whoever may have
     edited a file: what would change is shown, and asked for."""
     if which is None:
-        rows = [one for one in client.request("automations")["rows"] if one["loaded"]]
+        rows = [one for one in client.request(AUTOMATIONS)["rows"] if one["loaded"]]
         found = [_change(row, row["path"]) for row in rows if _edited(row) == _EDITED]
     elif which.endswith(".py") or os.sep in which:
         path = _file(which)["path"]
-        rows = [one for one in client.request("automations")["rows"] if one["path"] == path]
+        rows = [one for one in client.request(AUTOMATIONS)["rows"] if one["path"] == path]
         found = [_change(row, path) for row in rows] or [_file(which)]
     else:
-        row = client.request("automation_info", name=which)["automation"]
+        row = client.request(AUTOMATION_INFO, name=which)["automation"]
         found = [_change(row, row["path"])]
     if not found:
         output.note("no file was edited")
@@ -141,7 +158,7 @@ def _meant(client: BrokerClient, which: str | None, yes: bool) -> list[Json]:
     return found
 
 
-def _change(row: Json, path: str) -> Json:
+def _change(row: ShownAutomation, path: str) -> Json:
     return {**_file(path), "name": row["name"]}
 
 
@@ -151,7 +168,7 @@ def _print_change(client: BrokerClient, new: Json) -> bool:
 
     before, title = "", "nothing"
     if "name" in new:
-        about = client.request("automation_info", name=new["name"], source=True)["automation"]
+        about = client.request(AUTOMATION_INFO, name=new["name"], source=True)["automation"]
         before, title = about["source"], f"{new['name']}, version {about['version']}"
     texts = before.splitlines(), new["source"].splitlines()
     for line in difflib.unified_diff(*texts, title, new["path"], n=2, lineterm=""):
@@ -162,7 +179,7 @@ def _print_change(client: BrokerClient, new: Json) -> bool:
 def list_verb(options: Any) -> int:
     """``relay automation list``."""
     with connect(Home.from_env()) as client:
-        answer = client.request("automations", status=options.status, by=options.by)
+        answer = client.request(AUTOMATIONS, status=options.status, by=options.by)
     rows = answer["rows"]
     if options.json:
         output.as_json([_json(row) for row in rows])
@@ -198,7 +215,7 @@ def list_verb(options: Any) -> int:
 def info_verb(options: Any) -> int:
     """``relay automation info``."""
     with connect(Home.from_env()) as client:
-        answer = client.request("automation_info", name=options.name, source=options.source)
+        answer = client.request(AUTOMATION_INFO, name=options.name, source=options.source)
     row = answer["automation"]
     if options.source and not options.json:
         output.lines(row["source"].rstrip("\n"))
@@ -212,7 +229,7 @@ def info_verb(options: Any) -> int:
 def enable_verb(options: Any) -> int:
     """``relay automation enable``: what was never loaded is shown before it runs."""
     with connect(Home.from_env()) as client:
-        row = client.request("automation_info", name=options.name)["automation"]
+        row = client.request(AUTOMATION_INFO, name=options.name)["automation"]
         if not row["loaded"]:
             output.note(f"{row['registered_by']} registered {row['path']}")
             output.note(f"  as version {row['version']}, sha256 {row['sha256']}")
@@ -224,19 +241,26 @@ def enable_verb(options: Any) -> int:
             if not output.agreed("Load it and let it run?", yes=options.yes):
                 return 1
         fields = {"name": row["name"], "sha256": row["sha256"]}
-        answer = client.request("automation_enable", **fields, **output.speaker())
+        answer = client.request(AUTOMATION_ENABLE, **fields, **output.speaker())
     return _switched(answer["automation"], options.json)
 
 
-def switch_verb(options: Any) -> int:
-    """``relay automation disable|delete``."""
-    reason = {"reason": options.reason} if options.op == "automation_disable" else {}
+def disable_verb(options: Any) -> int:
+    """``relay automation disable``."""
+    about = {"name": options.name, "reason": options.reason}
     with connect(Home.from_env()) as client:
-        answer = client.request(options.op, name=options.name, **reason, **output.speaker())
+        answer = client.request(AUTOMATION_DISABLE, **about, **output.speaker())
     return _switched(answer["automation"], options.json)
 
 
-def _switched(row: Json, in_json: bool) -> int:
+def delete_verb(options: Any) -> int:
+    """``relay automation delete``."""
+    with connect(Home.from_env()) as client:
+        answer = client.request(AUTOMATION_DELETE, name=options.name, **output.speaker())
+    return _switched(answer["automation"], options.json)
+
+
+def _switched(row: ShownAutomation, in_json: bool) -> int:
     if in_json:
         output.as_json(_json(row))
     else:
@@ -279,7 +303,7 @@ def _place(path: str) -> str:
     return os.path.join(os.path.realpath(folder.removesuffix(inner) or os.sep) + inner, name)
 
 
-def _edited(row: Json) -> str:
+def _edited(row: ShownAutomation) -> str:
     """What became of the file since it was registered; "" when it is what runs."""
     import hashlib
 
@@ -290,7 +314,7 @@ def _edited(row: Json) -> str:
     return "" if hashlib.sha256(data).hexdigest() == row["sha256"] else _EDITED
 
 
-def _edited_said(row: Json) -> str:
+def _edited_said(row: ShownAutomation) -> str:
     edited = _edited(row)
     if not edited or not row["loaded"] or row["status"] == "deleted":
         return edited if row["status"] != "deleted" else ""
@@ -301,35 +325,37 @@ def _edited_said(row: Json) -> str:
 # -- printing
 
 
-def _json(row: Json) -> Json:
+def _json(row: ShownAutomation | AutomationDetails) -> Json:
     """A row with times as scripts get them, and whether its file is what was registered."""
-    shown = {name: value for name, value in row.items() if not name.endswith("_ms")}
+    file = {"": "same", _EDITED: "edited"}.get(_edited(row), "gone")
+    given: Json = {**row}
+    shown = {name: value for name, value in given.items() if not name.endswith("_ms")}
     times = ("created", "updated", "opened", "last_fired", "next_tick")
-    shown |= {f"{name}_at": output.iso(row[f"{name}_ms"]) for name in times}
-    if "health" in row:
-        health = dict(row["health"])
+    shown |= {f"{name}_at": output.iso(given[f"{name}_ms"]) for name in times}
+    if "health" in given:
+        health = dict(given["health"])
         for name in ("last_run", "last_error"):
             health[f"{name}_at"] = output.iso(health.pop(f"{name}_ms"))
         shown["health"] = health
         shown["versions"] = [
-            {**one, "created_at": output.iso(one["created_ms"])} for one in row["versions"]
+            {**one, "created_at": output.iso(one["created_ms"])} for one in given["versions"]
         ]
         for one in shown["versions"]:
             del one["created_ms"]
-    return shown | {"file": {"": "same", _EDITED: "edited"}.get(_edited(row), "gone")}
+    return shown | {"file": file}
 
 
-def _circuit(row: Json) -> str:
+def _circuit(row: ShownAutomation) -> str:
     """Why an active automation is not run now, though nobody has disabled it; "" where it is."""
     if row["status"] != "active" or row["circuit"] == "closed":
         return ""
     if row["circuit"] == "half-open":
         return "circuit half-open: the next run decides"
-    until = table.when(row["opened_ms"] + OPEN_MS)
+    until = table.when((row["opened_ms"] or 0) + OPEN_MS)
     return f"circuit open until {until}, after {row['errors']} errors in a row"
 
 
-def _runs_for(row: Json) -> str:
+def _runs_for(row: ShownAutomation) -> str:
     """Its schedule and triggers in words."""
     if not row["loaded"]:
         return "(known when it is loaded)"
@@ -342,7 +368,7 @@ def _runs_for(row: Json) -> str:
     return "; ".join(parts) + (f"; blocking, priority {row['priority']}" if row["blocking"] else "")
 
 
-def _print(row: Json) -> None:
+def _print(row: AutomationDetails) -> None:
     health, now_ms = row["health"], time.time_ns() // 1_000_000
 
     def line(name: str, value: object) -> None:
@@ -371,10 +397,10 @@ def _print(row: Json) -> None:
         line(name, _counts(part))
     if health["last_error"]:
         error = health["last_error"].partition("\n")[0]
-        line("last error", f"{table.when(health['last_error_ms'])} {error}")
+        line("last error", f"{table.when(health['last_error_ms'] or 0)} {error}")
 
 
-def _counts(part: Json) -> str:
+def _counts(part: RunCounts) -> str:
     if not part["runs"]:
         return "no runs"
     took = f"{part['avg_ms']:.1f} ms on average, p95 {part['p95_ms']:.1f} ms"
@@ -408,7 +434,7 @@ def test_verb(options: Any) -> int:
     """``relay automation test``: 0 when the handler did not fail."""
     event = _event(options.event)
     with connect(Home.from_env()) as client:
-        answer = client.request("automation_test", name=options.name, **event, **output.speaker())
+        answer = client.request(AUTOMATION_TEST, name=options.name, **event, **output.speaker())
     if options.json:
         answer = {name: value for name, value in answer.items() if name not in ("n", "ok")}
         output.as_json(answer | {"automation": options.name})
@@ -440,7 +466,7 @@ def _event(given: str | None) -> Json:
     return {"event": event}
 
 
-def _print_test(answer: Json) -> None:
+def _print_test(answer: AutomationTestAnswer) -> None:
     import json
 
     def line(name: str, value: object) -> None:
@@ -473,7 +499,7 @@ def runs_verb(options: Any) -> int:
     """``relay automation runs``."""
     fields = {"limit": options.last, "errors_only": options.errors_only}
     with connect(Home.from_env()) as client:
-        answer = client.request("automation_runs", name=options.name, **fields, **output.speaker())
+        answer = client.request(AUTOMATION_RUNS, name=options.name, **fields, **output.speaker())
     rows = answer["rows"][::-1]
     if options.json:
         for row in rows:
@@ -504,13 +530,13 @@ def runs_verb(options: Any) -> int:
     return 0
 
 
-def _said(row: Json) -> str:
+def _said(row: AutomationRunRow) -> str:
     """Its error, and the end of its log, which has the traceback."""
     log = " ".join((row["log"] or "").split())[-_LOG_SHOWN:]
     return "; ".join(filter(None, ((row["error"] or "").partition("\n")[0], log)))
 
 
-def _result(row: Json) -> str:
+def _result(row: AutomationRunRow) -> str:
     result = row["result"] or {}
     said = "failed" if row["error"] else "fired" if row["fired"] else "nothing"
     if said == "nothing" and result.get("enrich"):

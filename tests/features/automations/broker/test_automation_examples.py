@@ -15,6 +15,7 @@ import pytest
 from relay.broker.client import BrokerClient, connect
 from relay.core.paths import Home
 from relay.features.automations.automation_pool import AutomationPool, RunAnswer
+from relay.features.automations.ops import AUTOMATION_REGISTER, AUTOMATIONS
 from relay.ledger.store import Ledger
 from relay.protocol.message_ops import EVENT
 from tests.broker.fixtures import Configure
@@ -49,7 +50,7 @@ def model(configure: Configure) -> Iterator[dict[str, object]]:
 
 def register(client: BrokerClient, name: str) -> None:
     path = FOLDER / f"{name}.py"
-    client.request("automation_register", path=str(path), source=path.read_text())
+    client.request(AUTOMATION_REGISTER, path=str(path), source=path.read_text())
 
 
 def tell(client: BrokerClient, number: int, channel: str, sender: str, content: str) -> None:
@@ -156,7 +157,7 @@ def test_casey_is_looked_for_once_at_the_time(
         with broker_thread(home, now_ms=partial(int, at_ms + late)), connect(home) as client:
             [run] = ran(home, 1)
             assert (run["error"], run["fired"]) == (None, int(fires))
-            [row] = client.request("automations", limit=10)["rows"]
+            [row] = client.request(AUTOMATIONS)["rows"]
             assert row["status"] == "disabled"
     prompts = [(one[1], one[3]) for one in dispatched(home)]
     assert [persona for persona, _ in prompts] == ["phone-caller"] * fires

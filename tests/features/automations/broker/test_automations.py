@@ -24,6 +24,12 @@ from relay.features.automations.automation_pool import AutomationPool, RunAnswer
 from relay.features.automations.automation_rows import AutomationStatus, RegisteredVersion
 from relay.features.automations.automation_runs import SeenEvent, SeenEvents
 from relay.features.automations.definition import Definition
+from relay.features.automations.ops import (
+    AUTOMATION_DELETE,
+    AUTOMATION_DISABLE,
+    AUTOMATION_ENABLE,
+    AUTOMATION_UPDATE,
+)
 from relay.features.personas import evaluation
 from relay.ledger.store import Ledger
 from relay.protocol.message_ops import EVENT, SEND, STATE
@@ -395,16 +401,16 @@ def test_an_update_takes_over_at_the_next_run_and_a_disabled_one_is_run_no_more(
             client.request(EVENT, outside=outside(str(number)))
         wait_until(lambda: rows(home, versions), what="a run")
         source = _FILE.format(name="slow", code=slow + "'new'}}", fields={})
-        client.request("automation_update", path="/slow.py", source=source)
+        client.request(AUTOMATION_UPDATE, path="/slow.py", source=source)
         wait_until(lambda: len(rows(home, versions)) == 2, what="a run of the new version")
-        client.request("automation_disable", name="slow", reason="enough")
+        client.request(AUTOMATION_DISABLE, name="slow", reason="enough")
         wait_until(
             lambda: rows(home, "SELECT count(*) FROM evaluations_due") == [(0,)],
             what="nothing to be due",
         )
         [(one, old), (two, new)] = rows(home, versions)
         assert (one, two) == (1, 2) and old + new < 30
-        client.request("automation_enable", name="slow")
+        client.request(AUTOMATION_ENABLE, name="slow")
         client.request(EVENT, outside=outside("last", "last"))
         found = ran(home, old + new + 1)
     assert [found[-1]["body"], len(found)] == ["last", old + new + 1]
@@ -558,7 +564,7 @@ def test_where_no_worker_can_be_started_now_it_is_run_later(
     assert Path(home.broker_log).read_text().count("no process is left") == 2
 
 
-@pytest.mark.parametrize("op", ["automation_disable", "automation_delete"], ids=["off", "deleted"])
+@pytest.mark.parametrize("op", [AUTOMATION_DISABLE, AUTOMATION_DELETE], ids=["off", "deleted"])
 def test_one_that_is_switched_off_while_it_runs_holds_nothing_up_any_more(
     home: Home, configure: Configure, op: str
 ) -> None:

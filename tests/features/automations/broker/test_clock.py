@@ -18,6 +18,7 @@ from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.features.automations import automation_rows, clock
 from relay.features.automations.automation_rows import AutomationStatus, RegisteredVersion
+from relay.features.automations.ops import AUTOMATION_REGISTER, AUTOMATION_TEST
 from relay.ledger.store import Ledger
 from relay.protocol.message_ops import EVENT, INBOX
 from tests.broker.fixtures import Configure
@@ -164,10 +165,10 @@ def test_an_answer_to_a_tick_comes_to_the_owner(
     clerk = {"command": [sys.executable, "-c", CLERK], "mode": "headless", "tools": False}
     configure(f"config = {{'personas': {{'clerk': {clerk!r}}}}}")
     with connect(home) as client:
-        client.request("automation_register", path="/p/beat.py", source=BEATS)
+        client.request(AUTOMATION_REGISTER, path="/p/beat.py", source=BEATS)
         found = wait_until(lambda: client.request(INBOX)["rows"], what="an answer")
         event = {"channel": "timer", "kind": "timer_tick", "sender": "beat"}
-        tried = client.request("automation_test", name="beat", event=event)
+        tried = client.request(AUTOMATION_TEST, name="beat", event=event)
     [row] = found
     assert (row["from"], row["body"].strip()) == ("clerk", "Nothing is new.")
     assert ticks(home) and next_tick(home) is None

@@ -10,6 +10,12 @@ import pytest
 
 from relay.broker.client import connect
 from relay.core.paths import Home
+from relay.features.automations.ops import (
+    AUTOMATION_REGISTER,
+    AUTOMATION_RUNS,
+    AUTOMATION_UPDATE,
+    AUTOMATIONS,
+)
 from relay.features.automations.ops_automations import folder_of
 from relay.protocol.message_ops import EVENT
 from tests.broker.support import kill_broker
@@ -40,24 +46,24 @@ def test_each_event_is_run_by_one_version_while_others_take_its_place(
     with connect(home) as client:
 
         def runs() -> list[Json]:
-            rows: list[Json] = client.request("automation_runs", name="counting")["rows"]
+            rows: list[Json] = client.request(AUTOMATION_RUNS, name="counting")["rows"]
             return rows[::-1]
 
-        client.request("automation_register", path=path, source=COUNTING.format(version=1))
+        client.request(AUTOMATION_REGISTER, path=path, source=COUNTING.format(version=1))
         feeding = threading.Thread(target=feed)
         feeding.start()
         for version in range(2, 6):
             wait_until(lambda: len(runs()) > 10 * (version - 2), what="some runs")  # noqa: B023
             source = COUNTING.format(version=version)
-            answer = client.request("automation_update", path=path, source=source)
+            answer = client.request(AUTOMATION_UPDATE, path=path, source=source)
             assert answer["automation"]["version"] == version
         feeding.join(20)
         everything: Json = {"name": "counting", "limit": 1000}
         wait_until(
-            lambda: len(client.request("automation_runs", **everything)["rows"]) == events,
+            lambda: len(client.request(AUTOMATION_RUNS, **everything)["rows"]) == events,
             what="all runs",
         )
-        found = client.request("automation_runs", **everything)["rows"][::-1]
+        found = client.request(AUTOMATION_RUNS, **everything)["rows"][::-1]
     assert [one["result"]["enrich"]["count"] for one in found] == list(range(1, events + 1))
     versions = [one["version"] for one in found]
     assert versions == sorted(versions) == [one["result"]["enrich"]["by"] for one in found]
@@ -79,7 +85,7 @@ automation = {{"name": "slow", "description": "loads slowly", "handler": print}}
     def ask() -> None:
         with connect(home) as client:
             path = str(tmp_path / "slow.py")
-            answers.append(client.request("automation_register", path=path, source=source))
+            answers.append(client.request(AUTOMATION_REGISTER, path=path, source=source))
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -89,7 +95,7 @@ automation = {{"name": "slow", "description": "loads slowly", "handler": print}}
     asking.join(30)
     assert [one["automation"]["status"] for one in answers] == ["active"]
     with connect(home) as client:
-        assert [one["name"] for one in client.request("automations")["rows"]] == ["slow"]
+        assert [one["name"] for one in client.request(AUTOMATIONS)["rows"]] == ["slow"]
 
 
 @pytest.mark.parametrize(

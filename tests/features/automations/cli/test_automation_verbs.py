@@ -13,6 +13,7 @@ from relay.config.trust import user_config
 from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.features.automations.ops import AUTOMATION_ENABLE
 from tests.broker.support import register
 from tests.cli.fixtures import Run
 from tests.support import wait_until
@@ -241,7 +242,7 @@ def test_only_what_the_person_was_shown_is_loaded(
     with register(broker_home, "Bob"):
         relay("automation", "register", str(marks), env=INSIDE)
     with connect(broker_home) as client, pytest.raises(RelayError, match="has the hash"):
-        client.request("automation_enable", name="from_bob", sha256="0" * 64)
+        client.request(AUTOMATION_ENABLE, name="from_bob", sha256="0" * 64)
     assert not (marks.parent / "loaded").exists()
 
 

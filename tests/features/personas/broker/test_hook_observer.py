@@ -13,6 +13,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
+from relay.features.automations.ops import AUTOMATION_REGISTER
 from relay.features.personas import hook_observer, workers
 from relay.features.personas.ops import DISPATCH
 from relay.protocol.message_ops import EVENT
@@ -55,7 +56,7 @@ def test_each_step_tells_what_was_done(
     log = tmp_path / "log"
     configure(TELLS.format(log=str(log), command=[sys.executable, "-c", CLERK]))
     with connect(home) as client:
-        client.request("automation_register", path="/p/asks.py", source=ASKS)
+        client.request(AUTOMATION_REGISTER, path="/p/asks.py", source=ASKS)
         mail = {"channel": "mail", "source_id": "1", "sender": "mom@x", "content": "hello"}
         for _ in range(2):  # a duplicate is told of once
             id_ = client.request(EVENT, outside=mail)["id"]
