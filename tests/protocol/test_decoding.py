@@ -112,7 +112,7 @@ def test_every_op_of_a_broker_is_described(isolated_home: Path) -> None:
             ledger.close()
 
     ops = asyncio.run(served())
-    assert len(ops) == len(set(ops)) > 30
+    assert len(ops) == len(set(ops)) >= 30  # the kernel's alone
     for op in ops:
         for record in {op.request, op.answer} - {dict}:
             assert schema(record)
