@@ -191,8 +191,9 @@ def _transcript_of(config: str, session: str) -> str | None:
     return None
 
 
-#: Seconds that the last line waits for the transcript's word on it.
-TAIL_GRACE = 0.4
+#: Seconds that the last line waits for the transcript's word on it, which comes at once unless the
+#: machine is busy. Two blocks that are told as one line would hide the directive between them.
+TAIL_GRACE = 2.0
 #: Seconds after which a block is taken as never displayed, a piece as lost.
 DISPLAY_GRACE = 2.0
 #: Seconds after which a piece is given up that the transcript does not bring either.
