@@ -83,7 +83,6 @@ class BrokerClient:
 
     def request(self, op, *, deadline=30.0, **fields):  # type: ignore[no-untyped-def]  # noqa: ANN001,ANN003,ANN201
         """Ask and wait for the answer's fields, at most ``deadline`` seconds."""
-        op = op if isinstance(op, str) else op.name
         if op in IDENTIFIED:
             fields.setdefault("id", new_ulid(int(time.time() * 1000)))
         if op in IDENTIFIED and os.environ.get("RELAY_CALLED"):

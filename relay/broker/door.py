@@ -18,6 +18,7 @@ from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
 from relay.protocol.agent_ops import AgentStateReport, Register
 from relay.protocol.broker import WATCHED, Json
+from relay.protocol.decoding import resolve
 from relay.protocol.message_ops import MessageSent, Send, StoreEvent, WaitResult
 from relay.protocol.turns import TurnEnded
 
@@ -184,7 +185,10 @@ class Features(BrokerFeature):
         served: list[Served] = []
         for feature in self.opened:
             with self.contained():
-                served += feature.ops()
+                ops = feature.ops()
+                for one in ops:
+                    resolve(one.op)
+                served += ops
         return served
 
     def item_kinds(self) -> Mapping[str, ItemKind]:

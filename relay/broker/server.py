@@ -142,7 +142,7 @@ class BrokerServer:
         features.restore(now_ms())
 
     def kernel_ops(self) -> list[Served]:
-        """Every op that is no feature's; see relay.protocol.ops."""
+        """Every op that is no feature's; see relay.protocol.op."""
         return [
             *self._status.ops(),
             *self._agents.ops(),

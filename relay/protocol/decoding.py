@@ -9,6 +9,7 @@ import inspect
 import re
 import sys
 import typing
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -45,6 +46,13 @@ def decode(op: Op[..., Any, Any], fields: dict[str, Any]) -> dict[str, Any]:
         )
     decoded: dict[str, Any] = check(op, fields, op.request)
     return decoded
+
+
+def resolve(op: Op[..., Any, Any]) -> None:
+    """Raises whatever a description that cannot be decoded by raises: before a client asks."""
+    record: Any = op.request
+    with suppress(msgspec.ValidationError):
+        msgspec.convert({}, typed_dict(record))
 
 
 def check(where: str, value: object, record: Any) -> Any:

@@ -92,7 +92,7 @@ class Request(Speaker):
 
 
 class Done(Record):
-    """The answer where there is nothing to say."""
+    """Nothing but that it is done."""
 
 
 #: What a module that describes ops may take from here.

@@ -106,8 +106,14 @@ def test_it_keeps_to_the_doors() -> None:
         ),
         ("tables.py", "MIGRATIONS = (('CREATE TABEL x (y)',),)\n", "its migration 1 fails", THERE),
         ("broker.py", "def feature(parts): return 1 / 0\n", "could not be opened: division", THERE),
+        (
+            "ops.py",
+            (EXAMPLE / "relay_shout" / "ops.py").read_text().replace("body: str", "body: Words"),
+            "name 'Words' is not defined",
+            THERE,
+        ),
     ],
-    ids=["import", "tables", "open"],
+    ids=["import", "tables", "open", "ops"],
 )
 def test_one_that_fails_is_left_out_and_named(
     home: Home, packages: Path, file: str, text: str, why: str, lists: str
