@@ -17,7 +17,7 @@ class AgentRow(Record):
     cwd: str | None
     command: str | None
     unread: int
-    since_ms: int  # since when it is in this state
+    since_ms: int  # when it came into this state
     last_seen_ms: int
     source: str | None  # what tells of it
     notes: list[str]
@@ -39,9 +39,9 @@ class Register(Request):
     cwd: NotRequired[str | None]
     command: NotRequired[str | list[str] | None]
     resume: NotRequired[bool]  # keep the state that the broker knew of the same run
-    memory: NotRequired[dict[str, Any] | None]  # fields of each of its requests about memories
+    memory: NotRequired[dict[str, Any] | None]  # what each of its requests about memories carries
     roles: NotRequired[list[str]]  # what else it is reached by
-    join: NotRequired[list[str]]  # channels that it is in from its start on
+    join: NotRequired[list[str]]  # channels that it joins at its start
     version: NotRequired[str]  # the build of the session
 
 
@@ -74,14 +74,14 @@ class AgentStateReport(Request):
     question: NotRequired[ShownQuestion | None]
     usage: NotRequired[list[Any]]  # [model, [tokens …]], of the session so far
     retry: NotRequired[float | None]  # seconds until its usage limit ends
-    account: NotRequired[str | None]  # who has the same has the same limits
+    account: NotRequired[str | None]  # agents with the same account share its limits
 
 
 class AgentStateKnown(Record):
     """The state that is stored."""
 
     state: str
-    wants: list[str]  # kinds of events that the session tells of only when it is asked to
+    wants: list[str]  # kinds of events that the session reports only because it is asked to
 
 
 class Agents(Record):
@@ -89,6 +89,10 @@ class Agents(Record):
 
     agents: list[AgentRow]
     persons: list[str]
+
+
+class PersonSpoke(Request):
+    """The person has spoken to the registered agent: what it says next follows from no message."""
 
 
 class SpawnQuery(Request):
@@ -223,7 +227,7 @@ class HookLogRows(Record):
 REGISTER = Op("register", Register, Registered)
 AGENT_STATE = Op("agent_state", AgentStateReport, AgentStateKnown)
 AGENTS = Op("agents", Request, Agents)
-PERSON = Op("person", Request, Done)
+PERSON = Op("person", PersonSpoke, Done)
 SPAWN = Op("spawn", SpawnQuery, SpawnGranted)
 SPAWNED = Op("spawned", SpawnedQuery, SpawnedRecord)
 RELEASE = Op("release", Release, ReleaseGranted)
