@@ -147,7 +147,11 @@ class ScreenQuestions:
                         later,
                     )
                 )
-            return {**_told(item, answer), "gone": bool((response or {}).get("gone"))}
+            gone = bool((response or {}).get("gone"))
+            standing = self._asked.get(item["agent"].lower())
+            if gone and standing is not None and standing["id"] == item["id"]:
+                self.asks(item["agent"], None)
+            return {**_told(item, answer), "gone": gone}
 
         asked = {"id": item["id"], "choice": answer.index}
         self._typing[item["id"]] = answer

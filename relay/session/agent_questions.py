@@ -155,6 +155,8 @@ OWN = 10.0
 LIMIT_ROWS = 20
 #: An agent that is known to ask may take so many seconds to show it.
 SHOWS = 2.0
+#: An agent may take so many seconds to take an answer away from its screen with its question.
+TAKES = 2.0
 
 
 class AskingScreen(Protocol):
@@ -196,7 +198,9 @@ class QuestionWatch:
     A question's id is made of its words and its number among the questions of this session.
     Whenever it may have been answered (a key was pressed, the agent's state has changed, it was
     absent at one look), the question on the screen gets another id, even if its words are the same.
-    So no answer reaches a question that its sender has not seen.
+    So no answer reaches a question that its sender has not seen. A question that relay has just
+    answered counts as gone as soon as the answer is typed; if it is still there after ``TAKES``
+    seconds, it is asked again.
     """
 
     def __init__(
@@ -213,10 +217,11 @@ class QuestionWatch:
         self._inset = inset
         self._turn = now_ms()  # grows, so that a later session begins with another number
         self._state = StateChange(AgentState.STARTING)
-        self._changed_at = 0.0  # when the state changed
+        self._expected = 0.0  # since when the screen may lag behind the agent's state
         self._key_at = float("-inf")
         self._drawn_at: float | None = None  # the time of the first output since the last look
         self._look_at: float | None = None
+        self._answered: tuple[Dialog, float] | None = None  # … by relay, and until when it may stay
         self.question: ScreenQuestion | None = None
 
     @property
@@ -239,13 +244,20 @@ class QuestionWatch:
         """The agent does something else now."""
         if AgentState.BLOCKED in (change.state, self._state.state):
             self._turn += 1
-            self._look_at, self._changed_at = now, now
+            self._look_at, self._expected = now, now
         self._state = change
 
-    def answered(self, now: float) -> None:
-        """It was answered: a question on the screen is another one from now on."""
+    def answered(self, dialog: Dialog, now: float) -> None:
+        """relay has typed the answer to this dialog."""
         self._turn += 1
+        self._answered = dialog, now + TAKES
+        self._expected = now
         self.look(now)
+
+    def gone(self, now: float) -> bool:
+        """Whether the dialog that was answered last has left the screen."""
+        self.look(now)
+        return self._answered is None
 
     def reset(self, said: str) -> float | None:
         """Seconds until a usage limit ends, as the agent has ``said`` or its screen shows."""
@@ -262,6 +274,13 @@ class QuestionWatch:
         """Look at the screen now."""
         self._drawn_at = self._look_at = None
         dialog = self._read(now)
+        if dialog is not None and self._answered is not None:
+            answered, until = self._answered
+            if now < until and _is_same(answered, dialog):
+                self._look_at = min(now + REST, until)
+                self.question = None
+                return None
+        self._answered = None
         if dialog is None:
             self._turn += self.question is not None
             self.question = None
@@ -287,7 +306,15 @@ class QuestionWatch:
             cursor = self._screen.cursor if self._screen.cursor_shown else None
             spans = styled_rows(self._screen.visible(styled=True))
             return read_dialog(asks, spans, cursor, inset=self._inset) or as_text(asks)
-        if now < self._changed_at + SHOWS:
+        if now < self._expected + SHOWS:
             self._look_at = now + REST
             return None
         return Dialog(self._state.reason)  # its state says that it asks, but no question is visible
+
+
+def _is_same(answered: Dialog, dialog: Dialog) -> bool:
+    """Whether it is the same dialog, though more or fewer of the rows above it may be read as its
+    words while the program takes the answer."""
+    texts = answered.text, dialog.text
+    labels = [[choice.label for choice in one.choices] for one in (answered, dialog)]
+    return labels[0] == labels[1] and max(texts, key=len).endswith(min(texts, key=len))

@@ -24,14 +24,14 @@ from relay.core.message import AgentState, Message
 from relay.hooks.context import Recent
 from relay.screen.dialogs import Dialog, Takes
 from relay.screen.styled_rows import styled_rows
-from relay.session.agent_questions import AskingScreen, QuestionWatch
+from relay.session.agent_questions import TAKES, AskingScreen, QuestionWatch
 from relay.session.agent_terminal import AgentTerminal
 from relay.session.door import FeatureAnswer
 from relay.session.turn_stopper import BY_PERSON, UNSTOPPED, TurnStopper
 from relay.session.typing_policy import DIALOG_WAITS, DRAFT
 
-#: Seconds between two checks of a key's effect, and the longest wait for it.
-LOOK, TAKES = 0.05, 2.0
+#: Seconds between two checks of a key's effect.
+LOOK = 0.05
 #: Turns in an answer by default, and lines if turns are unknown.
 TURNS, TURNS_MAX, LINES = 5, 100, 200
 #: Tries to press a key while nothing is drawn.
@@ -133,8 +133,8 @@ class ScreenRequests:
             asked = self._screen.visible(), self._screen.cursor
             await self._choose(id_, dialog, index)
             self._guards.answered(*asked)
-            self._questions.answered(self._clock())
-            gone = await self._until(lambda: self._words() != _words(dialog))
+            self._questions.answered(dialog, self._clock())
+            gone = await self._until(lambda: self._questions.gone(self._clock()))
         return {"chosen": dialog.choices[index].label, "gone": gone}
 
     async def _choose(self, id_: str, dialog: Dialog, index: int) -> None:
@@ -217,10 +217,6 @@ class ScreenRequests:
             raise _stale()
         return question.dialog
 
-    def _words(self) -> list[str]:
-        question = self._questions.look(self._clock())
-        return [] if question is None else _words(question.dialog)
-
     def _line(self) -> str:
         """The text before the cursor in its row."""
         rows, (column, row) = self._screen.visible(), self._screen.cursor
@@ -264,10 +260,6 @@ class ScreenRequests:
                 raise Timeout(f"the turn still runs: {held.reason}")
             await asyncio.sleep(LOOK)
         return {"stopped": True}
-
-
-def _words(dialog: Dialog) -> list[str]:
-    return [dialog.text, *(one.label for one in dialog.choices)]
 
 
 def _if_at(at: int, key: str, dialog: Dialog) -> str:

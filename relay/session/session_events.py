@@ -178,7 +178,7 @@ class SourcesHeard(SessionEvent):
 
 @dataclass(frozen=True, slots=True)
 class SourcesRead(SessionEvent):
-    """The agent's own records, or a feature's commands, are handled: the checkpoint changes."""
+    """The agent's records were read, or a command or request was handled: report and keep it."""
 
 
 # -- from handlers and hooks --------------------------------------------------------------

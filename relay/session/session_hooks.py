@@ -34,7 +34,7 @@ from relay.session.background import Tasks
 from relay.session.broker_reports import Broker
 from relay.session.door import FeatureAnswer
 from relay.session.session_commands import PersonNote
-from relay.session.session_events import EventQueue
+from relay.session.session_events import EventQueue, SourcesRead
 
 #: At the session's end: how long finished responses may take to be sent. Seconds.
 _LAST_RESPONSES = 2.0
@@ -122,6 +122,7 @@ class RemoteRequests:
         self._hooks = hooks
         self._answers = answers or {}
         self._broker = broker
+        self._queue = queue
         self._tasks = Tasks(queue)
         self._closed = False
 
@@ -160,7 +161,10 @@ class RemoteRequests:
         if (answer := self._answers.get(str(kind))) is not None:
             if not isinstance(request, Mapping):
                 raise UsageError("the request is no object")
-            return await answer(request, push.get("by") == "person")
+            try:
+                return await answer(request, push.get("by") == "person")
+            finally:  # it may have seen the screen anew, and then the broker is told of that
+                self._queue.post(SourcesRead())
         if kind != "hooks":
             raise UsageError(f"this session answers no requests of the kind {kind!r}")
         response = await self._hooks.request(request)

@@ -39,17 +39,12 @@ os.write(1, b'\x1b[?25h\x1b[?1049l')
 """
 
 
-def question(agent: str = "Bob", unlike: object = "", choice: str = "") -> dict[str, Any]:
-    """The item of this agent, once it is another one than ``unlike``, with this choice. Until the
-    program has read an answer, what it has asked still stands there."""
+def question(agent: str = "Bob", unlike: object = "") -> dict[str, Any]:
+    """The item of this agent, once it is another one than ``unlike``."""
 
     def there() -> dict[str, Any] | None:
-        rows: list[dict[str, Any]] = relay_json("items")
-        for item in rows:
-            labels = [one["label"] for one in item["choices"]] if choice else [""]
-            if item["agent"] == agent and item["id"] != unlike and choice in labels:
-                return item
-        return None
+        rows = relay_json("items")
+        return next((one for one in rows if one["agent"] == agent and one["id"] != unlike), None)
 
     return found(there)
 
@@ -106,7 +101,7 @@ def test_a_program_that_reads_lines_gets_no_message_for_an_answer() -> None:
         relay("send", "Bob", "hello")
         assert relay("answer", "Bob", "blue") == "Bob: Blue\n"
         bob.wait_for("GOT 2")
-        second = question(unlike=first["id"], choice="No")
+        second = question(unlike=first["id"])
         assert relay("answer", "Bob", "no") == "Bob: No\n"
         bob.wait_for("GOT 2.*GOT 2")
         third = question(unlike=second["id"])
