@@ -13,8 +13,9 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from relay.broker.background import BrokerTasks
 from relay.broker.batch import Accepted, Batch
+from relay.broker.broker_tasks import BrokerTasks
+from relay.broker.committer import AGAIN_AFTER
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.core.bounded import BoundedDict
@@ -148,16 +149,27 @@ class Automations(OtherHandlers):
     # -- the stage
 
     async def _split_left(self) -> None:
-        """Match the events that an earlier broker has left."""
-        seqs = automation_runs.stage_due(self._ledger)
-        for first in range(0, len(seqs), PAGE):
-            await self._committer.commit(partial(self._split, seqs[first : first + PAGE]))
+        """Match the events that are due and were not matched when they were stored."""
+        while True:
+            try:
+                seqs = automation_runs.stage_due(self._ledger)
+                if not seqs:
+                    return
+                for first in range(0, len(seqs), PAGE):
+                    page = seqs[first : first + PAGE]
+                    await self._committer.commit(partial(self._split, page))
+            except Exception:  # the broker's log has it
+                await asyncio.sleep(AGAIN_AFTER)
 
     def _split_stored(self, message: Accepted, batch: Batch) -> None:
         # In the commit that stores the event: that spares the disk another one.
         if message.seq:  # not one that was stored before
-            batch.on_failure.append(partial(self.seen.forget, message.seq))
+            batch.on_failure.append(partial(self._not_split, message.seq))
             self._split([message.seq], batch)
+
+    def _not_split(self, seq: int) -> None:
+        self.seen.forget(seq)  # another event may get the number
+        self._tasks.start(self._split_left())
 
     def _split(self, page: Sequence[int], batch: Batch) -> None:
         """Make of some events that are due one row for each automation that matches."""

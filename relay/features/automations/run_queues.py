@@ -14,8 +14,8 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from relay.broker.background import BrokerTasks
 from relay.broker.batch import Batch
+from relay.broker.broker_tasks import BrokerTasks
 from relay.broker.kernel import Kernel
 from relay.broker.trusted_configs import USER
 from relay.core import json_text

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from relay.broker.background import BrokerTasks
 from relay.broker.batch import Accepted, Batch
+from relay.broker.broker_tasks import BrokerTasks
+from relay.broker.committer import AGAIN_AFTER
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.core import json_text
@@ -51,8 +52,7 @@ from relay.protocol.broker import Json
 
 #: Ends of its worker after which an event is given up.
 DEATHS_MAX = 3
-#: Seconds until what could not be done is tried again.
-AGAIN_AFTER = 1.0
+#: Seconds until a worker that could not be started is started again.
 BUSY_AFTER = 15.0
 #: Before a key, while the person has to decide on the event.
 HELD = "held/"
