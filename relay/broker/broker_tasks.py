@@ -18,14 +18,20 @@ class BrokerTasks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def start(self, work: Coroutine[Any, Any, object]) -> None:
+    def start(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[None] | None:
         """Begin ``work``; after ``close`` nothing begins."""
         if self._closed:
             work.close()
-            return
-        task = self._loop.create_task(self._guarded(work))  # the set keeps it: a loop would not
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            return None
+        task = self._loop.create_task(self._guarded(work))
+
+        def over(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            work.close()  # it may have been cancelled before it began
+
+        self._tasks.add(task)  # a loop would not keep it
+        task.add_done_callback(over)
+        return task
 
     async def close(self) -> None:
         """Cancel all of it, and wait for its end."""
