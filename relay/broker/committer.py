@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
+from typing import TypeVar
 
 from relay.broker.batch import Accepted, AnyRequest, Batch, Client, Handler, Job, Observer
 from relay.broker.door import BrokerFeature
@@ -27,12 +29,16 @@ from relay.protocol.message_ops import SEND, DeliveryState, EventStored, Message
 BATCH_MAX = 1024
 #: The time slice of one client, in seconds: a client that uses it up goes to the back of the queue.
 TURN = 0.01
+#: Seconds until a job is done again whose commit has failed.
+AGAIN_AFTER = 1.0
 #: Ops whose messages a batch collects. Before any other op they are written, so that it finds them.
 _COLLECTED = frozenset({"send", "event"})
 #: Ops that refuse before they write, so that nothing has to be undone.
 _CHECKED_FIRST = _COLLECTED | {"state"}
 #: Ops that change nothing: they are skipped for a client that has gone.
 _QUESTIONS = frozenset({"history", "inbox", "sent", "show", "agents", "hook_log"})
+
+T = TypeVar("T")
 
 
 class Committer:
@@ -74,6 +80,20 @@ class Committer:
         self._pending.append(job)
         if not self._scheduled:
             self._schedule()
+
+    async def commit(self, job: Callable[[Batch], T]) -> T:
+        """Do ``job`` in a batch, and return what it returns once that is on the disk.
+
+        If the commit fails the job is done again, in a later batch, until one succeeds: what it
+        changes in memory must bear that. Raises what the job raises; nothing is stored then.
+        """
+        while True:
+            outcome: asyncio.Future[T] = self._loop.create_future()
+            self.submit_job(partial(_attempt, job, outcome))
+            try:
+                return await outcome
+            except StorageError:
+                await asyncio.sleep(AGAIN_AFTER)
 
     def _schedule(self) -> None:
         # After all readable sockets have been read, so that their requests share the commit.
@@ -233,6 +253,29 @@ class Committer:
             self._features.stored(stored, batch)
         for message in repeated:
             _answer_repeated(ledger, message, batch)
+
+
+def _attempt(job: Callable[[Batch], T], outcome: asyncio.Future[T], batch: Batch) -> None:
+    """Do a job, and say with ``outcome`` what has become of it."""
+    failure: Exception = StorageError("what it belongs to could not be stored")
+
+    def failed() -> None:
+        if not outcome.done():
+            outcome.set_exception(failure)
+
+    def stored() -> None:
+        if not outcome.done():
+            outcome.set_result(value)
+
+    batch.on_failure.append(failed)
+    try:
+        value = job(batch)
+    except StorageError:
+        raise
+    except Exception as error:
+        failure = error
+        raise
+    batch.after.append(stored)
 
 
 def _is_told(message: Accepted, known: set[str], ledger: Ledger) -> bool:

@@ -335,6 +335,8 @@ class AutomationRegistry:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.active: dict[str, ActiveAutomation] = {}
+        #: Grows whenever another automation, or another version of one, is active.
+        self.generation = 0
         #: Why one cannot be run that is registered as active.
         self.problems: dict[str, str] = {}
         for row in by_status(ledger, AutomationStatus.ACTIVE):
@@ -345,11 +347,12 @@ class AutomationRegistry:
         known = self.active.pop(id_, None)
         self.problems.pop(id_, None)
         row = by_id(self._ledger, id_)
-        if row is None or row.status is not AutomationStatus.ACTIVE:
-            return
-        if known is not None and known.row.version == row.version:
+        is_active = row is not None and row.status is AutomationStatus.ACTIVE
+        if row is not None and is_active and known is not None and known.row.version == row.version:
             self.active[id_] = ActiveAutomation(row, known.definition)
-        else:
+            return
+        self.generation += 1
+        if row is not None and is_active:
             self._take(row)
 
     def _take(self, row: AutomationRow) -> None:

@@ -9,7 +9,6 @@ an event who it comes from, and whose its session is.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from relay.broker.directory import Directory
@@ -21,6 +20,7 @@ from relay.features.automations import automation_rows, automation_runs
 from relay.features.automations.automation_rows import ActiveAutomation
 from relay.features.automations.definition import Principal
 from relay.features.automations.settings import llm_settings
+from relay.features.personas import evaluation
 from relay.features.personas.evaluation import event_of
 from relay.ledger.persons import with_address
 from relay.ledger.store import Ledger
@@ -77,10 +77,12 @@ def first_due(ledger: Ledger, automation: str) -> tuple[int, int] | None:
     return found
 
 
-def hops_of(ledger: Ledger, key: str, event: int) -> int | None:
-    """The hops of an event that is due under ``key``; None where it is not."""
-    found = ledger.row("SELECT hops FROM evaluations_due WHERE config=? AND event=?", (key, event))
-    return None if found is None else int(found[0])
+def held_up(ledger: Ledger, limit: int) -> list[tuple[int, int]]:
+    """The first events that blocking automations are to be run for, each with its hops."""
+    return ledger.rows(
+        "SELECT event, hops FROM evaluations_due WHERE config=? ORDER BY event LIMIT ?",
+        (BLOCKING, limit),
+    )
 
 
 def drop(ledger: Ledger, automation: str, limit: int) -> list[int]:
@@ -105,15 +107,10 @@ def ran(ledger: Ledger, event: int) -> set[str]:
     return {str(row[0]) for row in found}
 
 
-def outcome(ledger: Ledger, event: int, automations: Iterable[str]) -> Json | None:
+def outcome(ledger: Ledger, event: int) -> Json | None:
     """How the automations of an event ran, and how many dispatches follow from them; None while it
-    is due to one of these."""
-    keys = json.dumps([run_key(one) for one in automations])
-    if ledger.rows(
-        "SELECT 1 FROM evaluations_due WHERE event=? AND config IN"
-        " (SELECT value FROM json_each(?)) LIMIT 1",
-        (event, keys),
-    ):
+    is due to one of them."""
+    if any(automation_of(key) for key in evaluation.configs_of(ledger, event)):
         return None
     runs = ledger.rows(
         "SELECT a.name, r.fired, r.error FROM automation_runs r JOIN automations a"

@@ -10,11 +10,12 @@ runs are those of relay.features.automations.run_queues.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from relay.broker.batch import Accepted, Batch
+from relay.broker.broker_tasks import BrokerTasks
+from relay.broker.committer import AGAIN_AFTER
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.core.bounded import BoundedDict
@@ -32,12 +33,14 @@ from relay.features.automations.automation_runs import (
     STAGE,
     SeenEvent,
     SeenEvents,
+    is_ours,
     run_key,
 )
 from relay.features.automations.definition import DIRECTIONS, Principal, direction_of
-from relay.features.automations.run_queues import AGAIN_AFTER, Hold, RunQueues
+from relay.features.automations.run_queues import RunQueues
 from relay.features.personas import evaluation
-from relay.features.personas.evaluation import OtherHandlers
+from relay.features.personas.evaluation import Evaluations, OtherHandlers
+from relay.features.personas.turn_engine import TurnEngine
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import ASKED_KINDS
 from relay.protocol.broker import Json
@@ -53,67 +56,46 @@ _KINDS_MAX, _SENDERS_MAX = 1024, 256
 class Automations(OtherHandlers):
     """All of them. Belongs to the broker's loop."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        *,
-        dispatched: Callable[[], None],
-        released: Callable[[int], None],
-    ) -> None:
-        """``dispatched`` is called once new dispatches are stored, ``released`` with the number of
-        an event that no automation holds up any more."""
+    def __init__(self, kernel: Kernel, evaluations: Evaluations, engine: TurnEngine) -> None:
         self._ledger = kernel.ledger
         self._committer = kernel.committer
-        self._released = released
+        self._evaluations = evaluations
         self.seen = SeenEvents(kernel.ledger, kernel.configs, kernel.directory, kernel.home)
-        self.runs = RunQueues(
-            kernel,
-            self.seen,
-            dispatched=dispatched,
-            changed=self._look_again,
-            held=self._step,
-        )
-        self._loop = asyncio.get_running_loop()
+        self.runs = RunQueues(kernel, self.seen, engine)
         self._wanted: dict[tuple[str | None, ...], _Wanting] = {}
-        self._arrived: deque[int] = deque()  # events that are to be matched
-        self._known: set[int] = set()  # those of them that were held up
-        self._splitting = False
-        self._holding = self._hold_missed = False
-        self._holds: set[Hold] = set()
-        self._closed = False
+        self._registered = 0  # the state of the registry that _wanted is made of
+        self._tasks = BrokerTasks(kernel)
+        self._held: set[int] = set()  # the events that blocking automations are at
+        self._to_hold = asyncio.Event()
 
     def start(self) -> None:
         """Go on with what an earlier broker has left."""
         self.runs.start()
-        self._arrived.extend(automation_runs.stage_due(self._ledger))
-        self._split_soon()
-        self._hold_soon()
+        self._tasks.start(self._split_left())
+        self._tasks.start(self._hold_all())
+        self._to_hold.set()
 
     async def close(self) -> None:
         """Run nothing more; what is under way is run again by the next broker."""
-        self._closed = True
+        await self._tasks.close()
         await self.runs.close()
 
     @property
     def busy(self) -> bool:
         """Whether an event is matched, or an automation runs."""
-        return bool(self._arrived or self._holds) or self.runs.busy
+        return bool(self._held) or self._to_hold.is_set() or self.runs.busy
 
     def changed(self, id_: str) -> None:
         """An automation was registered, updated, switched on or off, or deleted."""
         self.runs.registry.refresh(id_)
-        self._look_again()
         self.runs.look_again()
-
-    def _look_again(self) -> None:
-        self._wanted.clear()
 
     @property
     def active(self) -> bool:
         return bool(self.runs.registry.active)
 
     def owns(self, key: str) -> bool:
-        return automation_runs.is_ours(key)
+        return is_ours(key)
 
     def enrich(self, seq: int, dispatches: list[BrokerDispatch]) -> list[BrokerDispatch]:
         return self.runs.add_enriched(seq, dispatches)
@@ -132,6 +114,9 @@ class Automations(OtherHandlers):
     def _wanting(
         self, kind: str, channel: str, direction: str | None, sender: str, cwd: str | None
     ) -> _Wanting:
+        if self._registered != self.runs.registry.generation:
+            self._registered = self.runs.registry.generation
+            self._wanted.clear()
         asked = (kind, channel, direction, sender if kind == TICK_KIND else "", cwd)
         found = self._wanted.get(asked)
         if found is None:
@@ -149,72 +134,62 @@ class Automations(OtherHandlers):
         if message.parked:
             return keys
         if BLOCKING in keys:
-            batch.after.append(self._hold_soon)
+            batch.after.append(self._to_hold.set)
         elif keys:
-            batch.last.append(partial(self._split_at_once, message))
+            batch.last.append(partial(self._split_stored, message))
         return keys
 
     def let_go(self, seq: int, keys: Sequence[str], batch: Batch) -> None:
         """An event that the person had to decide on is due now, under these keys."""
         if BLOCKING in keys:
-            batch.after.append(self._hold_soon)
-            return
-        batch.after.append(partial(self._released, seq))
-        if STAGE in keys:
-            batch.after += [partial(self._arrived.append, seq), self._split_soon]
+            batch.after.append(self._to_hold.set)
+        elif STAGE in keys:
+            self._split([seq], batch)
 
     # -- the stage
 
-    def _split_soon(self) -> None:
-        if self._arrived and not self._splitting and not self._closed:
-            self._splitting = True
-            self._committer.submit_job(self._split_some)
+    async def _split_left(self) -> None:
+        """Match the events that are due and were not matched when they were stored."""
+        while True:
+            try:
+                seqs = automation_runs.stage_due(self._ledger)
+                if not seqs:
+                    return
+                for first in range(0, len(seqs), PAGE):
+                    page = seqs[first : first + PAGE]
+                    await self._committer.commit(partial(self._split, page))
+            except Exception:  # the broker's log has it
+                await asyncio.sleep(AGAIN_AFTER)
 
-    def _split_some(self, batch: Batch) -> None:
-        page = [self._arrived.popleft() for _ in range(min(PAGE, len(self._arrived)))]
-        batch.after.append(partial(self._split_done, page))
-        self._split(page, batch)
-
-    def _split_done(self, page: list[int]) -> None:
-        self._known.difference_update(page)
-        self._splitting = False
-        self._split_soon()
-
-    def _split_at_once(self, message: Accepted, batch: Batch) -> None:
+    def _split_stored(self, message: Accepted, batch: Batch) -> None:
         # In the commit that stores the event: that spares the disk another one.
         if message.seq:  # not one that was stored before
-            batch.on_failure.append(partial(self.seen.forget, message.seq))
+            batch.on_failure.append(partial(self._not_split, message.seq))
             self._split([message.seq], batch)
 
-    def _split(self, page: list[int], batch: Batch) -> None:
+    def _not_split(self, seq: int) -> None:
+        self.seen.forget(seq)  # another event may get the number
+        self._tasks.start(self._split_left())
+
+    def _split(self, page: Sequence[int], batch: Batch) -> None:
         """Make of some events that are due one row for each automation that matches."""
-        batch.on_failure.append(partial(self._split_later, page))
         self._ledger.begin()
         wanted: dict[str, None] = {}
         for seq in page:
             hops = evaluation.settle(self._ledger, STAGE, seq)
-            held_up = seq in self._known
-            if hops is None and not held_up:
+            if hops is None:
                 continue
             seen = self.seen.of(seq)
-            if not held_up:
+            if seq not in self._held:
                 batch.observe(HookEventName.AFTER_RESOLVE_IDENTITY, partial(_who, seen))
             found = [one.id for one in self._matching(seen) if not one.definition.blocking]
-            if hops is None or not found:
+            if not found:
                 self.runs.look_if_over(seq, batch)
                 continue
             evaluation.add_due(self._ledger, [(run_key(one), seq, hops) for one in found])
             wanted |= dict.fromkeys(found)
         for one in wanted:
-            self.runs.wake(one, batch)
-
-    def _split_later(self, page: list[int]) -> None:
-        def again() -> None:
-            self._splitting = False
-            self._arrived.extendleft(reversed(page))
-            self._split_soon()
-
-        self._loop.call_later(AGAIN_AFTER, again)
+            self.runs.begin(one, batch)
 
     def matches(self, one: ActiveAutomation, seen: SeenEvent) -> bool:
         """Whether an automation, active or not, is one of those that are run for an event."""
@@ -225,64 +200,44 @@ class Automations(OtherHandlers):
 
     # -- blocking ones
 
-    def _hold_soon(self) -> None:
-        self._hold_missed = True
-        if not self._holding and len(self._holds) < HELD_MAX and not self._closed:
-            self._holding, self._hold_missed = True, False
-            self._committer.submit_job(self._hold)
+    async def _hold_all(self) -> None:
+        """Begin with each event that blocking automations hold up, HELD_MAX at a time."""
+        while True:
+            await self._to_hold.wait()
+            self._to_hold.clear()
+            rows = await self._committer.commit(
+                lambda batch: automation_runs.held_up(self._ledger, HELD_MAX)
+            )
+            for seq, hops in rows:
+                if seq not in self._held:
+                    self._held.add(seq)
+                    self._tasks.start(self._hold(seq, hops))
 
-    def _hold(self, batch: Batch) -> None:
-        """Begin with events that blocking automations hold up."""
-        batch.on_failure.append(self._hold_later)
-        room = HELD_MAX - len(self._holds)
-        held = {hold.seq for hold in self._holds}
-        due = evaluation.due(self._ledger, BLOCKING, 0, HELD_MAX)
-        found: list[Hold] = []
-        for seq in [seq for seq, _ in due if seq not in held][:room]:
-            hold = Hold(seq, automation_runs.hops_of(self._ledger, BLOCKING, seq) or 0)
-            ran, seen = automation_runs.ran(self._ledger, seq), self.seen.of(seq)
-            batch.observe(HookEventName.AFTER_RESOLVE_IDENTITY, partial(_who, seen))
-            matching = [one for one in self._matching(seen) if one.definition.blocking]
-            matching.sort(key=lambda one: (-one.definition.priority, one.row.name))
-            hold.rest.extend(one.id for one in matching if one.id not in ran)
-            found.append(hold)
-        batch.after.append(partial(self._hold_all, found))
+    async def _hold(self, seq: int, hops: int) -> None:
+        """Run the blocking automations of one event, one after the other; then it goes on."""
+        for id_ in await self._committer.commit(partial(self._blocking, seq)):
+            await self.runs.hold(id_, seq, hops)
+        keys = await self._committer.commit(partial(self._let_on, seq))
+        self._held.discard(seq)
+        self._to_hold.set()
+        for key in keys:
+            self._evaluations.offer(key, seq)
 
-    def _hold_all(self, found: list[Hold]) -> None:
-        self._holding = False
-        self._holds.update(found)
-        for hold in found:
-            self._step(hold)
-        if found or self._hold_missed:
-            self._hold_soon()
+    def _blocking(self, seq: int, batch: Batch) -> list[str]:
+        """The blocking automations that are still to run for an event, in their order."""
+        ran, seen = automation_runs.ran(self._ledger, seq), self.seen.of(seq)
+        batch.observe(HookEventName.AFTER_RESOLVE_IDENTITY, partial(_who, seen))
+        matching = [one for one in self._matching(seen) if one.definition.blocking]
+        matching.sort(key=lambda one: (-one.definition.priority, one.row.name))
+        return [one.id for one in matching if one.id not in ran]
 
-    def _hold_later(self) -> None:
-        def again() -> None:
-            self._holding = False
-            self._hold_soon()
-
-        self._loop.call_later(AGAIN_AFTER, again)
-
-    def _step(self, hold: Hold) -> None:
-        """Run the next of those that hold an event up; without one it goes on."""
-        if hold.rest:
-            self.runs.hold(hold.rest.popleft(), hold)
-        else:
-            self._committer.submit_job(partial(self._release, hold))
-
-    def _release(self, hold: Hold, batch: Batch) -> None:
+    def _let_on(self, seq: int, batch: Batch) -> list[str]:
+        """No automation holds the event up any more: the others are run for it. Returns the
+        configurations that are to evaluate it."""
         self._ledger.begin()
-        evaluation.settle(self._ledger, BLOCKING, hold.seq)
-        batch.after.append(partial(self._has_released, hold))
-        batch.on_failure.append(lambda: self._loop.call_later(AGAIN_AFTER, self._step, hold))
-
-    def _has_released(self, hold: Hold) -> None:
-        self._holds.discard(hold)
-        self._known.add(hold.seq)
-        self._arrived.append(hold.seq)
-        self._split_soon()
-        self._released(hold.seq)
-        self._hold_soon()
+        evaluation.settle(self._ledger, BLOCKING, seq)
+        self._split([seq], batch)
+        return [key for key in evaluation.configs_of(self._ledger, seq) if not is_ours(key)]
 
 
 def _who(seen: SeenEvent) -> Json:

@@ -26,11 +26,7 @@ class AutomationsFeature(BrokerFeature):
 
     def __init__(self, parts: BrokerParts, personas: PersonasFeature) -> None:
         self._kernel = parts.kernel
-        self._automations = Automations(
-            parts.kernel,
-            dispatched=personas.engine.wake,
-            released=personas.evaluations.release,
-        )
+        self._automations = Automations(parts.kernel, personas.evaluations, personas.engine)
         personas.evaluations.others = self._automations
         registry = self._automations.runs.registry
         self._clock = Clock(parts.kernel, registry, personas.evaluations, personas.workers)

@@ -1,20 +1,21 @@
-"""The runs of automations: each has a queue, in which it is run for one event after the other.
+"""The runs of automations: each has a lane, in which it is run for one event after the other.
 
 What is due is in the ledger (relay.features.automations.automation_runs), and the commit that has a
 run, what it keeps, its circuit and its dispatch takes that away: after a kill what is still due is
 run again, marked as a retry. An event that a blocking one holds up goes before what else is due to
-it."""
+it. ``RunQueues._work_off`` is the way of a lane from top to bottom.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from relay.broker.batch import Batch
+from relay.broker.broker_tasks import BrokerTasks
 from relay.broker.kernel import Kernel
 from relay.broker.trusted_configs import USER
 from relay.core import json_text
@@ -36,231 +37,224 @@ from relay.features.automations.definition import RESULT_MAX, AutomationResult
 from relay.features.automations.settings import automation_settings
 from relay.features.personas import evaluation
 from relay.features.personas.dispatch_rows import add_dispatches
+from relay.features.personas.turn_engine import TurnEngine
 from relay.features.personas.worker import ERROR_MAX
 from relay.hooks.events import HookEventName
 from relay.protocol.broker import Json
 
 #: Runs that are left out or dropped in one commit.
 PAGE_OF_RUNS = 1000
-#: Seconds until what could not be done is tried again.
-AGAIN_AFTER, BUSY_AFTER = 1.0, 15.0
+#: Seconds until what could not be begun is tried again.
+BUSY_AFTER = 15.0
 
 
 @dataclass(eq=False, slots=True)
 class Hold:
-    """An event that blocking automations hold up; ``rest``: those still to run, in their order."""
+    """An event that a blocking automation holds up; ``over`` once it does so no more."""
 
     seq: int
     hops: int
-    rest: deque[str] = field(default_factory=deque)
-
-
-@dataclass(eq=False, slots=True)
-class _RunQueue:
-    """The runs of one automation. The ledger is the queue; ``holds`` go before what is there."""
-
-    id: str
-    busy: bool = False
-    woken: bool = False  # there may be more to do than who is at work has found
-    task: asyncio.Task[RunAnswer] | None = None  # its last run
-    holds: deque[Hold] = field(default_factory=deque)
+    over: asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run that is under way."""
+    """One run of an automation."""
 
-    queue: _RunQueue
     automation: ActiveAutomation
     seq: int
     hops: int
+    question: Json
     hold: Hold | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A run with its answer; None: it was cut off."""
+
+    run: _Run
+    answer: RunAnswer | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a commit has made of a lane: the run that is next, and the events that the automation
+    holds up no more. ``more``: there may be more to do, though no run is next."""
+
+    run: _Run | None = None
+    released: tuple[Hold, ...] = ()
+    more: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Lane:
+    """The runs of one automation. The ledger is the queue; ``holds`` go before what is there."""
+
+    id: str
+    woken: bool = False  # something is due since the last commit has looked
+    running: asyncio.Task[RunAnswer] | None = None
+    holds: deque[Hold] = field(default_factory=deque)
 
 
 class RunQueues:
     """All of them. Belongs to the broker's loop."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        seen: SeenEvents,
-        *,
-        dispatched: Callable[[], None],
-        changed: Callable[[], None],
-        held: Callable[[Hold], None],
-    ) -> None:
-        """``dispatched`` is called once new dispatches are stored, ``changed`` once an automation
-        has switched itself off; ``held`` gets an event back that one holds up no more."""
+    def __init__(self, kernel: Kernel, seen: SeenEvents, engine: TurnEngine) -> None:
         self._ledger = kernel.ledger
         self._committer = kernel.committer
         self._configs = kernel.configs
         self._seen = seen
         self._log = kernel.log
-        self._dispatched = dispatched
-        self._changed = changed
-        self._held = held
+        self._engine = engine
         self.registry = AutomationRegistry(kernel.ledger)
         self.pool = AutomationPool(
             kernel.home, log=kernel.log, workers=automation_settings(kernel.configs).workers
         )
         self._loop = asyncio.get_running_loop()
-        self._queues: dict[str, _RunQueue] = {}
+        self._tasks = BrokerTasks(kernel)
+        self._lanes: dict[str, _Lane] = {}
         self._begun: dict[str, int] = {}  # for which event each was run last by an earlier broker
-        self._closed = False
 
     def start(self) -> None:
         """Go on with what an earlier broker has left."""
         self._begun = automation_runs.begun(self._ledger)
         for key in evaluation.due_configs(self._ledger):
             if id_ := automation_runs.automation_of(key):
-                self._next(self._queue(id_))
+                self._wake(id_)
 
     async def close(self) -> None:
         """Run nothing more; what is under way is run again by the next broker."""
-        self._closed = True
+        await self._tasks.close()
         await self.pool.close()
 
     @property
     def busy(self) -> bool:
         """Whether an automation runs."""
-        return any(one.busy for one in self._queues.values())
+        return bool(self._lanes)
 
     def look_again(self) -> None:
         """Other automations are active than before: what is not any more is run no further."""
-        for one in list(self._queues.values()):
-            if one.id not in self.registry.active:
-                if one.task is not None:
-                    one.task.cancel()
-                self._next(one)
+        for lane in self._lanes.values():
+            if lane.id not in self.registry.active:
+                lane.woken = True
+                if lane.running is not None:
+                    lane.running.cancel()
 
-    def wake(self, id_: str, batch: Batch) -> None:
-        """With this batch something is due to this automation."""
-        own = self._queue(id_)
-        own.woken = own.busy
-        if not own.busy and not self._closed:
-            own.busy = True
-            self._begin(own, batch)
+    def begin(self, id_: str, batch: Batch) -> None:
+        """With this batch something is due to this automation: its run begins in the same commit,
+        if none is under way."""
+        lane = self._lanes.get(id_)
+        if lane is not None:
+            lane.woken = True
+            return
+        lane = _Lane(id_)
+        step = self._next(lane, None, batch)
+        batch.after.append(partial(self._begin, lane, step))
 
-    def hold(self, id_: str, hold: Hold) -> None:
-        """This automation is to be run for an event that waits for it."""
-        own = self._queue(id_)
-        own.holds.append(hold)
-        self._next(own)
+    async def hold(self, id_: str, seq: int, hops: int) -> None:
+        """Run an automation for an event that waits for it."""
+        hold = Hold(seq, hops, self._loop.create_future())
+        self._wake(id_).holds.append(hold)
+        await hold.over
 
-    # -- runs
+    # -- a lane: one run after the other
 
-    def _queue(self, id_: str) -> _RunQueue:
-        return self._queues.setdefault(id_, _RunQueue(id_))
+    def _begin(self, lane: _Lane, step: _Step) -> None:
+        if lane.id in self._lanes:  # another event of that batch has begun it
+            self._lanes[lane.id].woken = True
+            return
+        self._lanes[lane.id] = lane
+        self._tasks.start(self._work_off(lane, step))
 
-    def _next(self, own: _RunQueue) -> None:
-        """Run an automation for the next event, if it is not at work."""
-        own.woken = own.busy
-        if not own.busy and not self._closed:
-            own.busy = True
-            self._committer.submit_job(partial(self._begin, own))
+    def _wake(self, id_: str) -> _Lane:
+        """Something is due to this automation."""
+        if id_ not in self._lanes:
+            self._begin(_Lane(id_), _Step(more=True))
+        lane = self._lanes[id_]
+        lane.woken = True
+        return lane
 
-    def _begin(self, own: _RunQueue, batch: Batch) -> None:
-        batch.on_failure.append(partial(self._later, own, AGAIN_AFTER))
-        self._take(own, None, batch)
+    async def _work_off(self, lane: _Lane, step: _Step) -> None:
+        """Run one automation for all that is due to it. Each commit stores the run that has ended,
+        and takes the next one."""
+        try:
+            while True:
+                for hold in step.released:
+                    lane.holds.remove(hold)
+                    if not hold.over.done():  # else who waited is gone
+                        hold.over.set_result(None)
+                ended = None
+                if step.run is not None:
+                    ended = await self._run(lane, step.run)
+                elif not (step.more or lane.woken):
+                    return
+                lane.woken = False
+                step = await self._committer.commit(partial(self._next, lane, ended))
+        finally:
+            del self._lanes[lane.id]
 
-    def _take(self, own: _RunQueue, done: Hold | None, batch: Batch) -> None:
-        """Take the next event that an automation is to be run for; it is ``done`` with this one."""
-        one = self.registry.active.get(own.id)
-        holds = [hold for hold in own.holds if hold is not done]
-        if one is None:
-            self._drop(own, batch)
-        elif one.circuit.state(batch.now_ms) is CircuitState.OPEN:
-            self._skip(own, holds, batch)
-        elif holds:
-            self._ask_for(_Run(own, one, holds[0].seq, holds[0].hops, holds[0]), batch)
-        elif found := automation_runs.first_due(self._ledger, own.id):
-            self._ask_for(_Run(own, one, *found), batch)
-        else:
-            batch.after.append(partial(self._rest, own))
+    async def _run(self, lane: _Lane, run: _Run) -> _Ended | None:
+        """Have a worker do it. None: it could not be begun, and is still due."""
+        source = partial(self.registry.source, run.automation)
+        asked = self.pool.run(run.question, source, urgent=run.hold is not None)
+        lane.running = self._loop.create_task(asked)
+        try:
+            await asyncio.wait([lane.running])
+            return _Ended(run, None if lane.running.cancelled() else lane.running.result())
+        except Exception as error:
+            self._log(error.line if isinstance(error, RelayError) else repr(error))
+        finally:
+            lane.running.cancel()
+            lane.running = None
+        await asyncio.sleep(BUSY_AFTER)
+        return None
 
-    def _ask_for(self, run: _Run, batch: Batch) -> None:
+    def _next(self, lane: _Lane, ended: _Ended | None, batch: Batch) -> _Step:
+        """Store the run that has ended, and take the next event that there is one for."""
+        released: list[Hold] = []
+        if ended is not None:
+            self._record(ended, batch)
+            released += [ended.run.hold] if ended.run.hold is not None else []
+        automation = self.registry.active.get(lane.id)
+        holds = [hold for hold in lane.holds if hold not in released]
+        if automation is None:  # it is run for nothing that is due
+            self._ledger.begin()
+            dropped = automation_runs.drop(self._ledger, lane.id, PAGE_OF_RUNS)
+            return _Step(None, (*released, *holds), len(dropped) == PAGE_OF_RUNS)
+        if automation.circuit.state(batch.now_ms) is CircuitState.OPEN:
+            skipped = self._skip(lane, len(holds), batch)
+            return _Step(None, (*released, *holds), skipped == PAGE_OF_RUNS)
+        hold = holds[0] if holds else None
+        found = automation_runs.first_due(self._ledger, lane.id) if hold is None else None
+        if hold is not None:
+            found = hold.seq, hold.hops
+        if found is None:
+            return _Step(None, tuple(released))
         # In a commit with the run before: after a kill it is known which run may have begun.
         self._ledger.begin()
-        automation_runs.note_begun(self._ledger, run.automation.id, run.seq)
-        question = self._seen.question(run.automation, self._seen.of(run.seq))
-        batch.after.append(partial(self._ask, run, question))
+        automation_runs.note_begun(self._ledger, lane.id, found[0])
+        question = self._seen.question(automation, self._seen.of(found[0]))
+        return _Step(_Run(automation, *found, question, hold), tuple(released))
 
-    def _rest(self, own: _RunQueue) -> None:
-        """Nothing was due."""
-        own.busy = False
-        if own.woken:
-            self._next(own)
-
-    def _drop(self, own: _RunQueue, batch: Batch) -> None:
-        """An automation that is not active any more is run for nothing that is due."""
-        self._ledger.begin()
-        dropped = automation_runs.drop(self._ledger, own.id, PAGE_OF_RUNS)
-        batch.after.append(partial(self._dropped, own, len(dropped) == PAGE_OF_RUNS))
-
-    def _dropped(self, own: _RunQueue, more: bool) -> None:
-        holds, own.busy = list(own.holds), False
-        own.holds.clear()
-        for hold in holds:
-            self._held(hold)
-        if more or own.woken:
-            self._next(own)
-        else:
-            del self._queues[own.id]
-
-    def _skip(self, own: _RunQueue, holds: list[Hold], batch: Batch) -> None:
+    def _skip(self, lane: _Lane, holds: int, batch: Batch) -> int:
         """Its circuit is open: what is due is left out, and counted."""
         self._ledger.begin()
-        skipped = automation_runs.drop(self._ledger, own.id, PAGE_OF_RUNS)
-        automation_runs.note_skipped(self._ledger, own.id, len(holds) + len(skipped))
-        own.woken = own.woken or len(skipped) == PAGE_OF_RUNS
+        skipped = automation_runs.drop(self._ledger, lane.id, PAGE_OF_RUNS)
+        automation_runs.note_skipped(self._ledger, lane.id, holds + len(skipped))
         for seq in skipped:
             self.look_if_over(seq, batch)
-        batch.after.append(partial(self._skipped, own, holds))
-
-    def _skipped(self, own: _RunQueue, holds: list[Hold]) -> None:
-        for hold in holds:
-            own.holds.remove(hold)
-            self._held(hold)
-        self._rest(own)
-
-    def _later(self, own: _RunQueue, seconds: float) -> None:
-        def again() -> None:
-            own.busy = False
-            self._next(own)
-
-        self._loop.call_later(seconds, again)
-
-    def _ask(self, run: _Run, question: Json) -> None:
-        source = partial(self.registry.source, run.automation)
-        asked = self.pool.run(question, source, urgent=run.hold is not None)
-        run.queue.task = self._loop.create_task(asked)
-        run.queue.task.add_done_callback(partial(self._ran, run))
-
-    def _ran(self, run: _Run, task: asyncio.Task[RunAnswer]) -> None:
-        if self._closed:
-            return
-        try:
-            answer = None if task.cancelled() else task.result()
-        except Exception as error:  # it was not begun
-            self._log(error.line if isinstance(error, RelayError) else repr(error))
-            self._later(run.queue, BUSY_AFTER)
-        else:
-            self._committer.submit_job(partial(self._record, run, answer))
+        return len(skipped)
 
     # -- what was said
 
-    def _record(self, run: _Run, answer: RunAnswer | None, batch: Batch) -> None:
-        """Store one run with all that follows from it, in one commit; None: it was cut off."""
-        ledger, id_ = self._ledger, run.automation.id
-        again = partial(self._committer.submit_job, partial(self._record, run, answer))
-        batch.on_failure.append(lambda: self._loop.call_later(AGAIN_AFTER, again))
-        batch.after.append(partial(self._recorded, run))
-        ledger.begin()
-        is_due = run.hold is not None or evaluation.settle(ledger, run_key(id_), run.seq)
+    def _record(self, ended: _Ended, batch: Batch) -> None:
+        """Store one run with all that follows from it, in one commit."""
+        run, id_ = ended.run, ended.run.automation.id
+        self._ledger.begin()
+        is_due = run.hold is not None or evaluation.settle(self._ledger, run_key(id_), run.seq)
         now = self.registry.active.get(id_)
-        if answer is not None and is_due is not None and now is not None:  # it is still active
-            self._keep(run, now, answer, batch)
-        self._take(run.queue, run.hold, batch)
+        if ended.answer is not None and is_due is not None and now is not None:
+            self._keep(run, now, ended.answer, batch)
 
     def _keep(self, run: _Run, now: ActiveAutomation, answer: RunAnswer, batch: Batch) -> None:
         for _ in range(2):  # if not even the failure can be stored, only the log has it
@@ -283,7 +277,7 @@ class RunQueues:
         batch.observe(HookEventName.AFTER_RUN_AUTOMATIONS, partial(self._outcome, seq))
 
     def _outcome(self, seq: int) -> Json | None:
-        told = automation_runs.outcome(self._ledger, seq, self._queues)
+        told = automation_runs.outcome(self._ledger, seq)
         if told is not None:
             told["received"] = self._seen.of(seq).event.to_json()
         return told
@@ -322,23 +316,17 @@ class RunQueues:
             config = self._config(row.folder)
             hops = run.hops + 1
             add_dispatches(ledger, run.seq, [made], config=config, hops=hops, now_ms=batch.now_ms)
-            batch.after.append(self._dispatched)
+            batch.after.append(self._engine.wake)
 
     def _refresh(self, id_: str, batch: Batch) -> None:
         # At once: its next run is begun in this commit.
         self.registry.refresh(id_)
         batch.on_failure.append(partial(self.registry.refresh, id_))
 
-    def _recorded(self, run: _Run) -> None:
-        if run.hold is not None:
-            run.queue.holds.remove(run.hold)
-            self._held(run.hold)
-
     def _disable(self, id_: str, batch: Batch) -> None:
         status = AutomationStatus.DISABLED
         automation_rows.set_status(self._ledger, id_, status, "it disabled itself", batch.now_ms)
         self._refresh(id_, batch)
-        batch.after.append(self._changed)
 
     def planned(
         self, one: ActiveAutomation, seen: SeenEvent, result: AutomationResult, enriched: Json

@@ -69,7 +69,7 @@ class PersonasFeature(BrokerFeature):
             parts.deliveries.answered,
         )
         self._dispatches = DispatchOps(kernel, self.engine, ends, self._answers, self._personas)
-        self.evaluations = Evaluations(kernel, self.workers, dispatched=self.engine.wake)
+        self.evaluations = Evaluations(kernel, self.workers, self.engine)
         self._events = EventOps(kernel, self.evaluations)
         self._adapter_events = AdapterEvents(self._events, kernel.committer, self._channels)
         self._routes = RouteOps(kernel, self.evaluations)
@@ -100,7 +100,7 @@ class PersonasFeature(BrokerFeature):
 
     async def close(self) -> None:
         """End the workers and the headless turns."""
-        self.evaluations.close()
+        await self.evaluations.close()
         self._observer.close()
         await self.workers.close()
         await self.engine.close()

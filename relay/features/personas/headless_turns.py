@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from relay.broker.batch import Batch
 from relay.broker.kernel import Kernel
@@ -48,7 +47,7 @@ _GRACE = 10.0
 
 
 class HeadlessRun:
-    """One turn that runs. ``ended`` is called once, when its process has gone."""
+    """One turn that runs, until its process has gone."""
 
     def __init__(
         self,
@@ -56,21 +55,20 @@ class HeadlessRun:
         request: TurnRequest,
         started_ms: int,
         fences: Mapping[str, int],
-        *,
-        alive: Callable[[HeadlessRun], None],
-        ended: Callable[[HeadlessRun, TurnEnded], None],
     ) -> None:
-        """``fences``: the dispatches that it is about, each as often as it has been begun;
-        ``alive`` is called at each sign of life."""
+        """``fences``: the dispatches that it is about, each as often as it has been begun."""
         self.fences = fences
         self.request = request
         self.started_ms = started_ms
         #: What its agent calls the conversation; "" as long as it has not said so.
         self.conversation = ""
+        self.noted = ""  # … as the ledger has it
+        #: Set at each sign of life.
+        self.alive = asyncio.Event()
         self._home = home
-        self._alive = alive
-        self._ended = ended
         self._loop = asyncio.get_running_loop()
+        #: How it has ended.
+        self.ended: asyncio.Future[TurnEnded] = self._loop.create_future()
         self._process: ServiceProcess | None = None
         self._told: TurnEnded | None = None
 
@@ -86,7 +84,7 @@ class HeadlessRun:
             )
         except OSError as error:
             reason = f"its process cannot be started: {error.strerror or error}"
-            self._loop.call_soon(self._end, TurnEnded(TurnState.FAILED, "", reason, again=True))
+            self._end(TurnEnded(TurnState.FAILED, "", reason, again=True))
             return
         self._send(self.request.to_json())
         self._watch(self._process)
@@ -124,7 +122,7 @@ class HeadlessRun:
         tell = fields.pop("tell", None)
         if self._process is not None:
             self._watch(self._process)
-        self._alive(self)
+        self.alive.set()
         if tell == "started":
             self.conversation = str(fields.get("external_id") or "")[:128]
         elif tell == "ended":
@@ -143,7 +141,8 @@ class HeadlessRun:
         self._end(told)
 
     def _end(self, told: TurnEnded) -> None:
-        self._ended(self, told)
+        if not self.ended.done():
+            self.ended.set_result(told)
 
 
 class HeadlessTurns:
@@ -154,7 +153,6 @@ class HeadlessTurns:
         self._ledger = kernel.ledger
         self._committer = kernel.committer
         self._runs: dict[HeadlessRun, int] = {}  # with the time to which the lease is kept
-        self._noted: WeakKeyDictionary[HeadlessRun, str] = WeakKeyDictionary()
 
     @property
     def has_room(self) -> bool:
@@ -167,10 +165,9 @@ class HeadlessTurns:
         rows: Sequence[DispatchRow],
         summarised: int,
         spec: PersonaSpec,
-        ended: Callable[[HeadlessRun, TurnEnded], None],
         batch: Batch,
     ) -> HeadlessRun:
-        """The turn of these dispatches, to be started once the batch is committed. Raises
+        """The turn of these dispatches, to be carried once the batch is committed. Raises
         RelayError where it cannot be."""
         first, now_ms = rows[0], batch.now_ms
         permissions = PermissionSet.from_json(rows[-1].permissions)
@@ -201,20 +198,25 @@ class HeadlessTurns:
             ),
             attempt=max(one.fence for one in rows),
         )
-        run = HeadlessRun(
-            self._home,
-            request,
-            now_ms,
-            {one.id: one.fence + 1 for one in rows},
-            alive=self._alive,
-            ended=partial(self._ended, ended),
-        )
+        run = HeadlessRun(self._home, request, now_ms, {one.id: one.fence + 1 for one in rows})
         until_ms = now_ms + int(LEASE * 1000)
         dispatch_rows.begin(self._ledger, run.fences, HEADLESS, until_ms, now_ms)
         self._runs[run] = until_ms
-        batch.on_failure.append(partial(self._forget, run))
+        batch.on_failure.append(partial(self._runs.pop, run, None))
         batch.observe(HookEventName.AFTER_ASSEMBLE_CONTEXT, partial(prompt_told, rows, told.prompt))
         return run
+
+    async def carry(self, run: HeadlessRun) -> TurnEnded:
+        """Start a turn's process, keep its lease, and return how it has ended."""
+        run.start()
+        keeping = asyncio.get_running_loop().create_task(self._keep(run))
+        try:
+            ended = await run.ended
+        finally:
+            keeping.cancel()
+        await self._committer.commit(partial(self._note, run))
+        del self._runs[run]
+        return ended
 
     async def close(self, seconds: float) -> None:
         """Stop all of them, and wait so long for them to go."""
@@ -222,33 +224,28 @@ class HeadlessTurns:
             run.stop("the broker stops")
         await asyncio.gather(*(run.close(seconds) for run in list(self._runs)))
 
-    def _alive(self, run: HeadlessRun) -> None:
-        self._committer.submit_job(partial(self._renew, run))
+    async def _keep(self, run: HeadlessRun) -> None:
+        while True:
+            await run.alive.wait()
+            run.alive.clear()
+            await self._committer.commit(partial(self._renew, run))
 
     def _renew(self, run: HeadlessRun, batch: Batch) -> None:
         """Keep the lease in the ledger, too, when half of it is over."""
+        self._note(run, batch)
         until_ms = batch.now_ms + int(LEASE * 1000)
-        said, request = run.conversation, run.request
-        if said not in ("", self._noted.get(run)):
-            # What its agent writes of it is never ingested, however the turn ends.
-            self._ledger.begin()
-            session = agent_ledger.session_of(
-                self._ledger, request.name, request.session, batch.now_ms
-            )
-            note_own(self._ledger, said, session, batch.now_ms)
-            batch.after.append(partial(self._noted.__setitem__, run, said))
         if run in self._runs and until_ms - self._runs[run] > LEASE * 500:
             self._runs[run] = until_ms
             dispatch_rows.renew(self._ledger, run.fences, until_ms, batch.now_ms)
 
-    def _ended(
-        self,
-        ended: Callable[[HeadlessRun, TurnEnded], None],
-        run: HeadlessRun,
-        told: TurnEnded,
-    ) -> None:
-        self._forget(run)
-        ended(run, told)
-
-    def _forget(self, run: HeadlessRun) -> None:
-        self._runs.pop(run, None)
+    def _note(self, run: HeadlessRun, batch: Batch) -> None:
+        """Note what its agent calls the conversation: what it writes of it is never ingested,
+        however the turn ends."""
+        name, request = run.conversation, run.request
+        if name not in ("", run.noted):
+            self._ledger.begin()
+            session = agent_ledger.session_of(
+                self._ledger, request.name, request.session, batch.now_ms
+            )
+            note_own(self._ledger, name, session, batch.now_ms)
+            batch.after.append(partial(setattr, run, "noted", name))

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from relay.broker.batch import Batch, Job
+from relay.broker.broker_tasks import BrokerTasks
 from relay.broker.kernel import Kernel
 from relay.core.errors import RelayError, StorageError
 from relay.core.message import QueueMode
@@ -36,8 +37,8 @@ Rows = Sequence[DispatchRow]
 DEADLINE = 3600.0
 #: What is looked at of a lane's queue.
 QUEUE_MAX = 1000
-#: After a failed commit; and between two tries of a turn, at most. Seconds.
-_AGAIN_AFTER, _PAUSE_MAX = 1.0, 60.0
+#: Seconds between two tries of a turn, at most.
+_PAUSE_MAX = 60.0
 #: Seconds that a broker that stops gives to its headless turns.
 _CLOSE_DEADLINE = 3.0
 
@@ -51,7 +52,7 @@ class RunningTurn:
     permissions: Mapping[str, Any]
     run: HeadlessRun | None = None
     ids: set[str] = field(default_factory=set)
-    timer: asyncio.TimerHandle | None = None
+    watch: asyncio.Task[None] | None = None  # over a wrapped agent's deadline
 
 
 @dataclass(slots=True, eq=False)
@@ -87,6 +88,7 @@ class TurnEngine:
         self._headless = headless
         self._ends = ends
         self._loop = asyncio.get_running_loop()
+        self._tasks = BrokerTasks(kernel)
         self._lanes: dict[tuple[str, str], Lane] = {}
         self._for_room = OrderedDict[Lane, None]()  # until another headless turn has ended
         self._seq = 0  # of the newest dispatch that was looked at
@@ -103,14 +105,13 @@ class TurnEngine:
                 self._went_out(lane, [row], row.updated_ms, self._deadline(row))
         for persona in {one.persona for one in rows}:
             if not self._personas.is_there(persona):
-                self._committer.submit_job(partial(self.agent_gone, persona))
+                self._commit(partial(self._settle_gone, persona))
         if rows := dispatch_rows.running(self._ledger, HEADLESS):
-            self._committer.submit_job(partial(self._cut_off, rows))
+            self._commit(partial(self._cut_off, rows))
         self.wake()
 
     def _cut_off(self, rows: Rows, batch: Batch) -> None:
         """Nobody goes on with what a process of the last broker's had."""
-        self._later_if_lost(partial(self._cut_off, rows), batch)
         ids, why = [one.id for one in rows], "the broker ended in the middle of it"
         dispatch_rows.requeue(self._ledger, ids, why, batch.now_ms, failed=False)
         self._done(rows, batch)
@@ -119,11 +120,10 @@ class TurnEngine:
         """There are new dispatches."""
         if not self._waking:
             self._waking = True
-            self._committer.submit_job(self._look_for_new)
+            self._commit(self._look_for_new)
 
     def _look_for_new(self, batch: Batch) -> None:
         self._waking = False
-        batch.on_failure.append(partial(self._later, self.look_again))
         found, self._seq = dispatch_rows.lanes_after(self._ledger, self._seq)
         for persona, session in found:
             self._look(self._lane(persona, session))
@@ -153,21 +153,16 @@ class TurnEngine:
     def _look(self, lane: Lane) -> None:
         if not lane.looking and not self._closing:
             lane.looking = True
-            self._committer.submit_job(partial(self._step, lane))
+            self._commit(partial(self._step, lane))
 
-    def _later(self, call: Callable[[], None]) -> None:
-        """After a commit that failed."""
-        self._loop.call_later(_AGAIN_AFTER, call)
-
-    def _later_if_lost(self, job: Job, batch: Batch) -> None:
-        submit = partial(self._committer.submit_job, job)
-        batch.on_failure.append(partial(self._later, submit))
+    def _commit(self, job: Job) -> None:
+        """Do a job in a batch; again, if its commit fails."""
+        self._tasks.start(self._committer.commit(job))
 
     # -- one step
 
     def _step(self, lane: Lane, batch: Batch) -> None:
         lane.looking = False
-        batch.on_failure.append(partial(self._later, partial(self._look, lane)))
         if lane.timer is not None:
             lane.timer.cancel()
             lane.timer = None
@@ -252,11 +247,10 @@ class TurnEngine:
         if not rows:
             return
         summarised = max(0, summarised - len(asked) + len(rows))
-        ended = partial(self._run_ended, lane)
-        run = self._headless.begin(lane.label, rows, summarised, spec, ended, batch)
+        run = self._headless.begin(lane.label, rows, summarised, spec, batch)
         self._went_out(lane, rows, batch.now_ms + 1, spec.deadline, run)
         batch.on_failure.append(partial(self._settled, lane, rows))
-        batch.after.append(run.start)
+        batch.after.append(lambda: self._tasks.start(self._carry(lane, run)))
         batch.after.append(partial(self._look, lane))
 
     def _send(self, lane: Lane, rows: Rows, summarised: int, mode: QueueMode, batch: Batch) -> None:
@@ -282,7 +276,8 @@ class TurnEngine:
         if lane.running is None:
             lane.running = RunningTurn(since_ms, deadline, rows[0].permissions, run)
             if run is None:
-                self._watch(lane, lane.running, deadline)
+                watch = self._watch(lane, lane.running, deadline)
+                lane.running.watch = self._tasks.start(watch)
         lane.running.ids.update(one.id for one in rows)
 
     def _settled(self, lane: Lane, rows: Rows) -> None:
@@ -291,7 +286,9 @@ class TurnEngine:
         if running is not None:
             running.ids.difference_update(one.id for one in rows)
             if not running.ids:
-                lane.running = None  # and a timer of its finds nothing late
+                lane.running = None
+                if running.watch is not None:
+                    running.watch.cancel()
 
     def _done(self, rows: Rows, batch: Batch) -> None:
         """Once the batch is committed their lanes go on."""
@@ -330,12 +327,12 @@ class TurnEngine:
         self._done(rows, batch)
         return mine, bool(rows)
 
-    def _run_ended(self, lane: Lane, run: HeadlessRun, ended: TurnEnded) -> None:
-        if not self._closing:  # the next broker begins it again
-            self._committer.submit_job(partial(self._close_run, lane, run, ended))
+    async def _carry(self, lane: Lane, run: HeadlessRun) -> None:
+        """Carry a headless turn to its end, and store that."""
+        ended = await self._headless.carry(run)
+        await self._committer.commit(partial(self._close_run, lane, run, ended))
 
     def _close_run(self, lane: Lane, run: HeadlessRun, ended: TurnEnded, batch: Batch) -> None:
-        self._later_if_lost(partial(self._close_run, lane, run, ended), batch)
         rows = dispatch_rows.held_by(self._ledger, HEADLESS, run.fences)
         rows = [one for one in rows if one.fence == run.fences[one.id]]
         if rows:
@@ -354,7 +351,12 @@ class TurnEngine:
     def agent_gone(self, persona: str, batch: Batch) -> None:
         """An agent has ended: what it had not answered goes to the next of its name, if it had
         seen it as another try."""
-        self._later_if_lost(partial(self.agent_gone, persona), batch)
+        # Once it counts as gone, so that nothing is sent to it afterwards.
+        settle = partial(self._commit, partial(self._settle_gone, persona))
+        batch.after.append(settle)
+        batch.on_failure.append(settle)
+
+    def _settle_gone(self, persona: str, batch: Batch) -> None:
         rows = dispatch_rows.running(self._ledger, AGENT, persona)
         cut_off = self._wrapped.cut_off(rows)
         self._ends.failed(cut_off, f"{persona} ended before it had answered", batch)
@@ -363,19 +365,21 @@ class TurnEngine:
 
     # -- deadlines
 
-    def _watch(self, lane: Lane, running: RunningTurn, seconds: float) -> None:
-        look = partial(self._committer.submit_job, partial(self._late, lane, running))
-        running.timer = self._loop.call_later(seconds, look)
+    async def _watch(self, lane: Lane, running: RunningTurn, seconds: float) -> None:
+        """Give up what a wrapped agent has in hand beyond its deadline."""
+        rest: float | None = seconds
+        while rest is not None:
+            await asyncio.sleep(max(0.05, rest))
+            rest = await self._committer.commit(partial(self._late, lane, running))
 
-    def _late(self, lane: Lane, running: RunningTurn, batch: Batch) -> None:
-        """Look whether what a wrapped agent has in hand is beyond its deadline."""
+    def _late(self, lane: Lane, running: RunningTurn, batch: Batch) -> float | None:
+        """Give up what is late. Returns the seconds until more may be; None: nothing is left."""
         if lane.running is not running:
-            return
+            return None
         rows = dispatch_rows.held_by(self._ledger, AGENT, running.ids)
         late, rest = self._wrapped.late(rows, running.deadline, batch.now_ms)
         self._give_up(late, f"no end of the turn within {running.deadline:g} s", batch)
-        if len(late) < len(rows):
-            batch.after.append(partial(self._watch, lane, running, max(0.05, rest)))
+        return rest if len(late) < len(rows) else None
 
     # -- the end
 
@@ -384,7 +388,7 @@ class TurnEngine:
         self._closing = True
         self._personas.close()
         for lane in self._lanes.values():
-            for timer in (lane.timer, lane.running.timer if lane.running else None):
-                if timer is not None:
-                    timer.cancel()
+            if lane.timer is not None:
+                lane.timer.cancel()
+        await self._tasks.close()
         await self._headless.close(_CLOSE_DEADLINE)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from relay.broker import committer
 from relay.broker.client import connect
 from relay.broker.loop_guard import LoopGuard
 from relay.core.dispatch import Event
@@ -473,7 +474,7 @@ def test_commits_that_fail_lose_nothing_and_do_nothing_twice(
         commit(self)
 
     monkeypatch.setattr(Ledger, "commit", seldom)
-    for module in (automations, run_queues, evaluation):
+    for module in (committer, automations, evaluation):
         monkeypatch.setattr(module, "AGAIN_AFTER", 0.01)
     with broker_thread(home), connect(home) as client:
         failing = True

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sqlite3
 import subprocess
-from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from relay.broker.batch import Batch, Job
 from relay.broker.client import connect
 from relay.config.trust import trust
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.features.personas import evaluation
 from relay.features.personas.ops import HOOK_SWITCH, ROUTES
-from relay.ledger.store import Ledger
 from relay.protocol.message_ops import EVENT, SEND, SHOW, STATE
 from tests.broker.fixtures import Configure
 from tests.broker.support import (
     broker_process,
-    kernel_of,
     kill_broker,
     register,
     wait_for_broker,
@@ -373,26 +367,3 @@ def test_a_broker_does_not_end_by_idleness_while_a_route_function_waits_for_the_
         with connect(home) as client:
             client.request(HOOK_SWITCH, hook="tick", on=False)
         assert broker.wait(20) == 0
-
-
-def test_what_is_stored_while_the_ledger_is_read_is_read_next(home: Home) -> None:
-    """An event and the reading of what is due can share a batch, in which it is not found yet."""
-    jobs: list[Job] = []
-
-    async def scenario() -> None:
-        home.create()
-        with closing(Ledger(home.ledger)) as ledger:
-            committer: Any = SimpleNamespace(submit_job=jobs.append)
-            rest: Any = SimpleNamespace()
-            kernel = kernel_of(ledger=ledger, committer=committer, log=print)
-            found = evaluation.Evaluations(kernel, rest, dispatched=print)
-            found.offer("user")
-            batch = Batch(0)
-            jobs.pop()(batch)
-            found.offer("user")  # its event is in the same batch, written after this job
-            assert jobs == []
-            for call in batch.after:
-                call()
-
-    asyncio.run(scenario())
-    assert len(jobs) == 1

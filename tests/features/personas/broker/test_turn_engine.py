@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from relay.broker import committer
 from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.dispatch import Event, HookResult, HookRouting, PeerKind, PersonType, dispatch_of
@@ -556,7 +557,7 @@ def test_an_agent_that_ends_where_nothing_can_be_stored_ends_no_process_s_turn(
             raise StorageError(fails.pop())
         commit(self)
 
-    monkeypatch.setattr(turn_engine, "_AGAIN_AFTER", 0.0)
+    monkeypatch.setattr(committer, "AGAIN_AFTER", 0.0)
     monkeypatch.setattr(Ledger, "commit", failing)
     with connect(home) as client:
         dispatch(client, "wait")
