@@ -242,7 +242,7 @@ class RunQueues:
         try:
             answer = None if task.cancelled() else task.result()
         except Exception as error:  # it was not begun
-            self._log(error.line if isinstance(error, RelayError) else repr(error))
+            self._log.write(error.line if isinstance(error, RelayError) else repr(error))
             self._later(run.queue, BUSY_AFTER)
         else:
             self._committer.submit_job(partial(self._record, run, answer))
@@ -271,7 +271,7 @@ class RunQueues:
                 raise
             except Exception as error:
                 why = f"what it said cannot be stored: {type(error).__name__}: {error}"[:ERROR_MAX]
-                self._log(f"automation {now.row.name}: {why}")
+                self._log.write(f"automation {now.row.name}: {why}")
                 answer = RunAnswer(answer.started_ms, 0, error=why)
             else:
                 break
@@ -357,7 +357,9 @@ class RunQueues:
             if json_text.size_of(more) <= RESULT_MAX:
                 found = more
             else:
-                self._log(f"event {seq}: more than {RESULT_MAX} bytes are added to it; not all are")
+                self._log.write(
+                    f"event {seq}: more than {RESULT_MAX} bytes are added to it; not all are"
+                )
         return found
 
     def add_enriched(self, seq: int, dispatches: list[BrokerDispatch]) -> list[BrokerDispatch]:

@@ -260,7 +260,7 @@ class Evaluations:
         try:
             worker = self._workers.get(config)
         except RelayError as error:
-            self._log(error.line)
+            self._log.write(error.line)
             self._later(queue, BUSY_AFTER)
             return
         off = [one.partition("/")[2] for one in self.disabled if one.startswith(f"{config.key}/")]
@@ -291,7 +291,7 @@ class Evaluations:
             self._ledger.begin()
             count = drop_due(self._ledger, queue.key)
             told = f"{queue.key} leaves {count} events unevaluated: {why}"
-            batch.after.append(partial(self._log, told))
+            batch.after.append(partial(self._log.write, told))
 
         queue.deaths.clear()
         self._committer.submit_job(drop)
@@ -349,7 +349,7 @@ class Evaluations:
             raise
         except Exception as error:
             why = f"what was said of it cannot be stored: {type(error).__name__}: {error}"
-            self._log(f"the event {asked.event.id} is given up: {why}")
+            self._log.write(f"the event {asked.event.id} is given up: {why}")
             self._store(asked, hops, _failed(asked, why[:ERROR_MAX]), batch)
 
     def _store(self, asked: _Asked, hops: int, said: EventAnswer, batch: Batch) -> None:

@@ -25,6 +25,7 @@ from relay.ledger.store import Ledger
 from relay.protocol.message_ops import EVENT, SEND, SHOW, STATE
 from tests.broker.fixtures import Configure
 from tests.broker.support import (
+    LineLog,
     broker_process,
     kernel_of,
     kill_broker,
@@ -384,7 +385,7 @@ def test_what_is_stored_while_the_ledger_is_read_is_read_next(home: Home) -> Non
         with closing(Ledger(home.ledger)) as ledger:
             committer: Any = SimpleNamespace(submit_job=jobs.append)
             rest: Any = SimpleNamespace()
-            kernel = kernel_of(ledger=ledger, committer=committer, log=print)
+            kernel = kernel_of(ledger=ledger, committer=committer, log=LineLog())
             found = evaluation.Evaluations(kernel, rest, dispatched=print)
             found.offer("user")
             batch = Batch(0)
