@@ -24,8 +24,8 @@ PARTS_MAX = 6
 RATCHETS = {
     "arrows": 0,
     "crossings": 19,
-    "constructors": 5,
-    "callbacks": 177,
+    "constructors": 4,
+    "callbacks": 169,
     "cycles": 0,
     "limits": 541,
     "words": 44,

@@ -19,14 +19,14 @@ import os
 import sys
 
 from relay.agents.installed import read_settings, which
-from relay.agents.launch import GATE_TIMEOUT, primer, private_file
+from relay.agents.launch import GATE_TIMEOUT, private_file
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from relay.agents.launch import Run
+    from relay.agents.launch import Primer, Run
 
     #: Groups of hooks by event, in the form that Claude Code has made common.
     Groups = dict[str, list[dict[str, Any]]]
@@ -37,9 +37,9 @@ def command_hook(command: str, timeout: float, **more: Any) -> dict[str, Any]:
     return {"type": "command", **more, "command": command, "timeout": timeout}
 
 
-def primer_hook(run: Run, timeout: float) -> dict[str, Any]:
+def primer_hook(primer: Primer, timeout: float) -> dict[str, Any]:
     """A hook that gives the model the primer when a session starts, resumes or was compacted."""
-    text = primer(run.known_as, run.namespaces)
+    text = primer.text()
     output = {"hookEventName": "SessionStart", "additionalContext": text}
     quoted = json.dumps({"hookSpecificOutput": output}).replace("'", "'\\''")
     return command_hook(f"printf '%s' '{quoted}'", timeout)
@@ -240,7 +240,7 @@ fi
 
 def why_not(run: Run, env: dict[str, str]) -> str:
     """Say why no script could ask; "" where one can."""
-    if run.port is None:
+    if run.endpoint.port is None:
         return "no loopback port could be bound for hooks"
     if which("bash", env) is None:
         return "its hooks need bash, which is missing"
@@ -261,12 +261,12 @@ def write_teller(run: Run, *, aside: bool = False) -> str:
 
     Raises OSError.
     """
-    only_one = _ONLY_ONE.replace("TELLER", quoted(os.path.join(run.folder, TELLER)))
+    only_one = _ONLY_ONE.replace("TELLER", quoted(os.path.join(run.folders.run, TELLER)))
     return _write(run, TELL_FILE, only_one + reporter(aside=aside))
 
 
 def _write(run: Run, name: str, script: str) -> str:
-    where = f"RELAY_PORT={run.port} RELAY_TOKEN={quoted(run.token)}"
+    where = f"RELAY_PORT={run.endpoint.port} RELAY_TOKEN={quoted(run.endpoint.token)}"
     return private_file(run, name, f"{where}\nexport RELAY_PORT RELAY_TOKEN\n{script}\n")
 
 

@@ -18,75 +18,85 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-#: Characters of what an agent is told of itself; of more it is told the name alone.
-KNOWN_AS_MAX = 120
+
+class Endpoint:
+    """Where this run's session answers, and what a hook must present there."""
+
+    __slots__ = ("token", "port", "socket")
+
+    def __init__(self, token: str, port: int | None, socket: str = "") -> None:
+        self.token = token
+        #: The loopback port; None when none was bound.
+        self.port = port
+        #: The unix socket.
+        self.socket = socket
 
 
-class Run:
-    """What the pump knows about this run when it asks for a plan."""
+class Folders:
+    """The folders that a planner may use."""
 
-    __slots__ = (
-        *("name", "run_id", "token", "port", "socket", "folder", "primer", "namespaces", "hooks"),
-        *("terminal", "profiles", "gate_only", "without", "mcp", "known_as"),
-    )
+    __slots__ = ("run", "profiles")
+
+    def __init__(self, run: str = "", profiles: str = "") -> None:
+        #: For files that agent and session share during this run, and that go with it. A planner
+        #: that needs it makes it (mode 0700).
+        self.run = run
+        #: The person's folder of profiles.
+        self.profiles = profiles
+
+
+class LaunchTerms:
+    """What the agent may and should do in this run."""
+
+    __slots__ = ("terminal", "gate_only", "mcp", "hooks", "without")
 
     def __init__(
         self,
         *,
-        name: str,
-        run_id: str,
-        token: str,
-        port: int | None,
-        socket: str = "",
-        folder: str = "",
-        primer: bool = True,
-        namespaces: tuple[str, ...] = ("relay",),
-        hooks: tuple[str, ...] = (),
         terminal: bool = True,
-        profiles: str = "",
         gate_only: bool = False,
-        without: tuple[str, ...] = (),
         mcp: bool = False,
-        roles: Sequence[str] = (),
-        join: Sequence[str] = (),
+        hooks: tuple[str, ...] = (),
+        without: tuple[str, ...] = (),
     ) -> None:
-        self.name = name
-        #: What the agent is told of itself: its name, its ``roles``, the channels that it is in.
-        self.known_as = name
-        if roles:
-            self.known_as += f", your role {', '.join(roles)}"
-        if join:
-            self.known_as += f", and you are in #{', #'.join(one.lstrip('#') for one in join)}"
-        if len(self.known_as) > KNOWN_AS_MAX:
-            self.known_as = name
-        self.run_id = run_id
-        #: What a hook must present on the loopback port.
-        self.token = token
-        #: The loopback port that the session answers on; None when none was bound.
-        self.port = port
-        #: The session's unix socket.
-        self.socket = socket
-        #: For files that agent and session share during this run, and that go with it. A planner
-        #: that needs it makes it (mode 0700).
-        self.folder = folder
-        #: The agent is told how to talk to others, with one example for each of ``namespaces``.
-        self.primer = primer
-        self.namespaces = namespaces
-        #: Events (values of HookEventName) that something may be registered for: an agent is asked
-        #: for no others.
-        self.hooks = hooks
         #: Standard input and output are a terminal. Where one is not, nobody converses here: the
         #: agent gets nothing of relay's, so that it costs and says what it would without.
         self.terminal = terminal
-        #: The person's folder of profiles.
-        self.profiles = profiles
         #: It answers once and ends (relay.features.personas.headless_turn): nothing goes in but the
         #: gate.
         self.gate_only = gate_only
-        #: Tools that no gate is asked about, and that the agent is started without.
-        self.without = without
         #: The agent gets relay's tools (``relay mcp``), where it takes servers for one run.
         self.mcp = mcp
+        #: Events (values of HookEventName) that something may be registered for: an agent is asked
+        #: for no others.
+        self.hooks = hooks
+        #: Tools that no gate is asked about, and that the agent is started without.
+        self.without = without
+
+
+class Run:
+    """What the pump knows about this run when it asks for a plan.
+
+    ``primer`` is what the agent is told so that it can talk, None where it is told nothing.
+    """
+
+    __slots__ = ("name", "run_id", "endpoint", "folders", "terms", "primer")
+
+    def __init__(
+        self,
+        name: str,
+        run_id: str,
+        endpoint: Endpoint,
+        folders: Folders,
+        terms: LaunchTerms,
+        primer: Primer | None = None,
+    ) -> None:
+        self.name = name
+        self.run_id = run_id
+        self.endpoint = endpoint
+        self.folders = folders
+        self.terms = terms
+        self.primer = primer
 
 
 class Launch:
@@ -170,7 +180,7 @@ TURN_EVENTS = ("BeforeAgent", "AfterAgent", "Notification", "PreCompress")
 
 def wanted_hooks(run: Run, events: tuple[str, ...]) -> list[str]:
     """Return those of ``events`` that the configuration may register hooks for."""
-    return [event for event in events if event in run.hooks]
+    return [event for event in events if event in run.terms.hooks]
 
 
 def planned_hooks(run: Run, no_tools: str = "", no_turns: str | None = None) -> dict[str, object]:
@@ -192,10 +202,10 @@ def run_folder(run: Run) -> str:
     """Make the run's own folder and return it. Raises OSError."""
     from relay.core.files import make_private_folder
 
-    if not run.folder:
+    if not run.folders.run:
         raise OSError("this run has no folder")
-    make_private_folder(run.folder)
-    return run.folder
+    make_private_folder(run.folders.run)
+    return run.folders.run
 
 
 def private_file(run: Run, name: str, text: str) -> str:
@@ -209,7 +219,7 @@ def private_file(run: Run, name: str, text: str) -> str:
 
 def context_file(run: Run) -> str:
     """The file that an agent's hook before each prompt prints (relay.agents.context_door)."""
-    return os.path.join(run.folder, "context.json")
+    return os.path.join(run.folders.run, "context.json")
 
 
 #: What relay's MCP server is called: its tools are ``mcp__relay__send`` and so on.
@@ -246,7 +256,7 @@ def has_settings(names: tuple[str, ...]) -> bool:
 
 
 def takes_primer(argv: list[str], profiles: str) -> bool:
-    """Whether this agent may be told at its start how to talk; ``profiles`` as in Run."""
+    """Whether this agent may be told at its start how to talk; ``profiles`` as in Folders."""
     if _planner(argv) is not None:
         return True
     from relay.agents.arguments import start_facts
@@ -257,7 +267,7 @@ def takes_primer(argv: list[str], profiles: str) -> bool:
 def wants_tcp(argv: list[str], hooks: tuple[str, ...] = ()) -> bool:
     """Whether this agent's hooks speak HTTP, so that a loopback port should be bound for them.
 
-    ``hooks`` are the events that something may be registered for (see Run).
+    ``hooks`` are the events that something may be registered for (see LaunchTerms).
     """
     name = program(argv)
     asked = any(event in hooks for event in (*TOOL_EVENTS, *TURN_EVENTS))
@@ -290,19 +300,19 @@ def _plan_by_profile(argv: list[str], kind: str, env: dict[str, str], run: Run) 
     """The plan for a program of which a profile tells, if anything does."""
     from relay.agents.arguments import start_facts
 
-    facts = start_facts(kind, run.profiles)
+    facts = start_facts(kind, run.folders.profiles)
     place = facts.converses(argv)
     if not place:
         return Launch(list(argv), {}, kind, {"headless": True})
     # An option or a variable (NAME=), and what it gets.
     name, form = facts.told_by.partition("{")[::2]
     name, sign = name[:-1], name[-1:]
-    if not sign or not (run.primer and run.terminal) or name in (*argv, *env):
+    if not sign or not (run.primer and run.terms.terminal) or name in (*argv, *env):
         return Launch(list(argv), {}, kind, {})
-    told = primer(run.known_as, run.namespaces, on_screen=True, spelling=facts.spelling)
+    told = run.primer.text(on_screen=True, spelling=facts.spelling)
     if form != "text}":
         file = form.partition("/")[2] or "relay-primer.md"
-        folder = os.path.join(run.folder, "told")
+        folder = os.path.join(run.folders.run, "told")
         path = os.path.join(folder, file)
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -339,6 +349,8 @@ def _planner(argv: list[str]) -> Any:
 
 #: Characters. A primer is part of every conversation.
 PRIMER_MAX = 1500
+#: Characters of what an agent is told of itself; of more it is told the name alone.
+KNOWN_AS_MAX = 120
 
 _TEXT = """\
 This terminal runs under relay, which lets agents on this machine exchange messages. Your name \
@@ -381,35 +393,53 @@ _BUILT_IN = {
 }
 
 
-def primer(
-    name: str,
-    namespaces: tuple[str, ...] = ("relay",),
-    *,
-    on_screen: bool = False,
-    spelling: str = "",
-) -> str:
-    """The primer for the agent ``name`` where ``namespaces`` are registered.
+class Primer:
+    """What the agent is told at its start: who it is here, and how to talk to others.
 
-    Each is a name, or an example of it: ``deploy``, ``deploy:staging``. What does not fit is left
-    out, the last first. ``on_screen``: the agent is heard through its screen only, and
-    ``spelling`` is what it has to know for that beside.
+    ``roles`` and ``join``, the channels that it is in, are told with its name where they are
+    short. Each of ``namespaces`` is a name, or an example of it: ``deploy``, ``deploy:staging``.
     """
-    form = _DRAWN if on_screen else _SAID
-    form += f"{spelling}\n".replace("{", "{{").replace("}", "}}") if spelling else ""
-    known = [_BUILT_IN[space] for space in namespaces if space in _BUILT_IN]
-    own = [space for space in namespaces if space not in _BUILT_IN and space != "relay"]
-    while True:
-        more = [*known, _own(own)] if own else known
-        how = form.format(more="".join("\n" + line for line in more))
-        text = _TEXT.format(name=name, form=how, person=owner_name())
-        if len(text) <= PRIMER_MAX:
-            return text
-        if own:
-            own.pop()
-        elif known:
-            known.pop()
-        else:
-            return text[:PRIMER_MAX]
+
+    __slots__ = ("known_as", "namespaces")
+
+    def __init__(
+        self,
+        name: str,
+        namespaces: tuple[str, ...] = ("relay",),
+        roles: Sequence[str] = (),
+        join: Sequence[str] = (),
+    ) -> None:
+        self.known_as = name
+        if roles:
+            self.known_as += f", your role {', '.join(roles)}"
+        if join:
+            self.known_as += f", and you are in #{', #'.join(one.lstrip('#') for one in join)}"
+        if len(self.known_as) > KNOWN_AS_MAX:
+            self.known_as = name
+        self.namespaces = namespaces
+
+    def text(self, *, on_screen: bool = False, spelling: str = "") -> str:
+        """Its words. Of the namespaces that do not fit, the last is left out first.
+
+        ``on_screen``: the agent is heard through its screen only, and ``spelling`` is what it has
+        to know for that beside.
+        """
+        form = _DRAWN if on_screen else _SAID
+        form += f"{spelling}\n".replace("{", "{{").replace("}", "}}") if spelling else ""
+        known = [_BUILT_IN[space] for space in self.namespaces if space in _BUILT_IN]
+        own = [space for space in self.namespaces if space not in _BUILT_IN and space != "relay"]
+        while True:
+            more = [*known, _own(own)] if own else known
+            how = form.format(more="".join("\n" + line for line in more))
+            text = _TEXT.format(name=self.known_as, form=how, person=owner_name())
+            if len(text) <= PRIMER_MAX:
+                return text
+            if own:
+                own.pop()
+            elif known:
+                known.pop()
+            else:
+                return text[:PRIMER_MAX]
 
 
 def _own(spaces: list[str]) -> str:

@@ -247,22 +247,21 @@ def _introduction(
     listeners = Listeners(
         home.session_socket(run_id), launch.wants_tcp(choices.command, known.hooks)
     )
+    participant = choices.participant
+    primer = launch.Primer(name, known.namespaces, participant.roles, participant.join)
+    token = RUN_TOKEN + os.urandom(16).hex()
     about = launch.Run(
-        name=name,
-        roles=choices.participant.roles,
-        join=choices.participant.join,
-        run_id=run_id,
-        token=RUN_TOKEN + os.urandom(16).hex(),
-        port=listeners.port,
-        socket=listeners.path,
-        folder=home.run_folder(run_id),
-        primer=choices.terms.primer,
-        namespaces=known.namespaces,
-        hooks=known.hooks,
-        terminal=os.isatty(0) and os.isatty(1),
-        profiles=home.profiles,
-        without=known.without,
-        mcp=known.mcp or choices.terms.mcp,
+        name,
+        run_id,
+        launch.Endpoint(token, listeners.port, listeners.path),
+        launch.Folders(home.run_folder(run_id), home.profiles),
+        launch.LaunchTerms(
+            terminal=os.isatty(0) and os.isatty(1),
+            mcp=known.mcp or choices.terms.mcp,
+            hooks=known.hooks,
+            without=known.without,
+        ),
+        primer if choices.terms.primer else None,
     )
     return listeners, about
 
@@ -284,7 +283,7 @@ def _run_with(
         feature.planned(choices.command[0], plan)
     program = _program(home, about, plan, choices.terms.config)
     _say_newer(about, plan)
-    if about.terminal and not choices.terminal.hear:
+    if about.terms.terminal and not choices.terminal.hear:
         _say_unheard(about.name, plan)
     session = _session(home, choices, about, plan, facts, listeners)
     title = " ".join((about.name, *choices.participant.roles)) if choices.terminal.title else ""
@@ -312,12 +311,12 @@ def _run_with(
 
 def _say_newer(about: Run, plan: Launch) -> None:
     """Say that the program is newer than what relay was checked with; to the session, too."""
-    if not about.terminal or plan.profile == "command" or plan.data.get("headless"):
+    if not about.terms.terminal or plan.profile == "command" or plan.data.get("headless"):
         return
     from relay.agents.launch import newer_than_checked
 
     name = plan.profile
-    newer = newer_than_checked(name, plan.argv[0], dict(os.environ), about.profiles)
+    newer = newer_than_checked(name, plan.argv[0], dict(os.environ), about.folders.profiles)
     if newer:
         said = f"{name} is {newer}: relay agent check {name} tells what works"
         print(f"relay: {said}", file=sys.stderr, flush=True)
@@ -396,10 +395,10 @@ def _session(
     long = sum(map(len, command)) > _ARGS_MAX
     args: dict[str, object] = {
         "run_id": about.run_id,
-        "token": about.token,
+        "token": about.endpoint.token,
         "name": about.name,
         "home": home.root,
-        "primer": about.primer,
+        "primer": about.primer is not None,
         "profile": plan.profile,
         "launch": plan.data,
         "argv": command[:1] if long else command,
@@ -451,12 +450,12 @@ def _environment(
     ours = {
         "RELAY_AGENT": run.name,
         "RELAY_RUN": run.run_id,
-        "RELAY_SOCKET": run.socket,
-        "RELAY_TOKEN": run.token,
+        "RELAY_SOCKET": run.endpoint.socket,
+        "RELAY_TOKEN": run.endpoint.token,
         "RELAY_HOME": home,
     }
-    if run.port is not None:
-        ours["RELAY_PORT"] = str(run.port)
+    if run.endpoint.port is not None:
+        ours["RELAY_PORT"] = str(run.endpoint.port)
     if config is not None:  # in its tools relay memory asks the same store
         ours["RELAY_CONFIG"] = os.path.abspath(config)
     for key, value in {**ours, **additions}.items():

@@ -13,7 +13,7 @@ class BrokerTasks:
     """The coroutines of one part of the broker. What one raises is logged, and ends no other."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self._fault = kernel.fault
+        self._log = kernel.log
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -48,4 +48,4 @@ class BrokerTasks:
         try:
             await work
         except Exception:
-            self._fault()
+            self._log.fault()

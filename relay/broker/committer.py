@@ -19,6 +19,7 @@ from relay.broker.door import BrokerFeature
 from relay.core.dispatch import RELAY_CHANNEL
 from relay.core.errors import RelayError, StorageError
 from relay.core.ids import new_ulid
+from relay.core.log import Log
 from relay.core.message import State
 from relay.ledger import event_rows, obligation_rows, queries
 from relay.ledger.store import DeliveryTuple, EventTuple, Ledger
@@ -49,16 +50,13 @@ class Committer:
         ledger: Ledger,
         features: BrokerFeature | None = None,
         *,
-        log: Callable[[str], None],
-        fault: Callable[[], RelayError],
+        log: Log,
         ledger_failed: Callable[[StorageError], None],
         now_ms: Callable[[], int],
     ) -> None:
-        """``fault`` logs the exception in flight and returns what a client is told of it."""
         self._ledger = ledger
         self._features = features or BrokerFeature()
         self._log = log
-        self._fault = fault
         self._ledger_failed = ledger_failed
         self._now_ms = now_ms
         #: Reports to hooks what is stored; a feature sets it.
@@ -143,7 +141,7 @@ class Committer:
             self._ledger_failed(error)
             return failed
         except Exception:
-            return self._failed(batch, self._fault())
+            return self._failed(batch, self._log.fault())
         return batch
 
     def _let_others_pass(self, client: Client) -> None:
@@ -177,7 +175,7 @@ class Committer:
         except RelayError as error:
             batch.answers.append((request.client, refusal(request.n, error)))
         except Exception:
-            batch.answers.append((request.client, refusal(request.n, self._fault())))
+            batch.answers.append((request.client, refusal(request.n, self._log.fault())))
 
     def _do(self, batch: Batch, job: Job) -> None:
         owed = len(batch.owed)
@@ -189,14 +187,14 @@ class Committer:
         except Exception as failed:
             # Only the requests that the job continues are concerned.
             requests = batch.owed[owed:]
-            told = failed if requests and isinstance(failed, RelayError) else self._fault()
+            told = failed if requests and isinstance(failed, RelayError) else self._log.fault()
             batch.answers += [(one.client, refusal(one.n, told)) for one in requests]
 
     def _failed(self, batch: Batch, error: RelayError) -> Batch:
         """The batch to finish in the place of ``batch``: every request gets the error."""
         self._ledger.rollback()
         refused = dict.fromkeys(batch.requests + batch.owed)  # each once
-        self._log(f"refused {len(refused)} requests: {error.message}")
+        self._log.write(f"refused {len(refused)} requests: {error.message}")
         failed = Batch(batch.now_ms)
         failed.requests = batch.requests
         failed.after = batch.on_failure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from relay.broker.batch import ClientRequest, Served
@@ -12,6 +12,7 @@ from relay.broker.committer import Committer
 from relay.broker.directory import Directory
 from relay.core.descriptors import is_own_peer
 from relay.core.errors import RelayError, UsageError
+from relay.core.log import Log
 from relay.core.processes import Process, peer
 from relay.protocol.broker import LINE_MAX, UNKNOWN_OP, check_unicode, refusal
 from relay.protocol.decoding import decode
@@ -72,8 +73,9 @@ class Host(Protocol):
     def writable(self, client: ClientConnection) -> None:
         """The client reads again."""
 
-    def log(self, text: str) -> None:
-        """Add a line to the broker's log."""
+    @property
+    def log(self) -> Log:
+        """The broker's log."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -244,7 +246,7 @@ class ClientConnection(asyncio.Protocol):
             return
         transport.write(out[0] if len(out) == 1 else b"".join(out))
         if transport.get_write_buffer_size() > OUTPUT_MAX:
-            self._host.log("cut off a client that does not read")
+            self._host.log.write("cut off a client that does not read")
             self.abort()
 
     def close(self) -> None:
@@ -331,7 +333,7 @@ GOODBYE = 2.0
 class OpenConnections:
     """Holds at most ``limit`` connections."""
 
-    def __init__(self, directory: Directory, limit: int, *, log: Callable[[str], None]) -> None:
+    def __init__(self, directory: Directory, limit: int, *, log: Log) -> None:
         """Create it inside a running event loop."""
         self._directory = directory
         self._limit = limit
@@ -364,7 +366,7 @@ class OpenConnections:
             return False
         now = self._loop.time()
         oldest = min(others, key=lambda c: (c.waits or now - c.heard_at < JUST_CAME, c.heard_at))
-        self._log("too many connections: the one that was silent longest is closed")
+        self._log.write("too many connections: the one that was silent longest is closed")
         oldest.abort()
         self._open.discard(oldest)
         return True

@@ -7,13 +7,14 @@ relay.broker.parts). All of it is called in the broker's loop, and must not wait
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Served
 from relay.broker.directory import Member
 from relay.broker.items import ItemKind
 from relay.core.errors import RelayError
+from relay.core.log import Log
 from relay.ledger.schema import AgentRecord
 from relay.ledger.store import Ledger
 from relay.protocol.agent_ops import AgentStateReport, Register
@@ -152,10 +153,9 @@ class BrokerFeature:
 class Features(BrokerFeature):
     """All of them, as one: the broker asks nothing else. Empty until ``use``."""
 
-    def __init__(self, ledger: Ledger, fault: Callable[[], RelayError]) -> None:
-        """``fault`` logs the exception in flight."""
+    def __init__(self, ledger: Ledger, log: Log) -> None:
         self._ledger = ledger
-        self._fault = fault
+        self._log = log
         self.opened: list[BrokerFeature] = []
         #: Those that want to know of each message: most do not, and there are many messages.
         self._accepting: list[BrokerFeature] = []
@@ -179,7 +179,7 @@ class Features(BrokerFeature):
         except RelayError:
             raise
         except Exception:
-            self._fault()
+            self._log.fault()
 
     def ops(self) -> list[Served]:
         served: list[Served] = []

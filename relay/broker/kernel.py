@@ -12,7 +12,7 @@ from relay.broker.directory import Directory
 from relay.broker.door import Features
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.broker.watchers import Watchers
-from relay.core.errors import RelayError
+from relay.core.log import Log
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
 
@@ -37,10 +37,7 @@ class Kernel:
     watchers: Watchers
     #: What the installed features add.
     features: Features
-    #: Adds a line to the broker's log.
-    log: Callable[[str], None]
-    #: Logs the exception in flight, and returns the error for the client.
-    fault: Callable[[], RelayError]
+    log: Log
     #: Milliseconds since the epoch.
     now_ms: Callable[[], int]
     #: Ends the broker in an orderly way.

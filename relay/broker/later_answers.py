@@ -10,6 +10,7 @@ from typing import Any
 from relay.broker.batch import AnyRequest, Batch
 from relay.broker.committer import Committer
 from relay.core.errors import RelayError
+from relay.core.log import Log
 from relay.protocol.broker import Json
 
 #: Makes the answer from the result, in a batch of its own; None: it answers in another way.
@@ -19,12 +20,9 @@ Then = Callable[[Any, Batch], Mapping[str, object] | None]
 class LaterAnswers:
     """At most ``most`` requests wait at a time; the next one is refused as ``busy``."""
 
-    def __init__(
-        self, committer: Committer, fault: Callable[[], RelayError], most: int = 64
-    ) -> None:
-        """``fault`` logs the exception in flight and returns the error for the client."""
+    def __init__(self, committer: Committer, log: Log, most: int = 64) -> None:
         self._committer = committer
-        self._fault = fault
+        self._log = log
         self._most = most
         self._waiting = 0
         self._loop = asyncio.get_running_loop()
@@ -62,7 +60,7 @@ class LaterAnswers:
         except RelayError as error:
             answer = partial(_refused, error)
         except Exception:
-            answer = partial(_refused, self._fault())
+            answer = partial(_refused, self._log.fault())
         self._committer.submit_job(partial(self._answer, request, answer))
 
     def _answer(

@@ -46,7 +46,7 @@ class LedgerOps:
         self._log = kernel.log
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="search")
-        self._later = LaterAnswers(kernel.committer, kernel.fault, WAITING_MAX)
+        self._later = LaterAnswers(kernel.committer, kernel.log, WAITING_MAX)
         self._catching_up = False
         self._written = self._indexed = -1  # rows, as the ledger's connection counts them
         self._timer: asyncio.TimerHandle | None = None
@@ -152,6 +152,6 @@ class LedgerOps:
         try:
             return await self._in_thread(partial(self._index.search, wanted, limit))
         except RelayError as error:
-            self._log(f"searched without the index: {error.message}")
+            self._log.write(f"searched without the index: {error.message}")
             self._begin_to_catch_up()
             return error

@@ -57,7 +57,7 @@ def open_features(parts: BrokerParts) -> list[BrokerFeature]:
     )
     for module in every:  # relay's own first: nobody takes an op of theirs
         if module.module is None:
-            log(f"{module.problem}\n{module.trace}")
+            log.write(f"{module.problem}\n{module.trace}")
             continue
         try:
             _make_tables(module.feature, parts.kernel.ledger)
@@ -65,8 +65,8 @@ def open_features(parts: BrokerParts) -> list[BrokerFeature]:
         except StorageError:
             raise
         except Exception as error:
-            parts.kernel.fault()
-            log(f"the feature {module.feature.name} could not be opened: {error}")
+            log.fault()
+            log.write(f"the feature {module.feature.name} could not be opened: {error}")
     return parts.features
 
 

@@ -88,12 +88,11 @@ class BrokerServer:
         self._servers: list[asyncio.Server] = []
         around = tuple(marks_above(os.getpid()))
         directory = Directory(WrappedRuns(around, read_process(os.getpid())))
-        features = Features(ledger, log.fault)
+        features = Features(ledger, log)
         committer = Committer(
             ledger,
             features,
-            log=log.write,
-            fault=log.fault,
+            log=log,
             ledger_failed=self._ledger_failed,
             now_ms=now_ms,
         )
@@ -110,12 +109,11 @@ class BrokerServer:
             windows=DeliveryWindows(ledger, directory, committer, watchers),
             watchers=watchers,
             features=features,
-            log=log.write,
-            fault=log.fault,
+            log=log,
             now_ms=now_ms,
             stop=self.stop,
         )
-        self._connections = OpenConnections(directory, limits.connections_max, log=log.write)
+        self._connections = OpenConnections(directory, limits.connections_max, log=log)
         self._hooks = SessionRequests(kernel)
         questions = ScreenQuestions(kernel, self._hooks)
         self._agents = AgentOps(kernel, self, questions, limits.grace)
@@ -213,9 +211,9 @@ class BrokerServer:
             try:
                 self._kernel.ledger.mend()
             except StorageError as worse:
-                self._kernel.log(worse.message)
+                self._kernel.log.write(worse.message)
         if isinstance(error, DamagedFile | FileLost):
-            self._kernel.log("the broker ends, as its ledger is not what it was")
+            self._kernel.log.write("the broker ends, as its ledger is not what it was")
             self.stop()
 
     def _look_if_idle(self) -> None:
@@ -224,7 +222,7 @@ class BrokerServer:
         if len(self._connections) or self._agents.waits_for_agents or features.busy:
             self._needed = now
         elif now - self._needed >= self._idle:
-            self._kernel.log("nobody needs the broker; it ends")
+            self._kernel.log.write("nobody needs the broker; it ends")
             self.stop()
             return
         self._later(max(0.05, min(self._idle / 4, 30.0)), self._look_if_idle)
@@ -281,6 +279,7 @@ class BrokerServer:
         if member is not None:
             self._kernel.windows.writable(member.name)
 
-    def log(self, text: str) -> None:
-        """Add a line to the broker's log."""
-        self._kernel.log(text)
+    @property
+    def log(self) -> Log:
+        """The broker's log."""
+        return self._kernel.log

@@ -25,6 +25,10 @@ from relay.agents.launch import (
     PLANNERS,
     TOOL_EVENTS,
     TURN_EVENTS,
+    Endpoint,
+    Folders,
+    LaunchTerms,
+    Primer,
     Run,
     newer_than_checked,
     plan,
@@ -464,12 +468,11 @@ def _plan(home: Home, command: str, events: list[HookEventName]) -> dict[str, ob
     place = home.run if os.path.isdir(home.run) else None
     with tempfile.TemporaryDirectory(dir=place) as folder:
         run = Run(
-            name="doctor",
-            run_id="doctor",
-            token="",
-            port=1,
-            socket=os.path.join(folder, "socket"),
-            folder=os.path.join(folder, "run"),
-            hooks=tuple(event.value for event in events),
+            "doctor",
+            "doctor",
+            Endpoint("", 1, os.path.join(folder, "socket")),
+            Folders(os.path.join(folder, "run")),
+            LaunchTerms(hooks=tuple(event.value for event in events)),
+            Primer("doctor"),
         )
         return plan([command], dict(os.environ), run).data

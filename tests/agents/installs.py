@@ -8,12 +8,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from relay.agents.launch import PLANNERS, Launch, Run, plan, primer
+from relay.agents.launch import PLANNERS, Endpoint, Folders, Launch, LaunchTerms, Primer, Run, plan
 
 TOKEN = "5f0fe2a0d723"
 #: What the model is told of itself, in the words of the primer.
 TOLD = "Your name here is Alice"
-assert TOLD in primer("Alice", ("relay",))
+assert TOLD in Primer("Alice").text()
 
 
 def oldest(agent: str) -> str:
@@ -39,10 +39,31 @@ def install(base: Path, agent: str, version: str | None = None) -> str:
     return str(program)
 
 
+def run_of(
+    name: str = "Alice",
+    *,
+    port: int | None = None,
+    token: str = TOKEN,
+    folder: str = "",
+    profiles: str = "",
+    primer: bool = True,
+    namespaces: tuple[str, ...] = ("relay",),
+    **terms: Any,
+) -> Run:
+    """A run, of which a test says what matters to it."""
+    return Run(
+        name,
+        "R",
+        Endpoint(token, port),
+        Folders(folder, profiles),
+        LaunchTerms(**terms),
+        Primer(name, namespaces) if primer else None,
+    )
+
+
 def start(base: Path, words: list[str], env: dict[str, str] | None = None, **facts: Any) -> Launch:
     """The plan for ``words``, with a home and settings of the machine that are empty."""
-    given = {"name": "Alice", "run_id": "R", "token": TOKEN, "port": 4321, "primer": False}
-    run = Run(**{**given, "folder": str(base / "run"), **facts})
+    run = run_of(**{"port": 4321, "primer": False, "folder": str(base / "run"), **facts})
     usual = {"HOME": str(base / "home"), "PATH": os.environ["PATH"], "TERM": "xterm"}
     for prefix in ("GEMINI_CLI", "QWEN_CODE"):
         usual[f"{prefix}_SYSTEM_SETTINGS_PATH"] = str(base / "system" / "settings.json")

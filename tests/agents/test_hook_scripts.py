@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from relay.agents.hook_install import asker, reporter, telling, write_teller
-from relay.agents.launch import Run
 from relay.session.hook_server import HookServer
+from tests.agents.installs import run_of
 
 TOKEN = "the-token"
 WHY = "relay was not asked"
@@ -260,9 +260,7 @@ def listener() -> Iterator[socket.socket]:
 @pytest.fixture
 def script(listener: socket.socket, tmp_path: Path) -> str:
     port = listener.getsockname()[1]
-    return write_teller(
-        Run(name="Bob", run_id="R", token="t", port=port, folder=str(tmp_path / "it's"))
-    )
+    return write_teller(run_of("Bob", token="t", port=port, folder=str(tmp_path / "it's")))
 
 
 @pytest.fixture

@@ -7,12 +7,13 @@ import pytest
 from relay.agents.base import TypingRules
 from relay.agents.interpreters import interpreter, is_interactive_shell, shows_anything
 from relay.agents.known_agents import LAUNCHED, rules_of
-from relay.agents.launch import Run, plan
+from relay.agents.launch import plan
 from relay.agents.profile import find_profile
+from tests.agents.installs import run_of
 
 
 def kind_of(command: list[str]) -> str:
-    return plan(command, {}, Run(name="R", run_id="1", token="t", port=None)).profile
+    return plan(command, {}, run_of("R", token="t", port=None)).profile
 
 
 def rules_for(command: list[str], takes: str | None = None) -> TypingRules:

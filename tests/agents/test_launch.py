@@ -14,12 +14,11 @@ from relay.agents.known_agents import answers_once
 from relay.agents.launch import (
     SKILL_SHELL,
     Launch,
-    Run,
     plan,
     wants_tcp,
 )
 from relay.agents.profile import ProfileError, parse_profile
-from tests.agents.installs import TOKEN, install, start
+from tests.agents.installs import TOKEN, install, run_of, start
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def claude(tmp_path: Path) -> str:
 
 
 def make(argv: list[str], port: int | None = 4321, primer: bool = False) -> Launch:
-    return plan(argv, {}, Run(name="Alice", run_id="R", token=TOKEN, port=port, primer=primer))
+    return plan(argv, {}, run_of("Alice", token=TOKEN, port=port, primer=primer))
 
 
 def settings(launch: Launch) -> dict[str, Any]:
@@ -71,7 +70,7 @@ def test_hooks_are_put_in_front_of_the_users_arguments(claude: str) -> None:
 def test_one_that_answers_once_is_told_nothing_and_its_gates_stay(
     claude: str, rest: list[str]
 ) -> None:
-    run = Run(name="Alice", run_id="R", token=TOKEN, port=4321, hooks=("BeforeTool",))
+    run = run_of("Alice", token=TOKEN, port=4321, hooks=("BeforeTool",))
     launch = plan([claude, *rest], {}, run)
     assert launch.data == {"headless": True, "hooks": True, "gates": ["BeforeTool"]}
     hooks = settings(launch)["hooks"]
@@ -81,7 +80,7 @@ def test_one_that_answers_once_is_told_nothing_and_its_gates_stay(
 
 
 def test_where_commands_of_skills_are_to_be_left_out_its_settings_say_so(claude: str) -> None:
-    run = Run(name="Alice", run_id="R", token=TOKEN, port=4321, without=(SKILL_SHELL,))
+    run = run_of("Alice", token=TOKEN, port=4321, without=(SKILL_SHELL,))
     off = {"disableSkillShellExecution": True}
     told = settings(plan([claude, "--settings", '{"model": "x"}'], {}, run))
     assert told.items() >= {**off, "model": "x"}.items()
@@ -152,7 +151,7 @@ def test_disabled_hooks_are_not_turned_on_again(claude: str) -> None:
 
 
 def test_the_primer_is_told_by_a_hook_and_survives_the_shell(claude: str) -> None:
-    launch = plan([claude], {}, Run(name="O'Neil", run_id="R", token="t", port=1, primer=True))
+    launch = plan([claude], {}, run_of("O'Neil", token="t", port=1, primer=True))
     told = settings(launch)["hooks"]["SessionStart"][0]["hooks"][1]["command"]
     done = subprocess.run(["sh", "-c", told], capture_output=True, text=True, check=True)
     output = json.loads(done.stdout)["hookSpecificOutput"]
@@ -183,9 +182,8 @@ def test_a_profile_says_how_a_program_is_told_and_when_it_is_no_conversation(
     (folder / "chatty.yaml").write_text(profile)
     (folder / "chatty.yaml").chmod(0o600)
     parse_profile(profile, "chatty.yaml")  # the two readers agree
-    run = Run(
-        name="Al",
-        run_id="r",
+    run = run_of(
+        "Al",
         token="t",
         port=None,
         folder=str(tmp_path / "run"),
@@ -205,9 +203,7 @@ def test_a_program_that_looks_in_a_folder_for_what_it_is_told(tmp_path: Path) ->
     folder.mkdir(mode=0o700)
     (folder / "chatty.yaml").write_text("told_by: 'LOOK_IN={folder}/.instructions/AGENTS.md'")
     (folder / "chatty.yaml").chmod(0o600)
-    run = Run(
-        name="Al", run_id="r", token="t", port=None, folder=str(tmp_path), profiles=str(folder)
-    )
+    run = run_of("Al", token="t", port=None, folder=str(tmp_path), profiles=str(folder))
     planned = plan(["chatty"], {}, run)
     assert planned.argv == ["chatty"] and list(planned.env) == ["LOOK_IN"]
     assert (
@@ -225,13 +221,13 @@ def test_a_profile_that_others_can_write_to_is_not_asked_at_the_start(tmp_path: 
     folder.mkdir(mode=0o700)
     (folder / "chatty.yaml").write_text("told_by: --system {text}")
     (folder / "chatty.yaml").chmod(0o666)
-    run = Run(name="Al", run_id="r", token="t", port=None, profiles=str(folder))
+    run = run_of("Al", token="t", port=None, profiles=str(folder))
     assert plan(["chatty"], {}, run).argv == ["chatty"]
 
 
 def test_relays_server_stands_beside_what_is_the_persons(claude: str) -> None:
     def started(*words: str) -> Launch:
-        run = Run(name="Alice", run_id="R", token=TOKEN, port=4321, primer=False, mcp=True)
+        run = run_of("Alice", token=TOKEN, port=4321, primer=False, mcp=True)
         return plan([claude, *words], {}, run)
 
     theirs = {"permissions": {"allow": ["Read"], "deny": ["mcp__relay__send"]}}
@@ -280,7 +276,7 @@ def test_where_a_project_can_change_relays_server_its_tools_have_no_name(
     monkeypatch.chdir(below)
 
     def known(*more: str) -> object:
-        run = Run(name="Al", run_id="R", token=TOKEN, port=4321, primer=False, mcp=True)
+        run = run_of("Al", token=TOKEN, port=4321, primer=False, mcp=True)
         return plan([str(program), *more], {}, run).data["mcp"]
 
     (tmp_path / "home" / settings).mkdir()  # the person's own

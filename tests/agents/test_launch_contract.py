@@ -255,9 +255,9 @@ def test_whatever_a_planner_stumbles_over_the_agent_is_started(
 @pytest.mark.parametrize("agent", AGENTS)
 def test_the_pump_loads_nothing_heavy(agent: str, tmp_path: Path) -> None:
     code = (
-        "import sys; from relay.agents.launch import Run, plan;"
-        f"plan([{install(tmp_path, agent)!r}], {{}}, Run(name='a', run_id='r', token='t', port=1,"
-        f" primer=False, folder={str(tmp_path / 'run')!r}));"
+        "import sys; from relay.agents.launch import Endpoint, Folders, Run, LaunchTerms, plan;"
+        f"plan([{install(tmp_path, agent)!r}], {{}}, "
+        f" Run('a', 'r', Endpoint('t', 1), Folders({str(tmp_path / 'run')!r}), LaunchTerms()));"
         "print([m for m in ('dataclasses', 'asyncio', 'typing', 'h11') if m in sys.modules])"
     )
     root = Path(relay.__file__).parents[1]

@@ -188,8 +188,10 @@ def test_its_screen_tells_what_a_program_does() -> None:
 def test_the_start_of_a_program_and_a_message_from_the_shell_read_no_yaml() -> None:
     code = (
         "import sys, relay.cli.messages, relay.broker.client, relay.app.wrapped_run;"
-        "from relay.agents.launch import Run, plan, takes_primer; takes_primer(['codex'], '');"
-        "plan(['nobody'], {}, Run(name='a', run_id='r', token='t', port=1));"
+        "from relay.agents import launch; launch.takes_primer(['codex'], '');"
+        "where, terms = launch.Endpoint('t', 1), launch.LaunchTerms();"
+        "run = launch.Run('a', 'r', where, launch.Folders(), terms);"
+        "launch.plan(['nobody'], {}, run);"
         "print([m for m in ('yaml', 'relay.agents.profile') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -85,8 +85,8 @@ def test_a_run_that_does_not_begin_leaves_nothing_behind(
     folders: list[str] = []
 
     def planned(argv: list[str], env: dict[str, str], run: Run) -> Launch:
-        os.mkdir(run.folder)
-        folders.append(run.folder)
+        os.mkdir(run.folders.run)
+        folders.append(run.folders.run)
         return Launch(["/nowhere/at/all"], {}, "qwen", {})
 
     monkeypatch.setattr(launch, "plan", planned)

@@ -72,6 +72,19 @@ def lock_kept(home: Home) -> Iterator[subprocess.Popen[bytes]]:
         process.wait(timeout=30)
 
 
+class LineLog(Log):
+    """A log whose lines a test reads: in ``lines`` and on its output."""
+
+    def __init__(self) -> None:
+        super().__init__(os.devnull)
+        self.lines: list[str] = []
+
+    def write(self, text: str) -> None:
+        """Keep one line."""
+        self.lines.append(text)
+        print(text)
+
+
 def kernel_of(**parts: Any) -> Kernel:
     """What a part is given that a test makes alone: ``parts``, and None for the rest."""
     nothing: dict[str, Any] = dict.fromkeys(one.name for one in fields(Kernel))

@@ -14,6 +14,7 @@ from relay.broker.committer import Committer
 from relay.core.errors import RelayError, StorageError
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json, decode
+from tests.broker.support import LineLog
 
 
 class FakeClient:
@@ -35,8 +36,7 @@ class FakeClient:
 def committing(ledger: Ledger) -> Committer:
     return Committer(
         ledger,
-        log=lambda text: None,
-        fault=lambda: RelayError("a fault", code="internal"),
+        log=LineLog(),
         ledger_failed=lambda error: None,
         now_ms=lambda: 1,
     )

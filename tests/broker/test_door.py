@@ -12,8 +12,8 @@ from relay.broker.batch import Accepted, Batch
 from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature, Features
 from relay.broker.ops_agents import person_record
-from relay.core.errors import RelayError
 from relay.ledger.store import Ledger
+from tests.broker.support import LineLog
 
 BOB = cast(Member, SimpleNamespace(name="Bob"))
 
@@ -58,19 +58,14 @@ class Writing(BrokerFeature):
 def test_what_a_feature_wrote_before_its_fault_is_taken_back(
     tmp_path: Path, method: str, args: tuple[Any, ...]
 ) -> None:
-    ledger, faults = Ledger(str(tmp_path / "ledger.db")), []
-
-    def fault() -> RelayError:
-        faults.append(method)
-        return RelayError("a fault")
-
-    features = Features(ledger, fault)
+    ledger, log = Ledger(str(tmp_path / "ledger.db")), LineLog()
+    features = Features(ledger, log)
     names = ["Before", "Broken", "Behind"]
     features.use([Writing(ledger, name, fails=name == "Broken") for name in names])
     batch = Batch(1)
     getattr(features, method)(*args, batch)
     ledger.commit()
-    assert faults == [method] and len(batch.after) == 2
+    assert len(log.lines) == 1 and len(batch.after) == 2
     assert {one.name for one in ledger.agents()} == {"Before", "Behind"}
     ledger.close()
 
@@ -100,16 +95,10 @@ class Working(BrokerFeature):
 def test_a_broken_feature_neither_keeps_the_broker_nor_hides_another_ones_news(
     tmp_path: Path,
 ) -> None:
-    faults: list[str] = []
-
-    def fault() -> RelayError:
-        faults.append("a fault")
-        return RelayError("a fault")
-
-    ledger = Ledger(str(tmp_path / "ledger.db"))
-    features = Features(ledger, fault)
+    ledger, log = Ledger(str(tmp_path / "ledger.db")), LineLog()
+    features = Features(ledger, log)
     features.use([Broken()])
-    assert (features.busy, features.news(BOB)) == (False, "") and len(faults) == 2
+    assert (features.busy, features.news(BOB)) == (False, "") and len(log.lines) == 2
     features.use([Broken(), Working()])
     assert (features.busy, features.news(BOB)) == (True, "Ann has joined")
     ledger.close()

@@ -14,10 +14,11 @@ from relay.agents.base import FileTail
 from relay.agents.claude.adapter import ClaudeChannel
 from relay.agents.claude.source import ClaudeSource
 from relay.agents.claude.transcript import whereabouts
-from relay.agents.launch import Launch, Run, plan
+from relay.agents.launch import Launch, plan
 from relay.core.message import AgentState
 from relay.core.source_events import End, Line, Proof, SourceEvent
 from relay.session.hook_server import HookServer
+from tests.agents.installs import run_of
 from tests.real_agents.recipes import Recipe
 from tests.real_agents.terminal import Terminal
 from tests.support import wait_until
@@ -41,7 +42,7 @@ class ClaudeRun:
         self._thread.start()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port = port or self._listener.getsockname()[1]
-        run = Run(name="Alice", run_id="RUN", token=TOKEN, port=self.port)
+        run = run_of("Alice", token=TOKEN, port=self.port)
         self.launch: Launch = plan(recipe.argv, recipe.env, run)
         self.source = ClaudeSource(time.time(), hooks=bool(self.launch.data["hooks"]))
         self.door = ClaudeChannel(lambda: self.source.socket_path)

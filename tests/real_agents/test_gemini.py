@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.launch import primer
+from relay.agents.launch import Primer
 from tests.e2e.wrapped import relay
 from tests.real_agents.model import Fail, Say, ScriptedModel
 from tests.real_agents.people import (
@@ -86,7 +86,7 @@ def test_what_is_the_persons_stays_and_the_model_is_told(
         before = gem.recipe.settings_file.read_bytes()
         gem.ask("MARK-TOLD")
         answered(gem, model, "MARK-TOLD")
-        assert model.requests[0].last_text.count(primer("Gem", ("relay", "memory"))) == 1
+        assert model.requests[0].last_text.count(Primer("Gem", ("relay", "memory")).text()) == 1
         gem.ask("MARK-REFUSED")
         wait_state("Gem", "limited")
         assert about("Gem")[1] == "the API refuses: scripted refusal"

@@ -11,7 +11,7 @@ import os
 
 from relay.agents.arguments import ArgvReader, split
 from relay.agents.installed import why_unknown
-from relay.agents.launch import Launch, Run, primer, private_file, run_folder
+from relay.agents.launch import Launch, Primer, Run, private_file, run_folder
 
 TYPE_CHECKING = False  # typing's own would have to be imported, before the agent starts
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ READER = ArgvReader(
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """The argv with our files in it, or as it was, with the reason in ``data["degraded"]``."""
-    if not READER.converses(argv) or not run.terminal:
+    if not READER.converses(argv) or not run.terms.terminal:
         return Launch(list(argv), {}, "command", {})
     data: dict[str, Any] = {}
     before, arguments = split(argv)
@@ -50,12 +50,12 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         problems.append(f"aider is heard by its screen: {_words(error)}")
     if run.primer:
         try:
-            flags += _told(run, settings)
+            flags += _told(run, run.primer, settings)
             # aider reads it with each request.
-            data["context"] = {"file": os.path.join(run.folder, PRIMER), "event": ""}
+            data["context"] = {"file": os.path.join(run.folders.run, PRIMER), "event": ""}
             if data.get("own") is False:
                 # Other aiders may write into the person's own history; ours shows what it reads.
-                data["mark"] = os.path.join(os.path.basename(run.folder), PRIMER)
+                data["mark"] = os.path.join(os.path.basename(run.folders.run), PRIMER)
         except (OSError, Unclear) as error:
             problems.append(f"aider was not told how to talk to others: {_words(error)}")
     if problems:
@@ -99,13 +99,13 @@ def _history(
     return ["--llm-history-file", path]
 
 
-def _told(run: Run, settings: AiderSettings) -> list[str]:
+def _told(run: Run, primer: Primer, settings: AiderSettings) -> list[str]:
     """The flags that make aider read the primer, with what the user has it read anyway.
 
     A ``--read`` on the command line takes the place of those in the settings, so these go along.
     """
     where, theirs = settings.values("--read")
-    path = private_file(run, PRIMER, primer(run.known_as, run.namespaces))
+    path = private_file(run, PRIMER, primer.text())
     again = [] if where == "flag" else theirs
     return [word for name in [*again, path] for word in ("--read", name)]
 

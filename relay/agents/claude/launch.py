@@ -87,7 +87,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """
     if not READER.converses(argv):
         return Launch(list(argv), {}, "command", {})
-    once = answers_once(argv) or not run.terminal or run.gate_only
+    once = answers_once(argv) or not run.terms.terminal or run.terms.gate_only
     data: dict[str, Any] = {"headless": True} if once else {}
     reason = _why_no_hooks(argv, env, run)
     if not reason:
@@ -95,9 +95,9 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             arguments, theirs = _take_settings(argv[1:])
             off = _why_no_gates(theirs, env, run)
             ours = hooks(run, told=not once)
-            if SKILL_SHELL in run.without:
+            if SKILL_SHELL in run.terms.without:
                 theirs[_NO_SKILL_SHELL] = True
-            served = [] if once or not run.mcp else _server(theirs)
+            served = [] if once or not run.terms.mcp else _server(theirs)
             theirs["hooks"] = merged(theirs.get("hooks"), ours)
             settings = json.dumps(theirs, separators=(",", ":"))
             if len(settings) > ARGUMENT_MAX:
@@ -110,7 +110,7 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
                 data["mcp"] = True
             if not once:
                 data["context"] = {"file": context_file(run), "event": PROMPTED}
-            more = {_SCRIPT: _REPORT} if "PreCompress" in run.hooks else {}
+            more = {_SCRIPT: _REPORT} if "PreCompress" in run.terms.hooks else {}
             added = ["--settings", settings, *served]
             return Launch([argv[0], *added, *arguments], more, "claude", data)
     data |= {"hooks": False, **planned_hooks(run, reason)}
@@ -123,12 +123,12 @@ def hooks(run: Run, *, told: bool = True) -> dict[str, list[dict[str, Any]]]:
     model something."""
     report = {"type": "command", "command": _REPORT, "async": True, "timeout": REPORT_TIMEOUT}
     chosen: dict[str, list[dict[str, Any]]] = {}
-    if run.gate_only:
+    if run.terms.gate_only:
         return {"PreToolUse": [_gate(run)], **_after(run)}
     chosen["MessageDisplay"] = [{"hooks": [_ask(run, DISPLAY_TIMEOUT)]}]
     for event in REPORTED:
         chosen[event] = [{"hooks": [dict(report)]}]
-    if "PreCompress" in run.hooks:
+    if "PreCompress" in run.terms.hooks:
         # Claude Code shows the command, and takes what is printed (or what HTTP answers) for words
         # on how to compact.
         short = {**report, "command": f'eval "${_SCRIPT}"'}
@@ -137,15 +137,15 @@ def hooks(run: Run, *, told: bool = True) -> dict[str, list[dict[str, Any]]]:
         give = command_hook(giver(context_file(run)), REPORT_TIMEOUT)
         chosen[PROMPTED][0]["hooks"].append(give)
     if told and run.primer:
-        chosen["SessionStart"][0]["hooks"].append(primer_hook(run, REPORT_TIMEOUT))
-    if "BeforeTool" in run.hooks:
+        chosen["SessionStart"][0]["hooks"].append(primer_hook(run.primer, REPORT_TIMEOUT))
+    if "BeforeTool" in run.terms.hooks:
         chosen["PreToolUse"] = [_gate(run)]
     return chosen | _after(run)
 
 
 def _after(run: Run) -> dict[str, list[dict[str, Any]]]:
     """The hooks after each tool, where something is registered for them."""
-    events = ("PostToolUse", "PostToolUseFailure") if "AfterTool" in run.hooks else ()
+    events = ("PostToolUse", "PostToolUseFailure") if "AfterTool" in run.terms.hooks else ()
     return {event: [{"matcher": "", "hooks": [_ask(run, GATE_TIMEOUT)]}] for event in events}
 
 
@@ -158,7 +158,7 @@ def _ask(run: Run, timeout: float) -> dict[str, Any]:
     """A hook that Claude Code waits for, ``timeout`` seconds at most."""
     return {
         "type": "http",
-        "url": f"http://127.0.0.1:{run.port}/hook",
+        "url": f"http://127.0.0.1:{run.endpoint.port}/hook",
         "timeout": timeout,
         "headers": {
             "Authorization": "Bearer $RELAY_TOKEN",
@@ -183,7 +183,7 @@ def _server(theirs: dict[str, Any]) -> list[str]:
 
 
 def _why_no_hooks(argv: list[str], env: dict[str, str], run: Run) -> str:
-    if run.port is None:
+    if run.endpoint.port is None:
         return "no loopback port could be bound for hooks"
     for option in READER.read(argv[1:]).all("--bare", "--safe-mode"):
         return f"{option.name} turns hooks off"
@@ -192,7 +192,7 @@ def _why_no_hooks(argv: list[str], env: dict[str, str], run: Run) -> str:
 
 
 def _why_no_gates(theirs: dict[str, Any], env: dict[str, str], run: Run) -> str:
-    off = hooks_off(theirs, env, os.getcwd()) if run.hooks else ""
+    off = hooks_off(theirs, env, os.getcwd()) if run.terms.hooks else ""
     return f"{off} turns off all hooks (disableAllHooks)" if off else ""
 
 

@@ -84,9 +84,9 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     ``data``: ``heard`` is False where the session file cannot be read or is not of a known form;
     ``hooks`` tells whether hooks were put in.
     """
-    if run.gate_only:
+    if run.terms.gate_only:
         return _gated_only(argv, env, run)
-    if not READER.converses(argv) or not run.terminal:
+    if not READER.converses(argv) or not run.terms.terminal:
         return Launch(list(argv), {}, "command", {})
     read = READER.read(argv[1:])
     if reason := _why_unreadable(read, argv, env):
@@ -106,11 +106,11 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             " send messages"
         )
         return Launch([argv[0], *chosen, *argv[1:]], {}, "codex", data)
-    if run.mcp:
+    if run.terms.mcp:
         added = [*added, *_server()]
         data["mcp"] = not (read.given("-C", "--cd") or has_settings((".codex",)))
     data["context"] = {"file": context_file(run), "event": PROMPTED}
-    if run.port is None:
+    if run.endpoint.port is None:
         data["degraded"] = "no loopback port could be bound for hooks; the session file is read"
     data |= planned_hooks(run, _why_no_gates(read, env, run))
     return Launch([argv[0], *chosen, *added, *kept], {}, "codex", data)
@@ -127,7 +127,7 @@ def _gated_only(argv: list[str], env: dict[str, str], run: Run) -> Launch:
             added, kept = hook_flags(run, read)
         except ValueError as error:
             reason = f"the hooks on the command line cannot be extended ({error})"
-    if "web_search" in run.without and "exec" in kept:  # the last one that is given counts
+    if "web_search" in run.terms.without and "exec" in kept:  # the last one that is given counts
         place = kept.index("exec") + 1
         kept = [*kept[:place], "-c", f'{_SEARCH}="disabled"', *kept[place:]]
     return Launch([argv[0], *added, *kept], {}, "codex", planned_hooks(run, reason))
@@ -156,9 +156,9 @@ def _unasked(read: Arguments) -> list[str]:
 
 
 def _why_no_gates(read: Arguments, env: dict[str, str], run: Run) -> str:
-    if run.port is None:
+    if run.endpoint.port is None:
         return "no loopback port could be bound for hooks"
-    off = hooks_off(read, env, os.getcwd()) if run.hooks else ""
+    off = hooks_off(read, env, os.getcwd()) if run.terms.hooks else ""
     return f"{off} turns off all hooks (features.hooks)" if off else ""
 
 
@@ -196,21 +196,22 @@ def hook_flags(run: Run, read: Arguments) -> tuple[list[str], list[str]]:
 def ours(run: Run) -> dict[str, list[dict[str, Any]]]:
     """Return our hooks, by event, in the form of Codex's configuration."""
     chosen: dict[str, list[dict[str, Any]]] = {}
-    if run.gate_only:
-        after = {"PostToolUse": [{"hooks": [_ask()]}]} if "AfterTool" in run.hooks else {}
+    if run.terms.gate_only:
+        after = {"PostToolUse": [{"hooks": [_ask()]}]} if "AfterTool" in run.terms.hooks else {}
         return {"PreToolUse": [{"hooks": [_ask(UNASKED)]}], **after}
-    if run.port is not None:
+    if run.endpoint.port is not None:
         report = {**command_hook(reporter(), TIMEOUT), "async": True}
-        more = ("PreCompact",) if "PreCompress" in run.hooks else ()
+        more = ("PreCompact",) if "PreCompress" in run.terms.hooks else ()
         chosen = {event: [{"hooks": [dict(report)]}] for event in (*REPORTED, *more)}
-        if "BeforeTool" in run.hooks:
+        if "BeforeTool" in run.terms.hooks:
             chosen["PreToolUse"] = [{"hooks": [_ask(UNASKED)]}]
         # Messages may go to the model with the answer, so it is asked for in any case.
-        chosen["PostToolUse"] = [{"hooks": [_ask() if "AfterTool" in run.hooks else _steered()]}]
+        after = _ask() if "AfterTool" in run.terms.hooks else _steered()
+        chosen["PostToolUse"] = [{"hooks": [after]}]
     give = command_hook(giver(context_file(run)), TIMEOUT)
     chosen.setdefault(PROMPTED, []).append({"hooks": [give]})
     if run.primer:
-        chosen.setdefault("SessionStart", []).append({"hooks": [primer_hook(run, TIMEOUT)]})
+        chosen.setdefault("SessionStart", []).append({"hooks": [primer_hook(run.primer, TIMEOUT)]})
     return chosen
 
 

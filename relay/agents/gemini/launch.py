@@ -31,7 +31,6 @@ from relay.agents.launch import (
     Launch,
     Run,
     planned_hooks,
-    primer,
     wanted_hooks,
 )
 from relay.core.files import make_private_folder
@@ -65,13 +64,13 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     ``data``: ``session`` is the conversation's id, None where only its first prompt will tell;
     ``heard`` is False where the session file is not of a form that is known.
     """
-    if not run.gate_only and (not READER.converses(argv) or not run.terminal):
+    if not run.terms.gate_only and (not READER.converses(argv) or not run.terms.terminal):
         return Launch(list(argv), {}, "command", {})
     data: dict[str, Any] = {"heard": True, "session": None}
     read = READER.read(argv[1:])
     more, untold = _teaching(read, env, run)
     unknown = why_unknown("Gemini CLI", argv[0], env, PACKAGE, OLDEST)
-    if run.gate_only and not unknown:
+    if run.terms.gate_only and not unknown:
         return Launch(list(argv), _gate(read, env, run, data), "gemini", data)
     if unknown:
         data |= {"heard": False, **planned_hooks(run, unknown)}
@@ -119,9 +118,9 @@ def _teaching(read: Arguments, env: dict[str, str], run: Run) -> tuple[list[str]
     Gemini CLI reads the context files of all folders that it works in. In a sandbox ours would
     not be there. A flag with a comma would be two folders.
     """
-    if not run.primer or not run.folder or boxed(read, env):
+    if not run.primer or not run.folders.run or boxed(read, env):
         return [], ""
-    folder = os.path.join(run.folder, "relay")
+    folder = os.path.join(run.folders.run, "relay")
     if "," in folder:
         return [], "the model was not told how to send messages: RELAY_HOME has a comma in it"
     if asks(folder, env):
@@ -130,13 +129,13 @@ def _teaching(read: Arguments, env: dict[str, str], run: Run) -> tuple[list[str]
             " folder is to be trusted (security.folderTrust)"
         )
     try:
-        make_private_folder(run.folder)
+        make_private_folder(run.folders.run)
         make_private_folder(folder)
         first, *others = _context_files(env)
         path = os.path.join(folder, first)
         with open(path, "w", encoding="utf-8") as file:
             # Outside of a code block it would take what follows an @ for a file to put in.
-            file.write(f"```\n{primer(run.known_as, run.namespaces)}```\n")
+            file.write(f"```\n{run.primer.text()}```\n")
         for name in others:  # the same file under all names is read once
             os.link(path, os.path.join(folder, name))
     except OSError as error:
@@ -205,7 +204,7 @@ def why_no_gates(env: dict[str, str], run: Run) -> str:
 
 def why_no_file(env: dict[str, str], run: Run) -> str:
     """Say why there can be no file of hooks for one run; "" where there can."""
-    insecure = _insecure(run.folder)
+    insecure = _insecure(run.folders.run)
     if insecure:
         return f"Gemini CLI takes hooks for one run only from root's files ({insecure} is not)"
     return SYSTEM.unreadable(env)

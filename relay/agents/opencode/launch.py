@@ -20,7 +20,6 @@ from relay.agents.launch import (
     has_settings,
     mcp_command,
     planned_hooks,
-    primer,
     private_file,
 )
 
@@ -57,13 +56,13 @@ _SETTINGS = ("opencode.json", "opencode.jsonc", ".opencode")
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """The argv with a port in it, or as it was, with the reason in ``data["degraded"]``."""
-    if not run.gate_only and (not READER.converses(argv) or not run.terminal):
+    if not run.terms.gate_only and (not READER.converses(argv) or not run.terms.terminal):
         return Launch(list(argv), {}, "command", {})
     read = READER.read(argv[1:])
     added: dict[str, str] = {}
     data: dict[str, Any] = {}
     started = list(argv)
-    if not run.gate_only:
+    if not run.terms.gate_only:
         reason = _why_no_server(read, argv[0], env)
         if not reason:
             try:
@@ -155,7 +154,7 @@ def _is_free(port: int) -> bool:
 
 def _why_no_gate(read: Arguments, program: str, env: dict[str, str], run: Run) -> str:
     """Why no plugin can ask about tool calls; "" where one can."""
-    if run.port is None:
+    if run.endpoint.port is None:
         return "no loopback port could be bound for opencode's plugin"
     if read.first == "attach":
         return "the plugins are those of the server that opencode is attached to"
@@ -174,14 +173,14 @@ def _configure(
 ) -> None:
     """Name our plugin and a file with the primer in opencode's configuration of this run."""
     gates: list[str] = [*data.get("gates", []), *data.get("tells", [])]
-    serves = run.mcp and not run.gate_only
+    serves = run.terms.mcp and not run.terms.gate_only
     if not run.primer and not gates and not serves:
         return
     given = env.get("OPENCODE_CONFIG_CONTENT", "")
     try:
         config = json.loads(given) if given.strip() else {}
         if run.primer:
-            told = private_file(run, "relay.md", primer(run.known_as, run.namespaces))
+            told = private_file(run, "relay.md", run.primer.text())
             config = {**config, "instructions": [*(config.get("instructions") or []), told]}
             data["context"] = {"file": told, "event": ""}  # it reads it with each request
         if gates:

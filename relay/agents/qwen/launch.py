@@ -21,7 +21,6 @@ from relay.agents.launch import (
     Run,
     context_file,
     planned_hooks,
-    primer,
     private_file,
     wanted_hooks,
 )
@@ -85,7 +84,7 @@ REFUSAL = {
 
 def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
     """The argv with our files in it, or as it was, with the reason in ``data["degraded"]``."""
-    if not run.gate_only and (not READER.converses(argv) or not run.terminal):
+    if not run.terms.gate_only and (not READER.converses(argv) or not run.terms.terminal):
         return Launch(list(argv), {}, "command", {})
     data: dict[str, Any] = {"events": False, "input": False}
     if reason := _why_not(argv, env, run):
@@ -93,24 +92,24 @@ def plan(argv: list[str], env: dict[str, str], run: Run) -> Launch:
         data |= planned_hooks(run, f"no hooks are put in: {reason}")
         return Launch(list(argv), {}, "qwen", data)
     read = READER.read(argv[1:])
-    if run.gate_only:
+    if run.terms.gate_only:
         return Launch(list(argv), _gate(read, env, run, data), "qwen", data)
     theirs = _theirs(env)
     ours: list[str] = []
     missing = []
     if not read.given("--json-file", "--json-fd") and "jsonFile" not in theirs:
-        ours += ["--json-file", os.path.join(run.folder, EVENTS)]
+        ours += ["--json-file", os.path.join(run.folders.run, EVENTS)]
         data["events"] = True
     else:
         missing.append("its events go to a file of yours, so it is heard by its screen")
     if not read.given("--input-file") and "inputFile" not in theirs:
-        ours += ["--input-file", os.path.join(run.folder, INPUT)]
+        ours += ["--input-file", os.path.join(run.folders.run, INPUT)]
         data["input"] = True
     else:
         missing.append("its input file is one of yours, so messages are typed")
     if missing:
         data["degraded"] = "; ".join(missing)
-    more = _told(read, primer(run.known_as, run.namespaces)) if run.primer else argv[1:]
+    more = _told(read, run.primer.text()) if run.primer else argv[1:]
     return Launch([argv[0], *ours, *more], _gate(read, env, run, data), "qwen", data)
 
 

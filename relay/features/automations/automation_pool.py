@@ -22,6 +22,7 @@ from relay.core import json_text
 from relay.core.child_process import python
 from relay.core.environment import own_environment
 from relay.core.errors import RelayError, UsageError
+from relay.core.log import Log
 from relay.core.paths import Home
 from relay.directive.escape import clean
 from relay.features.automations.definition import AutomationResult, Definition
@@ -179,7 +180,7 @@ class AutomationPool:
         self,
         home: Home,
         *,
-        log: Callable[[str], None],
+        log: Log,
         workers: int = WORKERS,
         command: Sequence[str] = WORKER,
     ) -> None:
@@ -298,7 +299,7 @@ class AutomationPool:
         if worker.gone and worker in self._workers:
             self._workers.remove(worker)
             if not worker.ready and not self._closed:
-                self._log("a worker of automations did not start: see automations.log")
+                self._log.write("a worker of automations did not start: see automations.log")
         self._assign()
 
 

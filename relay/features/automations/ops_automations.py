@@ -112,7 +112,7 @@ class AutomationOps:
     """Checks who asks, has files loaded, and stores what was registered."""
 
     def __init__(self, kernel: Kernel, automations: Automations, clock: Clock) -> None:
-        self._later = LaterAnswers(kernel.committer, kernel.fault)
+        self._later = LaterAnswers(kernel.committer, kernel.log)
         self._trials = AutomationTrials(
             kernel.home, kernel.ledger, kernel.directory, automations, self._later
         )

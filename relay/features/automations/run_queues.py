@@ -202,7 +202,7 @@ class RunQueues:
             await asyncio.wait([lane.running])
             return _Ended(run, None if lane.running.cancelled() else lane.running.result())
         except Exception as error:
-            self._log(error.line if isinstance(error, RelayError) else repr(error))
+            self._log.write(error.line if isinstance(error, RelayError) else repr(error))
         finally:
             lane.running.cancel()
             lane.running = None
@@ -265,7 +265,7 @@ class RunQueues:
                 raise
             except Exception as error:
                 why = f"what it said cannot be stored: {type(error).__name__}: {error}"[:ERROR_MAX]
-                self._log(f"automation {now.row.name}: {why}")
+                self._log.write(f"automation {now.row.name}: {why}")
                 answer = RunAnswer(answer.started_ms, 0, error=why)
             else:
                 break
@@ -345,7 +345,9 @@ class RunQueues:
             if json_text.size_of(more) <= RESULT_MAX:
                 found = more
             else:
-                self._log(f"event {seq}: more than {RESULT_MAX} bytes are added to it; not all are")
+                self._log.write(
+                    f"event {seq}: more than {RESULT_MAX} bytes are added to it; not all are"
+                )
         return found
 
     def add_enriched(self, seq: int, dispatches: list[BrokerDispatch]) -> list[BrokerDispatch]:

@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +25,7 @@ from relay.broker.service_process import ServiceEnded, ServiceProcess, Starts
 from relay.core.child_process import python
 from relay.core.errors import RelayError, StorageError, Timeout, UsageError
 from relay.core.files import make_private_folder
+from relay.core.log import Log
 from relay.protocol.broker import refusal
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class MemoryProxy:
         home: Home,
         directory: Directory,
         *,
-        log: Callable[[str], None],
+        log: Log,
         command: Sequence[str] = SERVICE,  # that starts the service
         deadline: float = DEADLINE,
     ) -> None:
@@ -137,7 +138,7 @@ class MemoryProxy:
         """Let the service finish what was accepted and end; after CLOSE_DEADLINE it is killed."""
         self._closing = True
         if self._service is not None and not await self._service.close(CLOSE_DEADLINE):
-            self._log("the memory was not done in time, and is left")
+            self._log.write("the memory was not done in time, and is left")
 
     # -- requests
 
@@ -265,7 +266,7 @@ class MemoryProxy:
         self._service = self._silent_since = None
         if self._closing:
             return
-        self._log(f"the memory's process {how}")
+        self._log.write(f"the memory's process {how}")
         now = time.monotonic()
         stores = {job.store for job in self._pending.values() if job.began and job.store}
         self._deaths.extend((now, store) for store in stores)

@@ -96,7 +96,7 @@ class NotifyFeature(BrokerFeature):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():  # a fault of ours: the broker goes on without notices
-            self._log(f"notify: no more notices are sent: {task.exception()!r}")
+            self._log.write(f"notify: no more notices are sent: {task.exception()!r}")
             for other in self._tasks:
                 other.cancel()
 
@@ -174,7 +174,9 @@ class NotifyFeature(BrokerFeature):
             )
         except OSError as error:
             os.close(printed)
-            self._log(f"notify: {whom} is not told: {argv[0]} cannot be run ({error.strerror})")
+            self._log.write(
+                f"notify: {whom} is not told: {argv[0]} cannot be run ({error.strerror})"
+            )
             return
         finally:
             os.close(their_end)
@@ -198,7 +200,7 @@ class NotifyFeature(BrokerFeature):
             os.close(printed)
         if status:
             why = visible(" ".join(why.split())) or f"{argv[0]} ended with status {status}"
-            self._log(f"notify: {whom} is not told: {why}")
+            self._log.write(f"notify: {whom} is not told: {why}")
 
 
 def minute_now() -> int:

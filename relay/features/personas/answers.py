@@ -251,7 +251,7 @@ class AnswerDeliveries:
         self._close(row, "dead", reason, batch)
         content = content_of(self._ledger, row.id)
         to = _to(row)
-        self._log(f"the answer {row.id} on {row.channel} is dead: {reason}")
+        self._log.write(f"the answer {row.id} on {row.channel} is dead: {reason}")
         text = (
             f"The answer of {row.persona} to {to} could not be sent over {row.channel}: {reason}."
             f" It begins with:\n{content[:SHOWN_MAX]}"

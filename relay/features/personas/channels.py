@@ -64,7 +64,7 @@ class Channels:
             self._told = ""
         except RelayError as error:
             if error.line != self._told:
-                self._log(error.line)
+                self._log.write(error.line)
             self._told = error.line
 
     def close(self) -> None:

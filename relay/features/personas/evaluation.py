@@ -261,7 +261,7 @@ class Evaluations:
         except StorageError:
             return AGAIN_AFTER
         except RelayError as error:
-            self._log(error.line)
+            self._log.write(error.line)
             return BUSY_AFTER
         for seq, event in events:
             lane.cursor = max(lane.cursor, seq)
@@ -308,7 +308,9 @@ class Evaluations:
         self._ledger.begin()
         count = drop_due(self._ledger, lane.key)
         batch.after.append(
-            partial(self._log, f"{lane.key} leaves {count} events unevaluated: {lane.problem}")
+            partial(
+                self._log.write, f"{lane.key} leaves {count} events unevaluated: {lane.problem}"
+            )
         )
 
     def _record(self, asked: _Asked, answer: EventAnswer, batch: Batch) -> None:
@@ -324,7 +326,7 @@ class Evaluations:
             raise
         except Exception as error:
             why = f"what was said of it cannot be stored: {type(error).__name__}: {error}"
-            self._log(f"the event {asked.event.id} is given up: {why}")
+            self._log.write(f"the event {asked.event.id} is given up: {why}")
             self._store(asked, hops, _failed(asked.event, why[:ERROR_MAX]), batch)
 
     def _store(self, asked: _Asked, hops: int, said: EventAnswer, batch: Batch) -> None:

@@ -231,30 +231,28 @@ class HeadlessTurn:
             self._server = HookServer(endpoint.answer, self._token)
             self._listener = socket.create_server(("127.0.0.1", 0))
             await self._server.serve(self._listener)
-        run = launch.Run(
-            name=self._request.name,
-            run_id=self._request.turn,
-            token=self._token,
-            port=self._listener.getsockname()[1],
-            folder=self._folder,
-            primer=False,
-            hooks=launch.TOOL_EVENTS if self._governed else launch.TOOL_EVENTS[:1],
+        without = [one for one in UNASKED.get(kind, ()) if refusal(self._request.permissions, one)]
+        terms = launch.LaunchTerms(
             terminal=False,
-            profiles=self._home.profiles,
             gate_only=True,
-            without=tuple(
-                one for one in UNASKED.get(kind, ()) if refusal(self._request.permissions, one)
-            )
-            + ((launch.SKILL_SHELL,) if self._governed else ()),
+            hooks=launch.TOOL_EVENTS if self._governed else launch.TOOL_EVENTS[:1],
+            without=(*without, launch.SKILL_SHELL) if self._governed else tuple(without),
+        )
+        run = launch.Run(
+            self._request.name,
+            self._request.turn,
+            launch.Endpoint(self._token, self._listener.getsockname()[1]),
+            launch.Folders(self._folder, self._home.profiles),
+            terms,
         )
         # A planner looks at the settings of the folder in which the program will run.
         os.chdir(self._spec.cwd or env["HOME"])
         plan = launch.plan(argv, env, run)
         gates = plan.data.get("gates")
-        if not isinstance(gates, list) or not set(run.hooks) <= set(gates):
+        if not isinstance(gates, list) or not set(run.terms.hooks) <= set(gates):
             why = plan.data.get("ungated") or "no gate could be put in"
             raise CannotBegin(f"{kind} cannot be held to what this turn may use: {why}")
-        more = {"RELAY_PORT": str(run.port), "RELAY_TOKEN": self._token}
+        more = {"RELAY_PORT": str(run.endpoint.port), "RELAY_TOKEN": self._token}
         if self._governed:
             more |= git_environment(env)
         return plan.argv, {**env, **more, **plan.env}

@@ -52,7 +52,9 @@ class HookObserver:
         """Have it told. Returns at once."""
         if self._waiting >= WAITING_MAX:
             if not self._left_out:
-                self._log(f"hooks of {event.registration} are slow: what comes now is left out")
+                self._log.write(
+                    f"hooks of {event.registration} are slow: what comes now is left out"
+                )
             self._left_out += 1
             return
         question = {"do": "hooks", "event": event.value, "fields": _short(fields)}
@@ -60,7 +62,7 @@ class HookObserver:
             try:
                 asked = self._workers.get(config).ask(question)
             except RelayError as error:
-                self._log(f"{event.registration}: {error.line}")
+                self._log.write(f"{event.registration}: {error.line}")
                 continue
             self._waiting += 1
             asked.add_done_callback(self._told)
@@ -68,11 +70,11 @@ class HookObserver:
     def _told(self, answer: asyncio.Future[Json]) -> None:
         self._waiting -= 1
         if self._left_out and not self._waiting:
-            self._log(f"hooks of the broker's events were not told {self._left_out} times")
+            self._log.write(f"hooks of the broker's events were not told {self._left_out} times")
             self._left_out = 0
         error = None if answer.cancelled() else answer.exception()
         if error is not None:
-            self._log(f"hooks of the broker's events: {error}")
+            self._log.write(f"hooks of the broker's events: {error}")
         elif not answer.cancelled() and (records := answer.result().get("records")):
             self._committer.submit_job(partial(self._store, records))
 

@@ -22,6 +22,7 @@ from relay.broker.trusted_configs import TrustedConfig
 from relay.core.child_process import python
 from relay.core.environment import own_environment
 from relay.core.errors import RelayError, error_fields
+from relay.core.log import Log
 from relay.core.paths import Home
 from relay.protocol.broker import Json, error_from
 
@@ -167,7 +168,7 @@ class ConfigWorkers:
         self,
         home: Home,
         *,
-        log: Callable[[str], None],
+        log: Log,
         asked: Asked,
         command: Sequence[str] = WORKER,
     ) -> None:
@@ -243,7 +244,7 @@ class ConfigWorkers:
             self._leaving.discard(worker)
         elif self._running.get(key) is worker:
             del self._running[key]
-            self._log(worker.problem or f"the worker of {worker.config.path} {how}")
+            self._log.write(worker.problem or f"the worker of {worker.config.path} {how}")
         if worker.problem:
             self.problems[worker.config.path] = worker.problem
 

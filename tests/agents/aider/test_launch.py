@@ -9,8 +9,8 @@ import pytest
 
 from relay.agents.aider.launch import AiderSettings, Unclear
 from relay.agents.arguments import after_module
-from relay.agents.launch import Launch, Run, plan, primer
-from tests.agents.installs import install
+from relay.agents.launch import Launch, Primer, plan
+from tests.agents.installs import install, run_of
 
 SPACES = ("relay", "deploy")
 
@@ -31,9 +31,8 @@ def installed(base: Path) -> str:
 def make(
     base: Path, argv: list[str], *, told: bool = False, env: dict[str, str] | None = None
 ) -> Launch:
-    run = Run(
-        name="Ada",
-        run_id="R",
+    run = run_of(
+        "Ada",
         token="T",
         port=None,
         folder=str(base / "run"),
@@ -58,7 +57,7 @@ def test_it_is_told_by_a_file_to_read(tmp_path: Path) -> None:
     launch = make(tmp_path, [installed(tmp_path)], told=True)
     path = tmp_path / "run" / "relay-primer.md"
     assert launch.argv[-2:] == ["--read", str(path)]
-    assert path.read_text() == primer("Ada", SPACES)
+    assert path.read_text() == Primer("Ada", SPACES).text()
 
 
 def test_the_module_is_the_program_too(tmp_path: Path) -> None:

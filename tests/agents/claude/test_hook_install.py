@@ -11,11 +11,11 @@ from relay.agents.claude.launch import hooks, hooks_off
 from relay.agents.known_agents import ungated
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
 from relay.hooks.events import TOOL_CALL
-from tests.agents.installs import install
+from tests.agents.installs import install, run_of
 
 
 def run(*events: str) -> Run:
-    return Run(name="Alice", run_id="R", token="secret", port=4711, primer=False, hooks=events)
+    return run_of("Alice", token="secret", port=4711, primer=False, hooks=events)
 
 
 def test_only_what_is_wanted_is_put_in() -> None:

@@ -21,11 +21,11 @@ from relay.agents.known_agents import ungated
 from relay.agents.launch import GATE_TIMEOUT, Launch, Run, plan
 from relay.hooks.events import TOOL_CALL
 from relay.session.tool_hooks import DEADLINE
-from tests.agents.installs import install
+from tests.agents.installs import install, run_of
 
 
 def run(*events: str, port: int | None = 4711) -> Run:
-    return Run(name="Alice", run_id="R", token="secret", port=port, primer=False, hooks=events)
+    return run_of("Alice", token="secret", port=port, primer=False, hooks=events)
 
 
 def test_only_what_is_wanted_is_put_in() -> None:

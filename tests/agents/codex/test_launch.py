@@ -10,11 +10,11 @@ import pytest
 
 from relay.agents.codex.launch import REPORTED, trusted_hash
 from relay.agents.launch import Run, plan
-from tests.agents.installs import install
+from tests.agents.installs import install, run_of
 
 
 def run(*, port: int | None = 4711, primer: bool = True) -> Run:
-    return Run(name="Alice", run_id="R", token="secret", port=port, primer=primer)
+    return run_of("Alice", token="secret", port=port, primer=primer)
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ import pytest
 from relay.agents.gemini import launch as hooks
 from relay.agents.hook_install import write_teller
 from relay.agents.known_agents import ungated, untold
-from relay.agents.launch import Launch, Run
+from relay.agents.launch import Launch
 from relay.hooks.events import TOOL_CALL, HookEventName
 from tests.agents.gemini.documented import documented_hooks
-from tests.agents.installs import install
+from tests.agents.installs import install, run_of
 from tests.agents.installs import start as planned
 
 
@@ -103,9 +103,8 @@ def test_the_hook_that_tells_has_all_of_the_event_when_it_ends_and_waits_for_nob
     event = b'{"prompt": "%s"}' % (b"x" * size)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(30)
-        run = Run(
-            name="Bob",
-            run_id="R",
+        run = run_of(
+            "Bob",
             token="it's",
             port=listener.getsockname()[1],
             folder=str(tmp_path / "it's"),

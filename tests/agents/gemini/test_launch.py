@@ -12,15 +12,15 @@ import pytest
 
 from relay.agents.gemini.adapter import spelled
 from relay.agents.gemini.source import Claims, SessionFiles
-from relay.agents.launch import Launch, Run, plan
-from tests.agents.installs import install
+from relay.agents.launch import Launch, plan
+from tests.agents.installs import install, run_of
 
 
 def make(
     argv: list[str], base: Path, *, env: dict[str, str] | None = None, primer: bool = False
 ) -> Launch:
     folder = str(base / "run" / "R")
-    run = Run(name="Alice", run_id="R", token="t", port=1, folder=folder, primer=primer)
+    run = run_of("Alice", token="t", port=1, folder=folder, primer=primer)
     return plan(argv, {"HOME": str(base / "home"), **(env or {})}, run)
 
 

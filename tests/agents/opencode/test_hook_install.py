@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from relay.agents.launch import Launch, Run, plan
-from tests.agents.installs import install
+from relay.agents.launch import Launch, plan
+from tests.agents.installs import install, run_of
 
 
 def start(
@@ -17,7 +17,7 @@ def start(
     hooks: tuple[str, ...] = ("BeforeTool", "AfterTool"),
     port: int | None = 4321,
 ) -> Launch:
-    run = Run(name="A", run_id="R", token="t", port=port, primer=False, hooks=hooks)
+    run = run_of("A", token="t", port=port, primer=False, hooks=hooks)
     return plan(argv, env or {}, run)
 
 

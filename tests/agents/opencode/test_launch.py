@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from relay.agents.launch import Launch, Run, plan
+from relay.agents.launch import Launch, plan
 from relay.agents.opencode.launch import FIRST_PORT, PORTS
-from tests.agents.installs import install
+from tests.agents.installs import install, run_of
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def opencode(tmp_path: Path) -> str:
 def make(
     argv: list[str], env: dict[str, str] | None = None, folder: str = "", primer: bool = False
 ) -> Launch:
-    run = Run(name="Alice", run_id="R", token="t", port=1, folder=folder, primer=primer)
+    run = run_of("Alice", token="t", port=1, folder=folder, primer=primer)
     return plan(argv, env or {}, run)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from relay.agents.launch import Launch, Run, plan
-from tests.agents.installs import install
+from relay.agents.launch import Launch, plan
+from tests.agents.installs import install, run_of
 
 
 @pytest.fixture
@@ -20,9 +20,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def planned(argv: list[str], base: Path, *, primer: bool = False) -> Launch:
-    run = Run(
-        name="Alice",
-        run_id="R",
+    run = run_of(
+        "Alice",
         token="t",
         port=None,
         folder=str(base / "run"),

@@ -19,7 +19,7 @@ from relay.features.automations.ops import AUTOMATION_REGISTER, AUTOMATIONS
 from relay.ledger.store import Ledger
 from relay.protocol.message_ops import EVENT
 from tests.broker.fixtures import Configure
-from tests.broker.support import broker_thread
+from tests.broker.support import LineLog, broker_thread
 from tests.features.automations.broker.test_automation_pool import question
 from tests.features.automations.broker.test_automations import dispatched, ran
 from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
@@ -172,7 +172,7 @@ def test_a_heartbeat_is_silent_at_night(home: Home) -> None:
     hours = {23: False, 0: False, 7: False, 8: True, 22: True}
 
     async def run() -> list[RunAnswer]:
-        pool = AutomationPool(home, log=print, workers=1)
+        pool = AutomationPool(home, log=LineLog(), workers=1)
         about = question()["about"] | {"config": {"quiet_hours": [23, 8]}}
         asked = [question(about=about, now_ms=int(at(one).timestamp() * 1000)) for one in hours]
         try:

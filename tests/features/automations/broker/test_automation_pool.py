@@ -29,6 +29,7 @@ from relay.features.automations.settings import (
 )
 from relay.ledger.store import Ledger
 from tests.broker.fixtures import Configure
+from tests.broker.support import LineLog
 from tests.ledger.test_queries import put
 from tests.support import wait_until
 
@@ -75,7 +76,7 @@ def pooled(home: Home, use: Callable[[AutomationPool], Awaitable[T]], workers: i
     home.create()
 
     async def run() -> T:
-        pool = AutomationPool(home, log=print, workers=workers)
+        pool = AutomationPool(home, log=LineLog(), workers=workers)
         try:
             return await use(pool)
         finally:
@@ -236,9 +237,10 @@ def test_nothing_of_a_run_goes_on_when_the_broker_is_killed(home: Home, tmp_path
             "-c",
             "import asyncio\n"
             "from relay.features.automations.automation_pool import AutomationPool\n"
+            "from relay.core.log import Log\n"
             "from relay.core.paths import Home\n"
             "async def run():\n"
-            f"    pool = AutomationPool(Home({home.root!r}), log=print)\n"
+            f"    pool = AutomationPool(Home({home.root!r}), log=Log({os.devnull!r}))\n"
             f"    await pool.run({asked!r}, lambda: {source!r})\n"
             "asyncio.run(run())\n",
         ]
@@ -478,7 +480,7 @@ def test_when_the_broker_stops_who_waits_gets_no_answer(home: Home) -> None:
     home.create()
 
     async def use() -> None:
-        pool = AutomationPool(home, log=print, workers=1)
+        pool = AutomationPool(home, log=LineLog(), workers=1)
         hang = file("def handler(ctx):\n    while True: pass")
         tasks = [asyncio.ensure_future(pool.run(question(f"H{n}"), lambda: hang)) for n in range(2)]
         await asyncio.sleep(0)

@@ -25,7 +25,7 @@ from relay.features.memory import broker
 from relay.features.memory.broker import DEATHS_MAX, STARTS_MAX, STORE_DEATHS_MAX, MemoryProxy
 from relay.features.memory.service import STORES_MAX
 from relay.protocol.broker import error_from
-from tests.broker.support import Json
+from tests.broker.support import Json, LineLog
 from tests.features.memory.flaky import saying
 from tests.features.memory.flaky_service import COMMAND, folder
 from tests.support import wait_until
@@ -70,7 +70,7 @@ class Rig:
         home.create()
         self.home = home
         self.at = 1_795_000_000_000
-        self.logged: list[str] = []
+        self.log = LineLog()
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
@@ -81,7 +81,7 @@ class Rig:
         self.call(lambda: self._make(**how))
 
     def _make(self, **how: Any) -> None:
-        how = {"command": COMMAND, "deadline": LONG, "log": self.logged.append, **how}
+        how = {"command": COMMAND, "deadline": LONG, "log": self.log, **how}
         self.proxy = MemoryProxy(self.home, Directory(), **how)
 
     def call(self, function: Callable[[], Any]) -> Any:
@@ -173,7 +173,7 @@ def test_it_answers_and_ends_with_all_that_was_started(rig: Rig) -> None:
     left(pid)
     rig.make()
     assert rig.texts() == ["one"]
-    assert rig.logged == []
+    assert rig.log.lines == []
 
 
 def test_stores_are_open_side_by_side_in_one_process(rig: Rig) -> None:
@@ -205,7 +205,7 @@ def test_a_save_in_which_the_service_was_killed_is_repeated_and_there_once(
     rows = rig.ask("list", limit=9)["memories"]
     assert [row["text"] for row in rows] == ["in hand", "confirmed"]
     assert rows[0]["id"] == saved["memory"]["id"]
-    assert len(rig.pids()) == 2 and "was ended by SIGKILL" in rig.logged[0]
+    assert len(rig.pids()) == 2 and "was ended by SIGKILL" in rig.log.lines[0]
     left(rig.pids()[0])
 
 
@@ -217,7 +217,7 @@ def test_what_the_service_dies_of_each_time_is_refused(rig: Rig) -> None:
     assert died.value.code == "memory_worker"
     assert "was ended by SIGKILL before it answered" in died.value.message
     assert "look before you do it again" in died.value.hint
-    assert len(rig.logged) == DEATHS_MAX
+    assert len(rig.log.lines) == DEATHS_MAX
     assert rig.texts() == ["confirmed"]
 
 
@@ -231,7 +231,7 @@ def test_a_store_that_kills_the_service_each_time_is_refused_and_no_other(rig: R
         assert rig.save("a local one", store=None)["memory"]["text"] == "a local one"
         assert rig.save("another store's", host="second")["memory"]
     assert f"the process of the memory ended {STORE_DEATHS_MAX} times within a minute" in told
-    assert len(rig.logged) == STORE_DEATHS_MAX
+    assert len(rig.log.lines) == STORE_DEATHS_MAX
 
 
 def test_what_hangs_while_nobody_asks_costs_a_new_service(
@@ -419,7 +419,7 @@ def test_no_kill_loses_doubles_or_reorders_what_was_confirmed(
         confirmed.append(text)
         if killer is not None:
             killer.join()
-    assert rig.texts() == confirmed and len(rig.logged) > 2
+    assert rig.texts() == confirmed and len(rig.log.lines) > 2
 
 
 def test_beyond_so_many_stores_one_more_is_refused_and_the_default_one_is_not(rig: Rig) -> None:

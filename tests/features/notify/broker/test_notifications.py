@@ -69,13 +69,14 @@ async def _three_notices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     configs: Any = SimpleNamespace(own_setting=own.get)
     stream: Any = Stream()
     log: asyncio.Queue[str] = asyncio.Queue()
+    writer: Any = SimpleNamespace(write=log.put_nowait)
     owner: Any = SimpleNamespace(owner="me")
     kernel = kernel_of(
         home=home,
         directory=owner,
         configs=configs,
         watchers=stream,
-        log=log.put_nowait,
+        log=writer,
         now_ms=lambda: 0,
     )
     sent = notifications.NotifyFeature(kernel)

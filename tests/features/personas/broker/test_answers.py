@@ -30,7 +30,7 @@ from relay.features.personas.ops import DISPATCH, DISPATCHES
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 from relay.protocol.message_ops import INBOX
-from tests.broker.support import broker_thread, held, kernel_of, message_id, register
+from tests.broker.support import LineLog, broker_thread, held, kernel_of, message_id, register
 
 EVENT = message_id(7)
 SECRET = "sk-ant-api03-" + "abcdefghij" * 4
@@ -133,12 +133,8 @@ async def deliveries(
 ) -> AsyncIterator[AnswerDeliveries]:
     directory = Directory()
 
-    def fault() -> RelayError:
-        raise
-
-    committer = Committer(
-        ledger, log=print, fault=fault, ledger_failed=lambda e: None, now_ms=lambda: clock[0]
-    )
+    log = LineLog()
+    committer = Committer(ledger, log=log, ledger_failed=lambda e: None, now_ms=lambda: clock[0])
     unheard: Any = SimpleNamespace(wants=lambda event: False)
     watchers = Watchers(ledger, directory, unheard, lambda: clock[0])
     kernel = kernel_of(
@@ -148,7 +144,7 @@ async def deliveries(
         windows=DeliveryWindows(ledger, directory, committer, watchers),
         watchers=watchers,
         features=BrokerFeature(),
-        log=print,
+        log=log,
     )
     ops = DeliveryOps(kernel)
     held = HeldMessages(kernel, ops, LoopGuard())
