@@ -157,14 +157,20 @@ class Features(BrokerFeature):
         self._ledger = ledger
         self._log = log
         self.opened: list[BrokerFeature] = []
-        #: Those that want to know of each message: most do not, and there are many messages.
+        # Those that want to know of each message: most do not, and there are many messages.
+        self._addressed: list[BrokerFeature] = []
+        self._holding: list[BrokerFeature] = []
         self._accepting: list[BrokerFeature] = []
+        self._storing: list[BrokerFeature] = []
 
     def use(self, features: list[BrokerFeature]) -> None:
         """Ask these from now on."""
+        base = BrokerFeature
         self.opened = features
-        base = BrokerFeature.accepted
-        self._accepting = [one for one in features if type(one).accepted is not base]
+        self._addressed = [one for one in features if type(one).addressed is not base.addressed]
+        self._holding = [one for one in features if type(one).why_held is not base.why_held]
+        self._accepting = [one for one in features if type(one).accepted is not base.accepted]
+        self._storing = [one for one in features if type(one).stored is not base.stored]
 
     @contextmanager
     def contained(self, batch: Batch | None = None) -> Iterator[None]:
@@ -285,7 +291,7 @@ class Features(BrokerFeature):
     def addressed(
         self, request: ClientRequest[Send], sender: str, thread: str | None, batch: Batch
     ) -> MessageSent | None:
-        for feature in self.opened:
+        for feature in self._addressed:
             answer = feature.addressed(request, sender, thread, batch)
             if answer is not None:
                 return answer
@@ -295,8 +301,10 @@ class Features(BrokerFeature):
         return any(feature.outside(request, batch) for feature in self.opened)
 
     def why_held(self, name: str, now_ms: int) -> str:
-        reasons = (feature.why_held(name, now_ms) for feature in self.opened)
-        return next(filter(None, reasons), "")
+        for feature in self._holding:
+            if why := feature.why_held(name, now_ms):
+                return why
+        return ""
 
     def accepted(self, message: Accepted, by: Member | None, batch: Batch) -> None:
         for feature in self._accepting:
@@ -309,7 +317,7 @@ class Features(BrokerFeature):
                 feature.decided(seq, batch)
 
     def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
-        for feature in self.opened:
+        for feature in self._storing:
             feature.stored(messages, batch)
 
     def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:

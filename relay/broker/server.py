@@ -96,7 +96,7 @@ class BrokerServer:
             ledger_failed=self._ledger_failed,
             now_ms=now_ms,
         )
-        configs = TrustedConfigs(home)
+        configs = TrustedConfigs(home, self._loop.call_soon)
         rights = Rights(directory, configs)
         watchers = Watchers(ledger, directory, rights, now_ms)
         kernel = self._kernel = Kernel(

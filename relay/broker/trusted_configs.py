@@ -1,8 +1,8 @@
 """Which trusted configurations evaluate an event, and which of their route functions are asked.
 
 An agent's event is evaluated by the configurations that apply where the agent runs, any other event
-by the person's own alone. Results are cached until the trust store or a trusted file changes; that
-is checked at most every ``FRESH`` seconds.
+by the person's own alone. Results are cached until the trust store or a trusted file changes. The
+broker checks that in each turn of its loop: what is sent after a trust was revoked meets no cache.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,7 @@ from relay.config.trust import (
     FoundConfig,
     candidates,
     found_at,
-    trusted_paths,
+    read_store,
     user_config,
 )
 from relay.core.errors import RelayError
@@ -31,8 +30,6 @@ from relay.protocol.broker import Json
 
 #: The key of the person's own configuration.
 USER = "user"
-#: Seconds for which cached results are not checked.
-FRESH = 0.05
 #: Cached results, by the folders of agents.
 _KEPT_MAX = 10_000
 
@@ -61,17 +58,22 @@ class TrustedConfig:
 class TrustedConfigs:
     """All of them. Belongs to the broker's loop."""
 
-    def __init__(self, home: Home, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, home: Home, call_soon: Callable[[Callable[[], None]], object] | None = None
+    ) -> None:
+        """``call_soon`` of the loop: the files are looked at once in each of its turns; without it,
+        for each question."""
         self._home = home
-        self._clock = clock
-        self._checked = float("-inf")
+        self._call_soon = call_soon
+        self._is_fresh = False  # the files were looked at in this turn
         self._paths: list[str] = []  # of all trusted files
-        self._state: list[object] = []  # of the trust store, and of these files
+        self._watched: list[str] = []  # these, and the programs that they name
+        self._state: list[object] = []  # of the trust store, and of what is watched
         #: Whether all could be read and have a manifest (a worker makes it when it loads the file).
         self._whole = True
         # Caches that hold for this state:
         self._applying: dict[str | None, tuple[TrustedConfig, ...]] = {}
-        self._keyed: dict[str, TrustedConfig] = {}
+        self._keyed: dict[str, TrustedConfig | None] = {}
         self._wanted: dict[tuple[str | None, str, str], tuple[str, ...]] = {}
 
     def wanted(self, cwd: str | None, kind: str, channel: str, disabled: Json) -> tuple[str, ...]:
@@ -90,19 +92,27 @@ class TrustedConfigs:
     def look_again(self) -> None:
         """Drop the caches: hooks were switched, or something was trusted."""
         self._wanted.clear()
-        self._checked = float("-inf")
+        self._is_fresh = False
+
+    def _turn_ended(self) -> None:
+        self._is_fresh = False
 
     def _check(self) -> None:
-        if self._clock() - self._checked <= FRESH:
+        if self._is_fresh:
             return
-        self._checked = self._clock()
-        state: list[object] = [_stat(self._home.trust), *map(_stat, self._paths)]
-        kept = len(self._applying) + len(self._wanted)
+        if self._call_soon is not None:
+            self._is_fresh = True
+            self._call_soon(self._turn_ended)
+        state: list[object] = [_stat(self._home.trust), *map(_stat, self._watched)]
+        kept = len(self._applying) + len(self._wanted) + len(self._keyed)
         if state == self._state and self._whole and kept <= _KEPT_MAX:
             return
         # Before anything is read, so that a change meanwhile is noticed next time.
-        self._paths = trusted_paths(self._home)
-        self._state = [state[0], *map(_stat, self._paths)]
+        entries = read_store(self._home).entries
+        self._paths = list(entries)
+        programs = {path for entry in entries.values() for path in entry.programs or ()}
+        self._watched = [*self._paths, *sorted(programs)]
+        self._state = [state[0], *map(_stat, self._watched)]
         self._whole = True
         self._applying.clear()
         self._keyed.clear()
@@ -134,20 +144,16 @@ class TrustedConfigs:
     def by_key(self, key: str) -> TrustedConfig | None:
         """The configuration with this key; None if it may not run any more."""
         self._check()
-        config = self._keyed.get(key)
-        if config is None:
-            # Read again: an event may be waiting for a configuration that is new.
-            path = next((one for one in trusted_paths(self._home) if _key(one) == key), None)
+        if key not in self._keyed:
+            path = next((one for one in self._paths if _key(one) == key), None)
             found = None if path is None else found_at(self._home, path)
-            config = None if found is None else self._trusted(found)
-            if config is not None:
-                self._keyed[key] = config
-        return config
+            self._keyed[key] = None if found is None else self._trusted(found)
+        return self._keyed[key]
 
     def all(self) -> list[TrustedConfig]:
         """Every configuration that is trusted and unchanged."""
-        keys = [_key(path) for path in trusted_paths(self._home)]
-        return [one for one in map(self.by_key, keys) if one is not None]
+        self._check()
+        return [one for one in map(self.by_key, map(_key, self._paths)) if one is not None]
 
     def _trusted(self, one: FoundConfig) -> TrustedConfig | None:
         if one.state != TRUSTED or one.file is None or one.problem:

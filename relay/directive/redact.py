@@ -59,9 +59,11 @@ def redact(text: str) -> str:
 def mask(text: str) -> str:
     """``text``, which no screen has broken, with every token of a known prefix and every private
     key masked. Fast, whatever the text is: what agents say goes through it while others wait."""
-    for literal in secret_patterns.NEEDLES:
-        if literal in text:
-            return secret_patterns.whole_text().sub(_mask_token, text)
+    for sign, needles in secret_patterns.NEEDLES.items():
+        if sign in text:
+            for needle in needles:
+                if needle in text:
+                    return secret_patterns.whole_text().sub(_mask_token, text)
     return text
 
 

@@ -169,9 +169,18 @@ def whole_text() -> re.Pattern[str]:
 _JWT = r"eyJ[\w-]{8,256}+\.[\w-]{2,}+\.[\w-]{4,}"
 #: How a find of ``whole_text`` begins; the shortest of these stand in each text that may have one.
 LITERALS = (*(prefix for shape in RUNS for prefix in shape.prefixes), PEM_START)
-NEEDLES = tuple(
-    one for one in LITERALS if not any(other in one for other in LITERALS if other != one)
-)
+_SHORTEST = [one for one in LITERALS if not any(o in one for o in LITERALS if o != one)]
+
+
+def _by_sign(needles: Iterable[str]) -> dict[str, list[str]]:
+    """By a sign that each of them has: to look for one character is many times as fast."""
+    groups: dict[str, list[str]] = {}
+    for needle in needles:
+        groups.setdefault(next((sign for sign in "-_JA." if sign in needle), ""), []).append(needle)
+    return groups
+
+
+NEEDLES = _by_sign(_SHORTEST)
 
 
 def beginnings(words: Iterable[str]) -> frozenset[str]:

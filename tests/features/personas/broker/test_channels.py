@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from relay.broker import trusted_configs
 from relay.broker.client import connect
 from relay.broker.server import wall_ms
 from relay.config.trust import untrust, user_config
@@ -162,7 +161,6 @@ def test_channels_end_with_trust_and_come_back_after_a_kill(
     home: Home, configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channels, "LOOK_EVERY", 0.02)
-    monkeypatch.setattr(trusted_configs, "FRESH", 0.0)
     configure(
         f"""
 import os, time
