@@ -1,4 +1,4 @@
-"""The verb ``broker``: its process, and what it has for personas to do."""
+"""The verb ``broker``: its process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from relay.broker.client import check_person, connect, request
+from relay.broker.client import check_person, connect
 from relay.broker.start import NONE_RUNS, launch, may_start, say_starting
-from relay.cli import output, table
+from relay.cli import door, output
 from relay.cli.parser import Parser
 from relay.cli.status import broker_status, print_broker
 from relay.cli.verbs import verb
@@ -21,15 +21,12 @@ from relay.core.files import is_locked, write_atomically
 from relay.core.lock_holders import holders
 from relay.core.paths import Home
 from relay.core.signals import signal
-from relay.protocol.broker import Json
 from relay.protocol.broker_ops import STOP
 
 #: Longer than a broker takes that must kill a store which hangs. Seconds.
 _STOP_WITHIN = 30.0
 #: How long a broker may take to answer, and what does not answer to end by itself. Seconds.
 _ANSWER_WITHIN, _END_WITHIN = 5.0, 5.0
-#: Dispatches that are listed.
-_LIMIT = 1000
 #: The name by which launchd knows it.
 LABEL = "relay.broker"
 #: Seconds without anybody after which it ends: a service stays.
@@ -44,11 +41,8 @@ def add(verbs: Parser) -> None:
         verbs,
         "broker",
         "relay broker status --json\n"
-        "  relay broker run            (in the foreground; else it starts by itself)\n"
-        "  relay broker queue          what personas have to do\n"
-        "  relay broker dead           what none could do, and why\n"
-        "  relay broker retry 4QXK7Z2M try it again",
-    ).add_subparsers(metavar="run|status|stop|queue|dead|retry|drop|dispatch|install")
+        "  relay broker run            (in the foreground; else it starts by itself)",
+    ).add_subparsers()
     run = group.add_parser("run", help="run the broker in the foreground")
     run.set_defaults(run=run_verb)
     status = group.add_parser("status", help="whether it runs, and since when")
@@ -60,37 +54,13 @@ def add(verbs: Parser) -> None:
         help="do not ask before ending another process that holds the broker's lock",
     )
     stop.set_defaults(run=stop_verb)
-    queue = group.add_parser("queue", help="what personas are doing, and what waits for them")
-    queue.add_argument(
-        "which", nargs="?", metavar="ID|PERSONA", help="only this one, or this persona's"
-    )
-    queue.set_defaults(run=list_verb, dead=False)
-    dead = group.add_parser("dead", help="what was given up, and why")
-    dead.add_argument(
-        "which", nargs="?", metavar="ID|PERSONA", help="only this one, or this persona's"
-    )
-    dead.set_defaults(run=list_verb, dead=True)
-    retry = group.add_parser("retry", help="try again what was given up")
-    drop = group.add_parser("drop", help="forget what was given up; the ledger keeps it")
-    for parser, dropped in ((retry, False), (drop, True)):
-        parser.add_argument("which", nargs="*", metavar="ID|PERSONA", help="as dead lists them")
-        parser.add_argument("--all", action="store_true", help="everything that was given up")
-        parser.set_defaults(run=again_verb, drop=dropped)
     service = group.add_parser("install", help="install it as a service that keeps running")
     service.add_argument("--yes", action="store_true", help="do not ask")
     service.set_defaults(run=install_verb)
-    made = group.add_parser("dispatch", help="ask a persona something yourself")
-    made.add_argument("persona", metavar="PERSONA")
-    made.add_argument("text", metavar="TEXT", help="the question; - reads it from stdin")
-    made.add_argument("--session", metavar="S", help="the persona's session (main)")
-    made.add_argument("--mode", metavar="MODE", help="followup, steer, collect or interrupt")
-    made.add_argument("--priority", metavar="N", help="above 0: before others (0)")
-    made.set_defaults(run=dispatch_verb)
-    for parser in (run, status, stop, queue, dead, retry, drop, made):
+    for parser in (run, status, stop):
         parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-# -- the process
+    for _, add_parts in door.given("add_parts"):
+        add_parts("broker", group)
 
 
 def status_verb(options: Any) -> int:
@@ -196,87 +166,6 @@ def _succeeded(home: Home, pid: int) -> bool:
             return file.read().strip() not in (str(pid), "")
     except (OSError, UnicodeDecodeError):
         return False
-
-
-# -- dispatches
-
-
-def list_verb(options: Any) -> int:
-    """``relay broker queue`` and ``relay broker dead``."""
-    fields = {"dead": options.dead, "which": options.which, "limit": _LIMIT}
-    rows: list[Json] = request("dispatches", **fields, **output.speaker())["rows"]
-    if options.json:
-        output.as_json([_dispatch(row) for row in rows])
-        return 0
-    if not rows:
-        output.note("nothing is dead" if options.dead else "nothing waits for a persona")
-        return 0
-    width = table.columns()
-    table.table(
-        ("SINCE", "ID", "PERSONA", "SESSION", "STATE", "FROM", "TEXT"),
-        [
-            (
-                table.when(row["created_ms"]),
-                row["id"] if width is None else row["id"][-8:],
-                *(row["persona"], row["session"], _state(row), row["from"]),
-                output.summary(row["body"]),
-            )
-            for row in rows
-        ],
-        width=width,
-        remarks=[row["reason"] for row in rows],
-    )
-    if options.dead:
-        output.note("relay broker retry ID tries one again, relay broker drop ID forgets it")
-    return 0
-
-
-def _state(row: Json) -> str:
-    tried = f", try {row['tries'] + 1}" if row["tries"] and row["state"] != "dead" else ""
-    return f"{row['state']}{tried}{' answer' if row['what'] == 'answer' else ''}"
-
-
-def _dispatch(row: Json) -> Json:
-    return output.shaped(row, [name.replace("_ms", "_at") for name in row])
-
-
-def again_verb(options: Any) -> int:
-    """``relay broker retry`` and ``relay broker drop``."""
-    if bool(options.which) == options.all:
-        raise UsageError("name dispatches or personas, or give --all", hint="relay broker dead")
-    which = None if options.all else options.which
-    fields = {"which": which, "drop": options.drop, **output.speaker()}
-    rows = request("redispatch", **fields)["rows"]
-    if options.json:
-        output.as_json([_dispatch(row) for row in rows])
-        return 0
-    for row in rows:
-        whom = f"channel {row['channel']}" if row["what"] == "answer" else row["persona"]
-        done = "dropped" if options.drop else f"waits for {whom} again"
-        output.data(f"{row['id'][-8:]}  {output.summary(row['body'])}: {done}")
-    if not rows:
-        output.note("nothing is dead")
-    return 0
-
-
-def dispatch_verb(options: Any) -> int:
-    """``relay broker dispatch``."""
-    import sys
-
-    text = sys.stdin.read() if options.text == "-" else options.text
-    try:
-        priority = int(options.priority or 0)
-    except ValueError as error:
-        raise UsageError(f"a priority is a whole number, not {options.priority}") from error
-    fields = {"session": options.session, "mode": options.mode, "priority": priority}
-    made = request("dispatch", persona=options.persona, body=text, **fields, **output.speaker())
-    if options.json:
-        output.as_json({name: made[name] for name in ("id", "event", "waits")})
-        return 0
-    output.data(made["id"])
-    if made["waits"]:
-        output.note(f"it waits: {made['waits']}")
-    return 0
 
 
 def install_verb(options: Any) -> int:

@@ -15,7 +15,10 @@ A feature's verbs stand in ``VERBS`` of its package. Its module ``cli`` may have
 ``event_lines(event)``
     Lines of ``relay show``: (name, text).
 ``add_parts(name, group)``
-    Declares more verbs of ``name``, as of ``ledger``.
+    Declares more verbs of ``name``: ``broker``, ``hooks`` or ``ledger``.
+``hooks_elsewhere(home, cwd)``
+    What ``relay hooks list`` shows beside the hooks of a session: rows for ``--json``, and the head
+    and the cells of a table.
 """
 
 from __future__ import annotations

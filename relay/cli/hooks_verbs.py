@@ -1,5 +1,4 @@
-"""``relay hooks list|test|fire|log|enable|disable``: the hooks and route functions that apply,
-trying them out, how they ran, and switching route functions off and on."""
+"""``relay hooks list|test|fire|log``: the hooks that apply, trying them out, and how they ran."""
 
 from __future__ import annotations
 
@@ -12,8 +11,7 @@ from typing import Any
 
 from relay.broker.client import connect, request
 from relay.broker.hookcall import fire
-from relay.broker.trusted_configs import TrustedConfigs
-from relay.cli import output, table
+from relay.cli import door, output, table
 from relay.cli.parser import Options, Parser
 from relay.cli.verbs import verb
 from relay.config.load import LoadedConfig, load_for_session
@@ -33,12 +31,12 @@ from relay.hooks.events import (
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.hook_types import HookDefinition
 from relay.hooks.run_functions import FunctionRunner
+from relay.protocol.agent_ops import HOOK_LOG
 from relay.session.session_hooks import SessionConfig, make_engine
 
 Json = dict[str, Any]
 
 _HEAD = ("EVENT", "HOOK", "KIND", "MATCHER", "PRIORITY", "ON FAILURE", "TRUSTED")
-_ROUTES = ("ROUTE FUNCTION", "KINDS", "CHANNELS", "PRIORITY", "STATE")
 _LOG_HEAD = ("TIME", "AGENT", "EVENT", "ID", "HOOK", "MS", "RESULT")
 #: What an event is about that does not say it: the fields that are left out of ``--input``.
 _USUAL: dict[HookEventName, dict[str, Any]] = {
@@ -59,10 +57,9 @@ def add(verbs: Parser) -> None:
         "relay hooks list\n"
         '  relay hooks test before_tool --input \'{"tool_name": "Bash"}\'\n'
         '  relay hooks fire Alice before_tool --input \'{"tool_name": "Bash"}\'\n'
-        "  relay hooks log --failed\n"
-        "  relay hooks disable user/family",
+        "  relay hooks log --failed",
     )
-    own = group.add_subparsers(metavar="list|test|fire|log|enable|disable")
+    own = group.add_subparsers()
     listed = own.add_parser("list", help="the hooks of the configuration that applies here")
     _common(listed)
     _path(listed)
@@ -105,14 +102,8 @@ def add(verbs: Parser) -> None:
     log.add_argument("--limit", type=int, default=50, metavar="N", help="at most this many (50)")
     _common(log)
     log.set_defaults(run=run_log)
-    for name, text in (
-        ("enable", "switch a route function on again"),
-        ("disable", "switch a route function off"),
-    ):
-        switch = own.add_parser(name, help=text)
-        switch.add_argument("hook", metavar="ID", help="as relay hooks list shows it")
-        _common(switch)
-        switch.set_defaults(run=run_switch, on=name == "enable")
+    for _, add_parts in door.given("add_parts"):
+        add_parts("hooks", own)
 
 
 def _event(parser: Parser) -> None:
@@ -137,19 +128,22 @@ def run_list(options: Options) -> int:
     hooks = sorted(
         loaded.registry.all_hooks(), key=lambda one: (order[one.event], -one.priority, one.order)
     )
-    found = _routes(Home.from_env(), os.getcwd())
+    home, cwd = Home.from_env(), os.getcwd()
+    others = [elsewhere(home, cwd) for _, elsewhere in door.given("hooks_elsewhere")]
+    found = [row for rows, _, _ in others for row in rows]
     if not (hooks or found) or options.config:
         check(loaded)
     warn(loaded)
     if options.json:
-        output.as_json([*map(_shown, hooks), *map(_route_as_hook, found)])
+        output.as_json([*map(_shown, hooks), *found])
         return 0
     if not hooks and not found:
         output.note("no hook is registered: see docs/hooks.md, or relay init")
     if hooks:
         table.table(_HEAD, [_cells(hook) for hook in hooks], width=table.columns())
-    if found:
-        _print_routes(found)
+    for rows, head, cells in others:
+        if rows:
+            table.table(head, cells, width=table.columns())
     return 0
 
 
@@ -161,7 +155,7 @@ def run_log(options: Options) -> int:
         fields["event"] = event_name(options.event).value if options.event else None
     except RegistrationError:
         fields["event"] = options.event  # a kind of events
-    answer = request("hook_log", **fields, **output.speaker())
+    answer = request(HOOK_LOG, **fields, **output.speaker())
     rows = list(reversed(answer["rows"]))
     if options.json:
         output.as_json([_log_row(row) for row in rows])
@@ -220,55 +214,6 @@ def _log_cells(row: dict[str, Any]) -> tuple[object, ...]:
         f"{row['duration'] * 1000:.1f}",
         result,
     )
-
-
-# -- route functions
-
-
-def _routes(home: Home, cwd: str) -> list[Json]:
-    """The route functions that evaluate the events of an agent in ``cwd``, as the op ``routes``
-    shows them. The person is told which configurations evaluate nothing."""
-    configs = TrustedConfigs(home).applying(cwd)
-    if not any(one.manifest is None or one.manifest.settings["routes"] for one in configs):
-        return []
-    with connect(home) as client:
-        answer = client.request("routes", cwd=cwd)
-    for path, error in answer["problems"].items():
-        output.note(f"{path} evaluates no event: {error}")
-    rows: list[Json] = answer["rows"]
-    return rows
-
-
-def _route_as_hook(row: Json) -> Json:
-    """A route function as ``relay hooks list --json`` shows it among hooks."""
-    names = ("kinds", "channels", "priority", "disabled")
-    shown = {name: row[name] for name in names}
-    return {"event": "route", "name": row["hook"], "kind": "route", **shown, "source": row["path"]}
-
-
-def _print_routes(rows: list[Json]) -> None:
-    """The table of ``relay hooks list``."""
-    cells = [
-        (
-            row["hook"],
-            " ".join(row["kinds"] or ()) or "*",
-            " ".join(row["channels"] or ()) or "*",
-            row["priority"],
-            f"off: {row['disabled']['reason']}" if row["disabled"] else "on",
-        )
-        for row in rows
-    ]
-    table.table(_ROUTES, cells, width=table.columns())
-
-
-def run_switch(options: Options) -> int:
-    """``relay hooks enable|disable``."""
-    answer = request("hook_switch", hook=options.hook, on=options.on, **output.speaker())
-    if options.json:
-        output.as_json({name: answer[name] for name in ("hook", "on")})
-    else:
-        output.data(f"{answer['hook']} is {'on' if answer['on'] else 'off'}")
-    return 0
 
 
 def run_test(options: Options) -> int:

@@ -30,7 +30,7 @@ def add(verbs: Parser) -> None:
         "  relay ledger export all.jsonl\n"
         "  relay ledger compact --before 90d",
     )
-    own = group.add_subparsers(dest="ledger_verb", metavar="query|export|ingest|reindex|compact")
+    own = group.add_subparsers(dest="ledger_verb")
     asked = _sub(own, "query", "what a SELECT finds; nothing can be written", query_verb)
     asked.add_argument("sql", metavar="SQL", help="one SELECT; docs/broker.md has the tables")
     asked.add_argument("--limit", type=count, metavar="N", help=f"at most N rows ({_ROWS})")

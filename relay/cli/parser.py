@@ -112,7 +112,7 @@ class Parser:
         self.arguments: list[_Argument] = []
         self._gone: dict[str, str] = {}
         self._defaults: dict[str, Any] = {}
-        self._verbs_shown = ""
+        self._metavar = ""
         self._dest = ""
 
     # -- declaring
@@ -129,11 +129,15 @@ class Parser:
         """Values that no word gives, such as ``run``."""
         self._defaults.update(values)
 
-    def add_subparsers(self, *, metavar: str, dest: str = "") -> Parser:
-        """Make this a group of verbs, which ``add_parser`` adds; ``dest`` names the chosen one."""
+    def add_subparsers(self, *, metavar: str = "", dest: str = "") -> Parser:
+        """Make this a group of verbs, which ``add_parser`` adds; ``dest`` names the chosen one.
+        Without ``metavar`` the usage has their names."""
         self._dest = dest
-        self._verbs_shown = metavar
+        self._metavar = metavar
         return self
+
+    def _verbs_shown(self) -> str:
+        return self._metavar or "|".join(self.verbs)
 
     def add_parser(self, name: str, **how: Any) -> Parser:
         """A verb of this group."""
@@ -144,7 +148,7 @@ class Parser:
 
     def parse(self, words: list[str]) -> Options:
         """The values of ``words``. Raises UsageError."""
-        if self._verbs_shown:
+        if self.verbs:
             return self._parse_group(words)
         values = {argument.name: argument.default for argument in self.arguments}
         values.update((one.name, False) for one in self.arguments if one.flag)
@@ -188,7 +192,7 @@ class Parser:
 
     def _parse_group(self, words: list[str]) -> Options:
         if not words:
-            raise self._wrong(f"missing: {self._verbs_shown}")
+            raise self._wrong(f"missing: {self._verbs_shown()}")
         if words[0] in ("-h", "--help"):
             return Options({"run": lambda _: self.print_help()})
         if self._is_option(words[0]):
@@ -278,7 +282,7 @@ class Parser:
 
     def usage(self) -> list[str]:
         """How it is written: the name, and each word and option."""
-        words = [] if not self.verbs else [self._verbs_shown, "…"]
+        words = [] if not self.verbs else [self._verbs_shown(), "…"]
         for one in self.arguments:
             if one.names:
                 words.append(f"[{one.form}]")

@@ -33,7 +33,7 @@ VERBS = {
     "interrupt": ("answer_verbs", "stop the turn that an agent is in"),
     "agents": ("status", "the agents that are running, and those that have ended"),
     "status": ("status", "the broker and every agent, and what is wrong with them"),
-    "broker": ("broker_verbs", "the process behind it all, and what personas have to do"),
+    "broker": ("broker_verbs", "the process behind it all"),
     "init": ("init_verb", "write a commented relay.config.py here; --governed: intents"),
     "trust": ("config_verbs", "let a configuration or hook file run with its present content"),
     "config": ("config_verbs", "show or check the configuration"),
