@@ -235,8 +235,3 @@ def serve(
 
 #: Work of the broker itself, queued with the requests.
 Job = Callable[[Batch], None]
-
-
-def untyped(table: Mapping[str, Handler]) -> list[Served]:
-    """Ops that have no description yet."""
-    return [Served(Op(name, dict, dict), handler) for name, handler in table.items()]

@@ -33,7 +33,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
     from types import TracebackType
-    from typing import Any, overload
+    from typing import Any, Self, overload
 
     from relay.protocol.op import Answer, Fields, Op
 
@@ -144,7 +144,7 @@ class BrokerClient:
             self._socket.close()
             self._socket = None
 
-    def __enter__(self) -> BrokerClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

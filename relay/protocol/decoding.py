@@ -36,8 +36,6 @@ def decode(op: Op[..., Any, Any], fields: dict[str, Any]) -> dict[str, Any]:
 
     Raises UsageError with the path of the first field that is wrong, and what was expected.
     """
-    if op.request is dict:
-        return fields
     if unknown := fields.keys() - _known(op):
         name = min(unknown)
         raise UsageError(

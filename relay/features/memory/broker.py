@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from relay.broker.batch import AnyRequest, Batch, Handler, Served, untyped
+from relay.broker.batch import AnyRequest, Batch, Served
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
 from relay.broker.service_process import ServiceEnded, ServiceProcess, Starts
@@ -26,6 +26,7 @@ from relay.core.child_process import python
 from relay.core.errors import RelayError, StorageError, Timeout, UsageError
 from relay.core.files import make_private_folder
 from relay.core.log import Log
+from relay.features.memory.ops import MEMORY_EXTRACT, MEMORY_FORGET, MEMORY_SAVE, OPS
 from relay.protocol.broker import refusal
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class MemoryFeature(BrokerFeature):
 
     def ops(self) -> list[Served]:
         """Those that begin with ``memory_``."""
-        return untyped(self._proxy.handlers())
+        return [Served(op, self._proxy.ask) for op in OPS]
 
     def start(self) -> None:
         """Start the service where something waits for it."""
@@ -58,10 +59,6 @@ class MemoryFeature(BrokerFeature):
         await self._proxy.close()
 
 
-OPS = (
-    *("memory_save", "memory_search", "memory_get", "memory_list", "memory_forget"),
-    *("memory_stats", "memory_export", "memory_import", "memory_extract"),
-)
 #: What starts the service.
 SERVICE = python("relay.features.memory.service")
 #: Requests that wait for an answer, and their bytes; a further one is refused as ``busy``.
@@ -123,10 +120,6 @@ class MemoryProxy:
         self._service: ServiceProcess | None = None
         self._closing = False
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each op."""
-        return {op: self._ask for op in OPS}
-
     def start(self) -> None:
         """Start the service if conversations still wait for a model since an earlier broker."""
         with suppress(OSError, RelayError):
@@ -142,9 +135,10 @@ class MemoryProxy:
 
     # -- requests
 
-    def _ask(self, request: AnyRequest, batch: Batch) -> None:
+    def ask(self, request: AnyRequest, batch: Batch) -> None:
+        """Carry out one op; it is answered later."""
         member = self._directory.speaker(request)
-        if request.op == "memory_extract":
+        if request.op == MEMORY_EXTRACT:
             member = self._directory.member_of(request.client)
             if member is None:
                 raise UsageError("only a registered session can leave its agent's last words")
@@ -159,7 +153,7 @@ class MemoryProxy:
             for key in ("cwd", "store", "secrets"):
                 passed.pop(key, None)
             passed |= {k: v for k, v in whose.memory.items() if k in ("store", "secrets")}
-        if request.op == "memory_save":
+        if request.op == MEMORY_SAVE:
             passed["save_token"] = os.urandom(5).hex()
         self._last_id += 1
         asked = {
@@ -171,7 +165,7 @@ class MemoryProxy:
             "now_ms": batch.now_ms,
             "request": {**passed, "n": request.n, "op": request.op},
         }
-        store = request.op != "memory_extract" and passed.get("store")
+        store = request.op != MEMORY_EXTRACT and passed.get("store")
         named = json.dumps(store, sort_keys=True) if store else ""
         job = MemoryJob(self._last_id, request, json.dumps(asked).encode() + b"\n", named)
         if len(self._pending) >= PENDING_MAX or self._size + len(job.line) > PENDING_SIZE_MAX:
@@ -207,7 +201,7 @@ class MemoryProxy:
     async def _answer(self, job: MemoryJob) -> bytes:
         """The service's answer. Raises RelayError where there will be none."""
         how = ""
-        for _ in range(1 if job.request.op == "memory_forget" else DEATHS_MAX):
+        for _ in range(1 if job.request.op == MEMORY_FORGET else DEATHS_MAX):
             if self._often_fatal(job.store):
                 raise self._too_often(STORE_DEATHS_MAX)
             try:

@@ -5,11 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from relay.core.errors import UsageError
 from relay.core.suggest import did_you_mean
+from relay.features.memory.ops import (
+    MEMORY_FORGET,
+    MEMORY_GET,
+    MEMORY_LIST,
+    MEMORY_SAVE,
+    MEMORY_SEARCH,
+)
 from relay.hooks.context import Later, LaterList
+
+if TYPE_CHECKING:
+    from relay.protocol.op import Fields, Op
 
 #: How many memories are found or listed by default.
 FOUND_MAX, LISTED_MAX = 10, 20
@@ -70,27 +80,27 @@ class ContextMemory:
     ) -> Later[Remembered]:
         """Save ``text``. Options: ``scope`` (project), ``supersedes`` (an id), ``meta``."""
         fields = _options(options, more, ("scope", "supersedes", "meta"))
-        return Later(self._ask("save", text=_text(text), **fields), _saved)
+        return Later(self._ask(MEMORY_SAVE, text=_text(text), **fields), _saved)
 
     def search(
         self, query: str, options: Mapping[str, Any] | None = None, **more: Any
     ) -> LaterList[Remembered]:
         """The best for ``query``, first. Options: ``scope`` (all that apply), ``limit`` (10)."""
         fields = {"limit": FOUND_MAX} | _options(options, more, ("scope", "limit"))
-        return LaterList(self._ask("search", query=_text(query), **fields), _many)
+        return LaterList(self._ask(MEMORY_SEARCH, query=_text(query), **fields), _many)
 
     def list(self, options: Mapping[str, Any] | None = None, **more: Any) -> LaterList[Remembered]:
         """The newest, first. Options: ``scope`` (all that apply), ``limit`` (20)."""
         fields = {"limit": LISTED_MAX} | _options(options, more, ("scope", "limit"))
-        return LaterList(self._ask("list", **fields), _many)
+        return LaterList(self._ask(MEMORY_LIST, **fields), _many)
 
     def get(self, id_: str) -> Later[Remembered]:
         """The memory with this id, or whose id begins so. NotFound when there is none."""
-        return Later(self._ask("get", id=_text(id_)), _one)
+        return Later(self._ask(MEMORY_GET, id=_text(id_)), _one)
 
     def delete(self, id_: str) -> Later[Remembered]:
         """Forget it for good, and return it. NotFound when there is none."""
-        return Later(self._ask("forget", id=_text(id_)), _one)
+        return Later(self._ask(MEMORY_FORGET, id=_text(id_)), _one)
 
     forget = delete
 
@@ -98,8 +108,10 @@ class ContextMemory:
         """Do what ``@memory:action text`` does, and tell the agent what came of it."""
         self._actions.command("memory", action, text)
 
-    def _ask(self, op: str, **fields: Any) -> Future[dict[str, Any]]:
-        return self._actions.request(f"memory_{op}", fields)
+    def _ask(
+        self, op: Op[Fields, Any, Any], *_: Fields.args, **fields: Fields.kwargs
+    ) -> Future[dict[str, Any]]:
+        return self._actions.request(op, fields)
 
 
 def _options(

@@ -18,7 +18,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -31,6 +31,7 @@ from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.files import make_private_folder, unlink_if_there, write_atomically
 from relay.core.paths import Home
 from relay.directive.escape import clean
+from relay.features.memory.ops import MEMORY_SAVE, Extractions, MemoryExtracted
 from relay.features.memory.requests import Json, MemoryRequest
 
 #: Seconds between one try and the next; there is one more try than pauses.
@@ -39,7 +40,7 @@ _FIELDS = ("secrets",)
 
 
 #: (request, agent, run) -> the answer's fields of another request to the memory. Raises RelayError.
-Ask = Callable[[Json, str, str], Json]
+Ask = Callable[[Json, str, str], Mapping[str, object]]
 
 
 class Extractor:
@@ -69,7 +70,7 @@ class Extractor:
             self._error = one.failed or self._error
         threading.Thread(target=self._work, name="memory-model", daemon=True).start()
 
-    def stats(self) -> Json:
+    def stats(self) -> Extractions:
         """How many wait for the model or have failed, and what went wrong last."""
         with self._changed:
             failed = sum(one.failed is not None for one in self._all.values())
@@ -87,7 +88,7 @@ class Extractor:
             "last_error": error if waiting + failed else None,
         }
 
-    def take(self, ask: MemoryRequest) -> Future[Json]:
+    def take(self, ask: MemoryRequest) -> Future[Mapping[str, object]]:
         """Keep a session's last words; answered once they are on the disk."""
         return self._accepting.submit(self._accept, ask)
 
@@ -104,7 +105,7 @@ class Extractor:
 
     # -- the request
 
-    def _accept(self, ask: MemoryRequest) -> Json:
+    def _accept(self, ask: MemoryRequest) -> MemoryExtracted:
         one = _extraction(ask)
         with self._changed:
             self._hand_over(one)
@@ -202,7 +203,7 @@ class Extractor:
             raise RelayError("the service ends")
 
     def _save(self, one: Extraction) -> None:
-        common = {"op": "memory_save", "scope": "project", "meta": {"auto": True}, **one.fields}
+        common = {"op": MEMORY_SAVE, "scope": "project", "meta": {"auto": True}, **one.fields}
         for fact in one.facts or ():
             self._check_open()
             try:
@@ -229,16 +230,14 @@ class Extractor:
 
 def _extraction(ask: MemoryRequest) -> Extraction:
     """The request, checked. Raises RelayError."""
-    text, config = ask.fields.get("text"), ask.fields.get("llm")
+    text: str = ask.fields["text"]
     if ask.agent is None or ask.run is None:
         raise UsageError("only a registered session can leave its agent's last words")
-    if not isinstance(text, str) or not text.strip():
+    if not text.strip():
         raise UsageError("there are no last words")
     if len(text.encode(errors="replace")) > TEXT_MAX:
         raise UsageError(f"last words have at most {TEXT_MAX} bytes", hint="send their end")
-    if not isinstance(config, dict):
-        raise UsageError("the request has no llm")
-    model = from_config(config)
+    model = from_config(ask.fields["llm"])
     return Extraction(
         run=ask.run,
         agent=ask.agent,

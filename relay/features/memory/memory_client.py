@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from relay.broker.client import BrokerClient
 from relay.cli import output
@@ -12,9 +13,13 @@ from relay.config.load import load_for_session
 from relay.config.trust import place_of, read_config
 from relay.core.errors import ConfigError
 from relay.core.paths import Home, working_folder
+from relay.features.memory.ops import MEMORY_LIST, MEMORY_SAVE, MEMORY_SEARCH, MemoryRow
 from relay.features.memory.settings import MEMORY, MemorySettings
 from relay.features.memory.spec import StoreSpec
 from relay.protocol.broker import Json
+
+if TYPE_CHECKING:
+    from relay.protocol.op import Answer, Fields, Op
 
 #: Seconds for one request.
 _DEADLINE = 60.0
@@ -51,8 +56,8 @@ def applying(home: Home, explicit: str | None = None) -> Applying:
     return Applying(loaded.settings.of(MEMORY), path)
 
 
-def connected(explicit: str | None = None) -> BrokerClient:
-    """A client whose requests about memories name the store that applies here."""
+def connected(explicit: str | None = None) -> StoreClient:
+    """A client whose requests name the store that applies here."""
     home = Home.from_env()
     found = applying(home, explicit)
     if found.untrusted is not None:
@@ -64,31 +69,35 @@ def connected(explicit: str | None = None) -> BrokerClient:
 
 
 class StoreClient(BrokerClient):
-    """A client that names ``spec`` (which is resolved) in every request about memories."""
+    """A client that names ``spec`` (which is resolved) in every request, and who asks: the agent in
+    whose tools this runs, or the person."""
 
     def __init__(self, home: Home, spec: StoreSpec, secrets: str) -> None:
         self._spec = spec
         self._secrets = secrets
         super().__init__(home)
 
-    def request(self, op, *, deadline=30.0, **fields):  # type: ignore[no-untyped-def,override]  # noqa: ANN001,ANN003,ANN201
-        """As any client does."""
-        if op.startswith("memory_") and self._spec != StoreSpec():
-            fields["store"] = self._spec.to_json()
-        if op == "memory_save" and fields.get("secrets") is None:
-            fields["secrets"] = self._secrets
-        return super().request(op, deadline=deadline, **fields)
+    if TYPE_CHECKING:
+
+        def request(  # type: ignore[override]
+            self, op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
+        ) -> Answer: ...
+
+    else:
+
+        def request(self, op, *, deadline=_DEADLINE, **fields):  # noqa: ANN001,ANN003,ANN201
+            """As any client does."""
+            if self._spec != StoreSpec():
+                fields["store"] = self._spec.to_json()
+            if op == MEMORY_SAVE and fields.get("secrets") is None:
+                fields["secrets"] = self._secrets
+            answer = super().request(op, deadline=deadline, **fields, **output.speaker())
+            if problem := answer.get("problem") if op in (MEMORY_SEARCH, MEMORY_LIST) else None:
+                output.note(f"not all could be read: {problem}")
+            return answer
 
 
-def ask(client: BrokerClient, op: str, **fields: object) -> Json:
-    """The broker's answer, to the agent in whose tools this runs or to the person."""
-    answer = client.request(op, deadline=_DEADLINE, **fields, **output.speaker())
-    if op in ("memory_search", "memory_list") and answer.get("problem"):
-        output.note(f"not all could be read: {answer['problem']}")
-    return answer
-
-
-def shown(memory: Json) -> Json:
+def shown(memory: MemoryRow) -> Json:
     """A memory in the shape that scripts rely on."""
     names = ("id", "text", "scope", "owner", "agent", "session", "created_at", "updated_at")
     return output.shaped(memory, (*names, "supersedes", "meta"))

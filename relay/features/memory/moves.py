@@ -9,14 +9,19 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Any, Literal
 
-from relay.broker.client import BrokerClient
 from relay.cli import output, progress
 from relay.cli.exports import cleared_up, export_target
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
-from relay.features.memory.memory_client import ask, connected
+from relay.features.memory.memory_client import StoreClient, connected
+from relay.features.memory.ops import (
+    MEMORY_EXPORT,
+    MEMORY_IMPORT,
+    MEMORY_STATS,
+    LastExported,
+)
 from relay.features.memory.records import from_json
 
 Json = dict[str, Any]
@@ -25,6 +30,8 @@ Json = dict[str, Any]
 _IMPORT_ROWS, _IMPORT_SIZE = 500, 1024 * 1024
 #: A line of an import is longer only if it is no memory. Bytes.
 LINE_MAX = 256 * 1024
+#: What an import counts.
+_OUTCOMES: tuple[Literal["new", "same", "conflicting"], ...] = ("new", "same", "conflicting")
 #: Lines that are no memories, of which an error says more than their number.
 _BAD_SHOWN = 10
 
@@ -78,10 +85,11 @@ def export(options: Any) -> int:
     return 0
 
 
-def _write_all(client: BrokerClient, target: IO[str], bar: progress.Bar) -> int:
-    total = int(ask(client, "memory_stats")["count"]) if bar.wanted else 0
-    done, after = 0, None
-    while (answer := ask(client, "memory_export", after=after))["more"]:
+def _write_all(client: StoreClient, target: IO[str], bar: progress.Bar) -> int:
+    total = client.request(MEMORY_STATS)["count"] if bar.wanted else 0
+    done = 0
+    after: LastExported | None = None
+    while (answer := client.request(MEMORY_EXPORT, after=after))["more"]:
         for memory in answer["memories"]:
             target.write(json.dumps(memory) + "\n")
         after = answer["after"]
@@ -113,7 +121,7 @@ class _Counts(Counter[str]):
         return self["new"] + self["same"] + self["conflicting"]
 
     def as_json(self) -> Json:
-        return {name: self[name] for name in ("new", "same", "conflicting")}
+        return {name: self[name] for name in _OUTCOMES}
 
     def __str__(self) -> str:
         words = f"{self['new']} new, {self['same']} that were there"
@@ -142,19 +150,16 @@ def import_(options: Any) -> int:
     return 0
 
 
-def _read_all(client: BrokerClient, source: IO[bytes], counts: _Counts) -> None:
+def _read_all(client: StoreClient, source: IO[bytes], counts: _Counts) -> None:
     size = _size(source)
     read = 0
     with progress.on_stderr() as bar:
         for rows, length in _pages(source, counts):
             if rows:
-                counts.update(_counted(ask(client, "memory_import", memories=rows)))
+                imported = client.request(MEMORY_IMPORT, memories=rows)
+                counts.update({name: imported[name] for name in _OUTCOMES})
             read += length
             bar.show(read, size, f"{counts.done} memories")
-
-
-def _counted(answer: Json) -> Json:
-    return {name: answer[name] for name in ("new", "same", "conflicting")}
 
 
 def _bad_lines(file: str, counts: _Counts) -> UsageError:

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from relay.core.agent_names import valid_name
 from relay.core.errors import UsageError
+from relay.features.memory.ops import MemoryRow
 
 #: Bounds, in bytes of UTF-8: beyond them a save is refused, nothing is ever cut.
 TEXT_MAX = 16 * 1024
@@ -187,7 +188,7 @@ def check_meta(meta: Mapping[str, object] | None) -> str:
     return text
 
 
-def to_json(memory: Memory) -> dict[str, object]:
+def to_json(memory: Memory) -> MemoryRow:
     """The memory as a JSON object, for export and ``--json``."""
     return {
         "id": memory.id,

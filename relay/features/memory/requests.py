@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from relay.core.errors import NotFound, RelayError, StorageError, UsageError
 from relay.core.projects import repository_of
@@ -18,6 +18,26 @@ from relay.core.suggest import did_you_mean
 from relay.directive import redact
 from relay.features.memory import rules
 from relay.features.memory.local.local_store import LocalStore
+from relay.features.memory.ops import (
+    MEMORY_EXPORT,
+    MEMORY_FORGET,
+    MEMORY_GET,
+    MEMORY_IMPORT,
+    MEMORY_LIST,
+    MEMORY_SAVE,
+    MEMORY_SEARCH,
+    MEMORY_STATS,
+    LastExported,
+    MemoryHit,
+    MemoryHits,
+    MemoryImported,
+    MemoryPage,
+    MemoryRow,
+    MemoryRows,
+    MemorySaved,
+    OneMemory,
+    StoreStats,
+)
 from relay.features.memory.records import (
     ORIGIN,
     Memory,
@@ -46,7 +66,8 @@ LIMIT = 10
 
 
 class MemoryRequest:
-    """One request's fields, checked as they are asked for: UsageError says what is wrong."""
+    """One request. Its fields are of the types that its op describes; their values are checked as
+    they are asked for: UsageError says what is wrong."""
 
     def __init__(
         self,
@@ -65,61 +86,40 @@ class MemoryRequest:
 
     def new_id(self) -> str | None:
         """The id for what is saved, from ``save_token``: the same when the request is repeated."""
-        token = self.optional("save_token")
+        token = self.fields.get("save_token")
         return None if token is None else new_id(bytes.fromhex(token))
-
-    def text(self, key: str) -> str:
-        """A text that must be there."""
-        value = self.fields.get(key)
-        if not isinstance(value, str):
-            raise UsageError(f"the request has no {key}")
-        return value
-
-    def optional(self, key: str) -> str | None:
-        """A text, or None."""
-        return None if self.fields.get(key) is None else self.text(key)
-
-    def number(self, key: str) -> int | None:
-        """A whole number from 0 on, or None."""
-        value = self.fields.get(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise UsageError(f"{key} is no number from 0 on")
-        return value
 
     def after(self) -> tuple[Place, str] | None:
         """Where a page of an export begins: the ``after`` of the one before it."""
-        value = self.fields.get("after")
-        if value is None:
+        after: LastExported | None = self.fields.get("after")
+        if after is None:
             return None
         try:
-            return Place(Scope(value["scope"]), value["owner"]), str(value["id"])
-        except (TypeError, KeyError, ValueError, AttributeError):
+            return Place(Scope(after["scope"]), after["owner"]), after["id"]
+        except ValueError:
             raise UsageError("'after' is not what the page before it gave") from None
 
     def limit(self) -> int:
         """How many memories are wanted."""
-        limit = self.number("limit")
+        limit = self.fields.get("limit")
         return LIMIT if limit is None else check_limit(limit)
 
     def meta(self) -> dict[str, Any] | None:
         """What else is to be kept, or None. Where it comes from is written here, and nowhere else:
         what a saver gives under that name is left out."""
-        meta = self.fields.get("meta")
-        if meta is not None and not isinstance(meta, dict):
-            raise UsageError("the meta of a memory is not an object")
+        meta: dict[str, Any] | None = self.fields.get("meta")
         if self.agent is None:
             return meta and {key: value for key, value in meta.items() if key != ORIGIN}
         return {**(meta or {}), ORIGIN: origin(self.own_project)}
 
     def secrets(self) -> Secrets:
         """What is done with secrets in the text."""
+        word = self.fields.get("secrets") or Secrets.REDACT
         try:
-            return Secrets(self.optional("secrets") or Secrets.REDACT)
+            return Secrets(word)
         except ValueError:
             raise UsageError(
-                f"secrets are not {self.optional('secrets')!r}",
+                f"secrets are not {word!r}",
                 hint=f"give one of {', '.join(Secrets)}",
             ) from None
 
@@ -163,7 +163,7 @@ class MemoryRequest:
 
     def _whose(self) -> str | None:
         """Whose own memories are meant: the agent's that asks, or those that a person names."""
-        named = self.optional("agent")
+        named: str | None = self.fields.get("agent")
         if self.agent is not None and named and named.lower() != self.agent.lower():
             raise RelayError(
                 f"{self.agent} cannot see or change what is {named[:80]}'s own",
@@ -173,7 +173,7 @@ class MemoryRequest:
         return named or self.agent
 
     def _scope(self) -> Scope | None:
-        word = self.optional("scope")
+        word: str | None = self.fields.get("scope")
         if word is None:
             return None
         try:
@@ -203,7 +203,7 @@ class MemoryRequest:
     def _project(self) -> str | None:
         if self.agent is not None:
             return self.own_project
-        cwd = self.optional("cwd")
+        cwd: str | None = self.fields.get("cwd")
         if cwd is not None and (not os.path.isabs(cwd) or "\0" in cwd):
             raise UsageError(f"{cwd[:80]!r} is not an absolute path")
         return None if cwd is None else repository_of(cwd)
@@ -218,6 +218,7 @@ def applying(agent: str | None, project: str | None) -> list[Place]:
 
 
 T = TypeVar("T")
+Row = TypeVar("Row", MemoryRow, MemoryHit)
 
 #: Characters of JSON of all memories in one answer: a line of the protocol holds them.
 PAGE_MAX = 3 * 1024 * 1024
@@ -233,19 +234,19 @@ class MemoryOps:
         self._spec = spec
         # For people to read; a folder's name may be no Unicode.
         self._folder = folder.encode(errors="replace").decode()
-        self._ops: dict[str, Callable[[MemoryRequest], Json]] = {
-            "memory_save": self._save,
-            "memory_search": self._search,
-            "memory_get": self._get,
-            "memory_list": self._list,
-            "memory_forget": self._forget,
-            "memory_stats": self._stats,
-            "memory_export": self._exported,
-            "memory_import": self._import,
+        self._ops: dict[str, Callable[[MemoryRequest], Mapping[str, object]]] = {
+            MEMORY_SAVE: self._save,
+            MEMORY_SEARCH: self._search,
+            MEMORY_GET: self._get,
+            MEMORY_LIST: self._list,
+            MEMORY_FORGET: self._forget,
+            MEMORY_STATS: self._stats,
+            MEMORY_EXPORT: self._exported,
+            MEMORY_IMPORT: self._import,
         }
 
-    def answer(self, ask: MemoryRequest) -> Json:
-        """The answer's fields. Raises RelayError."""
+    def answer(self, ask: MemoryRequest) -> Mapping[str, object]:
+        """The answer. Raises RelayError."""
         return self._ops[ask.fields["op"]](ask)
 
     def caught_up(self) -> bool:
@@ -258,9 +259,10 @@ class MemoryOps:
 
     # -- the ops
 
-    def _save(self, ask: MemoryRequest) -> Json:
-        text, place, policy = ask.text("text"), ask.place(), ask.secrets()
-        supersedes = ask.optional("supersedes")
+    def _save(self, ask: MemoryRequest) -> MemorySaved:
+        text: str = ask.fields["text"]
+        place, policy = ask.place(), ask.secrets()
+        supersedes: str | None = ask.fields.get("supersedes")
         store = self._access.opened(None if supersedes is None else ask.places())
         if supersedes is not None:
             old = _got(store, ask, supersedes)
@@ -280,32 +282,34 @@ class MemoryOps:
         self._access.added(1)
         kinds = {kind for _, _, kind in redact.find(text)} if policy is Secrets.REDACT else ()
         again = saved.outcome is Outcome.SAME and saved.memory.id == new_id
-        fields: Json = {
+        answer: MemorySaved = {
             "memory": to_json(saved.memory),
             # With this very id it was saved by this request, in a service that has died since.
             "outcome": Outcome.NEW.value if again else saved.outcome.value,
             "redacted": sorted(kinds),
         }
-        return fields | ({"former": saved.former} if saved.outcome is Outcome.UPDATED else {})
+        if saved.outcome is Outcome.UPDATED:
+            answer["former"] = saved.former
+        return answer
 
-    def _search(self, ask: MemoryRequest) -> Json:
-        query, limit, places = ask.text("query"), ask.limit(), ask.places()
+    def _search(self, ask: MemoryRequest) -> MemoryHits:
+        query, limit, places = ask.fields["query"], ask.limit(), ask.places()
         store = self._access.opened(places)
         found, problem = _in_each(
             places, lambda some: store.search(query, some, limit, now_ms=ask.now_ms)
         )
-        rows = [
+        rows: list[MemoryHit] = [
             {**to_json(hit.memory), "score": round(hit.score, 4), "tier": hit.tier.value}
             for hit in found
         ]
         return {"memories": _fitting(rows), **problem}
 
-    def _get(self, ask: MemoryRequest) -> Json:
-        memory = _got(self._access.opened(ask.places()), ask, ask.text("id"))
+    def _get(self, ask: MemoryRequest) -> OneMemory:
+        memory = _got(self._access.opened(ask.places()), ask, ask.fields["id"])
         return {"memory": to_json(memory)}
 
-    def _list(self, ask: MemoryRequest) -> Json:
-        before_ms, before_id = ask.number("before_ms"), ask.optional("before_id") or ""
+    def _list(self, ask: MemoryRequest) -> MemoryRows:
+        before_ms, before_id = ask.fields.get("before_ms"), ask.fields.get("before_id") or ""
         places, limit = ask.places(), ask.limit()
         store = self._access.opened(places)
         found, problem = _in_each(
@@ -323,13 +327,13 @@ class MemoryOps:
             more |= bool(after)
         return {"memories": rows, "more": more, **problem}
 
-    def _forget(self, ask: MemoryRequest) -> Json:
+    def _forget(self, ask: MemoryRequest) -> OneMemory:
         store = self._access.opened(ask.places())
-        memory = _got(store, ask, ask.text("id"))
+        memory = _got(store, ask, ask.fields["id"])
         ask.check_change(memory)
         return {"memory": to_json(store.forget(memory.id))}
 
-    def _stats(self, ask: MemoryRequest) -> Json:
+    def _stats(self, ask: MemoryRequest) -> StoreStats:
         store = self._access.opened(ask.places())
         stats = store.stats()
         index = self._access.index
@@ -340,7 +344,7 @@ class MemoryOps:
             "embedder": stats.embedder,
             "problem": self._access.problem or stats.problem or None,
             "pending": stats.pending,
-            "index": None if index is None else {"title": index.title, **index.filled_of(store)},
+            "index": None if index is None else index.filled_of(store),
             "size": stats.size,
             "store": self._spec,
             "folder": self._folder,
@@ -351,24 +355,27 @@ class MemoryOps:
             ],
         }
 
-    def _exported(self, ask: MemoryRequest) -> Json:
+    def _exported(self, ask: MemoryRequest) -> MemoryPage:
         """One page: nothing is kept for the next, so that others may save and forget meanwhile."""
         ask.only_person("export memories", "export")
         store = self._access.opened(ask.places())
-        rows: list[Json] = []
+        rows: list[MemoryRow] = []
         size = 0
         for memory in islice(store.export(after=ask.after()), LIMIT_MAX):
             rows.append(to_json(memory))
             size += len(memory.text)
             if size > PAGE_MAX // 8:  # as JSON it may be longer, six times at most
                 break
-        last = {key: rows[-1][key] for key in ("scope", "owner", "id")} if rows else None
-        return {"memories": rows, "after": last, "more": bool(rows)}
+        after: LastExported | None = None
+        if rows:
+            last = rows[-1]
+            after = {"scope": last["scope"], "owner": last["owner"], "id": last["id"]}
+        return {"memories": rows, "after": after, "more": bool(rows)}
 
-    def _import(self, ask: MemoryRequest) -> Json:
+    def _import(self, ask: MemoryRequest) -> MemoryImported:
         ask.only_person("import memories", "import FILE")
-        rows = ask.fields.get("memories")
-        if not isinstance(rows, list) or len(rows) > IMPORT_MAX:
+        rows = ask.fields["memories"]
+        if len(rows) > IMPORT_MAX:
             raise UsageError(f"an import is a list of at most {IMPORT_MAX} memories")
         memories = [from_json(row) for row in rows]
         counts = self._access.opened().restore(memories)
@@ -401,9 +408,13 @@ def _unknown(id_: str) -> NotFound:
     return NotFound(f"there is no memory {id_[:80]!r} here", hint="@memory:list shows those here")
 
 
+class _Problem(TypedDict, total=False):
+    problem: str
+
+
 def _in_each(
     places: Sequence[Place], ask: Callable[[Sequence[Place]], list[T]]
-) -> tuple[list[T], Json]:
+) -> tuple[list[T], _Problem]:
     """What ``ask`` finds in ``places``. A damaged one does not hide what the others hold: then
     ``problem`` says what is wrong."""
     try:
@@ -423,7 +434,7 @@ def _readable(place: Place, ask: Callable[[Sequence[Place]], list[T]]) -> bool:
     return True
 
 
-def _fitting(rows: list[Json]) -> list[Json]:
+def _fitting(rows: list[Row]) -> list[Row]:
     """As many of the rows, from the first, as one answer holds."""
     size = 0
     for index, row in enumerate(rows):

@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +31,7 @@ from relay.core.child_process import give_up, take_input
 from relay.core.errors import RelayError, StorageError
 from relay.core.paths import Home
 from relay.features.memory.extraction import Extractor
+from relay.features.memory.ops import MEMORY_EXTRACT, MEMORY_STATS, Extractions
 from relay.features.memory.requests import Json, MemoryOps, MemoryRequest
 from relay.features.memory.spec import StoreSpec
 from relay.features.memory.store_access import StoreAccess
@@ -55,7 +56,7 @@ class StoreJob:
     spec: StoreSpec
     ask: MemoryRequest
     until: float
-    answer: Future[Json] = field(default_factory=Future)
+    answer: Future[Mapping[str, object]] = field(default_factory=Future)
 
 
 class StoreThread:
@@ -64,7 +65,7 @@ class StoreThread:
     def __init__(
         self,
         home: Home,
-        extractions: Callable[[], Json],
+        extractions: Callable[[], Extractions],
     ) -> None:
         """``extractions`` tells what memory_stats says of them."""
         self.jobs: queue.SimpleQueue[StoreJob | None] = queue.SimpleQueue()
@@ -118,10 +119,10 @@ class StoreThread:
 
     def _do(self, job: StoreJob) -> None:
         try:
-            fields = self._opened(job.spec).answer(job.ask)
-            if job.ask.fields["op"] == "memory_stats":
-                fields["extractions"] = self._extractions()
-            job.answer.set_result(fields)
+            answer = self._opened(job.spec).answer(job.ask)
+            if job.ask.fields["op"] == MEMORY_STATS:
+                answer = {**answer, "extractions": self._extractions()}
+            job.answer.set_result(answer)
         except RelayError as error:
             job.answer.set_exception(error)
         except BaseException as error:  # as above
@@ -180,7 +181,7 @@ class MemoryServer:
         whose = (asked["agent"], asked["run"], asked["now_ms"], asked["project"])
         ask = MemoryRequest(request, *whose)
         try:
-            if request["op"] == "memory_extract":
+            if request["op"] == MEMORY_EXTRACT:
                 self._extractor.take(ask).add_done_callback(answered)
             else:
                 job = StoreJob(StoreSpec.from_json(request.get("store")), ask, asked["until"])
@@ -191,7 +192,7 @@ class MemoryServer:
         except Exception as error:
             self._send(asked["id"], refusal(request["n"], fault(error)))
 
-    def _ask(self, request: Json, agent: str, run: str) -> Json:
+    def _ask(self, request: Json, agent: str, run: str) -> Mapping[str, object]:
         """The answer to a request of the service's own, for an agent's project. Raises
         RelayError."""
         now_ms = int(time.time() * 1000)
@@ -216,7 +217,7 @@ class MemoryServer:
                 self._stores[key] = store
             store.jobs.put(job)
 
-    def _answered(self, id_: int, n: int, answer: Future[Json]) -> None:
+    def _answered(self, id_: int, n: int, answer: Future[Mapping[str, object]]) -> None:
         try:
             line = encode({"n": n, "ok": True, **answer.result()})
         except RelayError as error:

@@ -18,7 +18,7 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from relay.agents.context_door import ContextDoor, door_of
 from relay.agents.known_agents import in_conversation
@@ -29,6 +29,16 @@ from relay.core.suggest import did_you_mean
 from relay.directive.escape import clean
 from relay.directive.redact import redact
 from relay.features.memory import session_texts as memory_texts
+from relay.features.memory.ops import (
+    MEMORY_EXTRACT,
+    MEMORY_FORGET,
+    MEMORY_LIST,
+    MEMORY_SAVE,
+    MEMORY_SEARCH,
+    OPS,
+    MemoryRow,
+)
+from relay.features.memory.session_texts import LINES_MAX
 from relay.features.memory.settings import MEMORY
 from relay.features.memory.spec import StoreSpec
 from relay.hooks.context import Context
@@ -36,6 +46,9 @@ from relay.hooks.registry import BUILTIN, Registry
 from relay.session.door import SessionFacts, SessionFeature
 from relay.session.feature_parts import FeatureParts
 from relay.session.session_commands import FeatureCommand
+
+if TYPE_CHECKING:
+    from relay.protocol.op import Answer, Fields, Op
 
 ACTIONS = ("save", "search", "forget", "list")
 #: Commands, and characters of their texts, that wait; beyond it the agent is told. As JSON in the
@@ -82,9 +95,7 @@ def feature(parts: FeatureParts) -> MemorySession:
     project = named(run.project) or None
     words = None
     if settings.auto_save and settings.llm is not None:
-        from relay.features.memory.session import LastWords  # nothing of it without
-
-        words = LastWords(settings.llm, run.env, gate.request, parts.note, project=project)
+        words = LastWords(settings.llm, run.env, gate, parts.note, project=project)
     memories = MemorySession(
         gate,
         parts.answer,
@@ -179,7 +190,7 @@ class MemorySession(SessionFeature):
     def asked(self, op: str) -> None:
         """A handler asks for memories. Raises NoStore."""
         self._store.check(op)
-        self._handlers_asked |= op in ("memory_search", "memory_list")
+        self._handlers_asked |= op in (MEMORY_SEARCH, MEMORY_LIST)
 
     def begin(self) -> None:
         """Have the agent told what was saved before that it may need."""
@@ -273,13 +284,13 @@ class MemorySession(SessionFeature):
             self._answer(command.id, told)
 
     async def _tell_earlier(self, door: ContextDoor, recall: Recall) -> None:
-        found: list[dict[str, Any]] = []
-        fields = {"limit": RECALLED_MAX}
+        found: list[MemoryRow] = []
+        store = self._store
         try:
             if recall.about:
-                reply = await self._store.request("memory_search", query=recall.about, **fields)
-                found += reply["memories"]
-            found += (await self._store.request("memory_list", **fields))["memories"]
+                hits = await store.request(MEMORY_SEARCH, query=recall.about, limit=RECALLED_MAX)
+                found += hits["memories"]
+            found += (await store.request(MEMORY_LIST, limit=RECALLED_MAX))["memories"]
         except RelayError:
             return  # there is no store, and the person knows it; or it is away
         # A slow store answers when this agent has saved something already.
@@ -288,12 +299,11 @@ class MemorySession(SessionFeature):
         if told and not self._handlers_asked:
             door.give(told)
 
-    async def _asked(self, command: FeatureCommand) -> dict[str, Any]:
+    async def _asked(self, command: FeatureCommand) -> Mapping[str, object]:
         end = asyncio.get_running_loop().time() + SEARCH_DEADLINE
-        op, fields = f"memory_{command.action}", _fields(command)
         while True:
             try:
-                return await self._store.request(op, **fields)
+                return await self._request(command)
             except (BrokerUnavailable, Timeout) as error:
                 self._waits(command, error, end)
             except RelayError as error:
@@ -301,6 +311,23 @@ class MemorySession(SessionFeature):
                     raise
                 self._waits(command, error, end)
             await asyncio.sleep(RETRY_SECONDS)
+
+    async def _request(self, command: FeatureCommand) -> Mapping[str, object]:
+        store, text = self._store, command.text.strip()
+        scope = command.attributes.get("scope")
+        limit = min(int(command.attributes.get("limit", LINES_MAX)), LINES_MAX)
+        match command.action:
+            case "save":
+                supersedes = command.attributes.get("supersedes")
+                return await store.request(
+                    MEMORY_SAVE, text=text, scope=scope, supersedes=supersedes
+                )
+            case "search":
+                return await store.request(MEMORY_SEARCH, query=text, scope=scope, limit=limit)
+            case "list":
+                return await store.request(MEMORY_LIST, scope=scope, limit=limit)
+            case _:
+                return await store.request(MEMORY_FORGET, id=text)
 
     def _waits(self, command: FeatureCommand, error: RelayError, end: float) -> None:
         """Note that it waits; raises ``error`` when it is not worth waiting any longer."""
@@ -328,15 +355,6 @@ def _problem(command: FeatureCommand) -> str:
     return ""
 
 
-def _fields(command: FeatureCommand) -> dict[str, Any]:
-    attributes: dict[str, Any] = dict(command.attributes)
-    if command.action in ("search", "list"):
-        limit = int(attributes.get("limit", memory_texts.LINES_MAX))
-        attributes["limit"] = min(limit, memory_texts.LINES_MAX)
-    key = {"save": "text", "search": "query", "forget": "id"}.get(command.action)
-    return attributes | ({key: command.text.strip()} if key else {})
-
-
 def _refused(command: FeatureCommand, why: str) -> str:
     return f"not done: @memory:{command.action}: {why}"
 
@@ -344,8 +362,10 @@ def _refused(command: FeatureCommand, why: str) -> str:
 class Requests(Protocol):
     """The way to the broker."""
 
-    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
-        """The answer's fields. Raises RelayError."""
+    async def request(
+        self, op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
+    ) -> Answer:
+        """The answer. Raises RelayError."""
 
 
 class NoStore(ConfigError):
@@ -403,13 +423,15 @@ class MemoryGate:
 
     def check(self, op: str) -> None:
         """Raises NoStore for what is about memories and cannot be asked."""
-        if self._problem is not None and op.startswith("memory_"):
+        if self._problem is not None and op in OPS:
             raise NoStore(self._problem.message, hint=self._problem.hint)
 
-    async def request(self, op: str, **fields: Any) -> dict[str, Any]:
+    async def request(
+        self, op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
+    ) -> Answer:
         """As the broker does; raises NoStore."""
         self.check(op)
-        return await self._broker.request(op, **fields)
+        return await self._broker.request(op, *args, **fields)
 
 
 #: Bytes of UTF-8 of a conversation's tail, which is what is sent.
@@ -419,8 +441,6 @@ KEPT_MAX = 2 * TAIL_MAX
 #: For the one request, in seconds: the end waits for no broker that is away.
 DEADLINE = 10.0
 
-Request = Callable[..., Awaitable[dict[str, Any]]]
-
 
 class LastWords:
     """Of one agent. ``note`` is for the person; ``project`` is None where it cannot be named."""
@@ -429,13 +449,13 @@ class LastWords:
         self,
         config: Mapping[str, object],
         environ: Mapping[str, str],
-        request: Request,
+        store: Requests,
         note: Callable[[str], None],
         *,
         project: str | None,
     ) -> None:
         """``config`` is that of the model. What is wrong with it is noted, and nothing is saved."""
-        self._request = request
+        self._store = store
         self._note = note
         self._project = project
         self._lines: deque[str] = deque()
@@ -466,8 +486,8 @@ class LastWords:
             self._note("auto_save: this folder's name is no Unicode, so nothing is saved for it")
             return
         try:
-            await self._request(
-                "memory_extract",
+            await self._store.request(
+                MEMORY_EXTRACT,
                 deadline=DEADLINE,
                 text=text,
                 llm={**self._model.public(), "api_key": self._model.key},

@@ -9,23 +9,41 @@ import json
 import os
 import sys
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
-from relay.broker.client import BrokerClient
 from relay.cli import output, table
 from relay.cli.parser import Options, Parser, count
 from relay.cli.verbs import verb
 from relay.core.errors import UsageError
 from relay.core.json_text import named
-from relay.features.memory.memory_client import ask, connected, shown
+from relay.features.memory.memory_client import StoreClient, connected, shown
+from relay.features.memory.ops import (
+    MEMORY_FORGET,
+    MEMORY_GET,
+    MEMORY_LIST,
+    MEMORY_SAVE,
+    MEMORY_SEARCH,
+    MEMORY_STATS,
+    Extractions,
+    MemoryRow,
+    MemorySaved,
+    PlaceCount,
+    Where,
+)
 from relay.features.memory.records import ORIGIN
 
 Json = dict[str, Any]
 
+#: What a save answers beside the memory.
+EXTRA = ("outcome", "redacted", "former")
+#: What ``stats --json`` prints.
+STATS = (
+    *("backend", "tier", "embedder", "problem", "pending", "index", "size"),
+    *("folder", "store", "count", "places", "extractions"),
+)
 #: More than a memory may have, so that what is too long is refused and not cut. Bytes.
 _READ_MAX = 1024 * 1024
-#: What a save answers beside the memory.
-EXTRA = ("outcome", "former", "redacted")
 SCOPES = ("user", "project", "agent")
 
 
@@ -113,11 +131,11 @@ def _run(options: Options) -> int:
     with connected(options.config) as client:
         if options.memory_verb == "save":
             return _save(client, options, text)
-        verb_of = {"search": _search, "list": _list, "stats": _stats}
-        return verb_of.get(options.memory_verb, _one)(client, options)
+        verb_of = {"search": _search, "list": _list, "show": _show, "forget": _forget}
+        return verb_of.get(options.memory_verb, _stats)(client, options)
 
 
-def _place_asked(options: Any) -> Json:
+def _place_asked(options: Any) -> Where:
     """Which places are meant; the broker finds the repository of the folder."""
     if options.agent is not None and options.scope not in (None, "agent"):
         raise UsageError(
@@ -146,10 +164,9 @@ def _cwd() -> str | None:
 # -- save, search, list
 
 
-def _save(client: BrokerClient, options: Any, text: str) -> int:
-    answer = ask(
-        client,
-        "memory_save",
+def _save(client: StoreClient, options: Any, text: str) -> int:
+    answer = client.request(
+        MEMORY_SAVE,
         text=text,
         supersedes=options.supersedes,
         secrets="keep" if options.keep_secrets else None,
@@ -157,7 +174,7 @@ def _save(client: BrokerClient, options: Any, text: str) -> int:
     )
     memory = answer["memory"]
     if options.json:
-        extra: Json = {key: answer[key] for key in EXTRA if key in answer}
+        extra = {key: value for key, value in answer.items() if key in EXTRA}
         output.as_json({**shown(memory), **extra})
         return 0
     output.data(memory["id"])
@@ -165,23 +182,24 @@ def _save(client: BrokerClient, options: Any, text: str) -> int:
     return 0
 
 
-def _said(answer: Json) -> str:
+def _said(answer: MemorySaved) -> str:
     place = _place(answer["memory"])
     words = {
         "new": f"saved ({place})",
         "same": f"it was there already ({place}); its time is new",
         "updated": f"a memory that said nearly the same was updated ({place})",
     }[answer["outcome"]]
-    if answer.get("former") and answer["former"] != answer["memory"]["text"]:
-        words += f"; it was: {output.summary(answer['former'])}"
+    former = answer.get("former")
+    if former and former != answer["memory"]["text"]:
+        words += f"; it was: {output.summary(former)}"
     if answer["redacted"]:
         words += f"; left out as a secret: {', '.join(answer['redacted'])}"
     return words
 
 
-def _search(client: BrokerClient, options: Any) -> int:
-    answer = ask(
-        client, "memory_search", query=options.query, limit=options.limit, **_place_asked(options)
+def _search(client: StoreClient, options: Any) -> int:
+    answer = client.request(
+        MEMORY_SEARCH, query=options.query, limit=options.limit, **_place_asked(options)
     )
     if options.json:
         rows = answer["memories"]
@@ -191,7 +209,7 @@ def _search(client: BrokerClient, options: Any) -> int:
     return 0
 
 
-def _list(client: BrokerClient, options: Any) -> int:
+def _list(client: StoreClient, options: Any) -> int:
     rows, more = _newest(client, options)
     if options.json:
         output.as_json([shown(memory) for memory in rows])
@@ -202,21 +220,25 @@ def _list(client: BrokerClient, options: Any) -> int:
     return 0
 
 
-def _newest(client: BrokerClient, options: Any) -> tuple[list[Json], bool]:
+def _newest(client: StoreClient, options: Any) -> tuple[list[MemoryRow], bool]:
     """As many as are wanted, however few an answer holds; whether there are more."""
-    rows: list[Json] = []
-    last: Json = {}
+    rows: list[MemoryRow] = []
+    where = _place_asked(options)
     while True:
-        answer = ask(
-            client, "memory_list", limit=options.limit - len(rows), **last, **_place_asked(options)
+        last = rows[-1] if rows else None
+        answer = client.request(
+            MEMORY_LIST,
+            limit=options.limit - len(rows),
+            before_ms=last and last["updated_ms"],
+            before_id=last and last["id"],
+            **where,
         )
         rows += answer["memories"]
         if not answer["more"] or len(rows) >= options.limit or not answer["memories"]:
             return rows, answer["more"]
-        last = {"before_ms": rows[-1]["updated_ms"], "before_id": rows[-1]["id"]}
 
 
-def _table(rows: list[Json], none: str) -> None:
+def _table(rows: Sequence[MemoryRow], none: str) -> None:
     if not rows:
         output.note(none)
         return
@@ -240,15 +262,20 @@ def _table(rows: list[Json], none: str) -> None:
 # -- show, forget, stats
 
 
-def _one(client: BrokerClient, options: Any) -> int:
-    op = f"memory_{'get' if options.memory_verb == 'show' else 'forget'}"
-    memory = ask(client, op, id=options.id)["memory"]
+def _forget(client: StoreClient, options: Any) -> int:
+    memory = client.request(MEMORY_FORGET, id=options.id)["memory"]
     if options.json:
         output.as_json(shown(memory))
-        return 0
-    if op == "memory_forget":
+    else:
         output.data(memory["id"])
         output.note(f"forgotten: {output.summary(memory['text'])}")
+    return 0
+
+
+def _show(client: StoreClient, options: Any) -> int:
+    memory = client.request(MEMORY_GET, id=options.id)["memory"]
+    if options.json:
+        output.as_json(shown(memory))
         return 0
     fields = {**shown(memory), "place": _place(memory)}
     names = ("id", "place", "agent", "session", "created_at", "updated_at", "supersedes")
@@ -259,18 +286,16 @@ def _one(client: BrokerClient, options: Any) -> int:
     return 0
 
 
-def _stats(client: BrokerClient, options: Any) -> int:
-    answer = ask(client, "memory_stats")
-    names = ("backend", "tier", "embedder", "problem", "pending", "index", "size")
-    fields = {name: answer.get(name) for name in (*names, "folder", "store", "count")}
+def _stats(client: StoreClient, options: Any) -> int:
+    answer = client.request(MEMORY_STATS)
     if options.json:
-        extractions = answer.get("extractions")
-        output.as_json({**fields, "places": answer["places"], "extractions": extractions})
+        output.as_json(output.shaped(answer, STATS))
         return 0
-    index = answer.get("index") or {}
-    filled = "" if index.get("total") is None else f": {index['filled']} of {index['total']}"
+    index, pending = answer["index"], answer["pending"]
+    filled = ""
+    if index and index["total"] is not None:
+        filled = f": {index['filled']} of {index['total']}"
     none = None if index else "none (relay memory setup gets one)"
-    pending = answer.get("pending")
     table.fields(
         [
             ("backend", answer["backend"]),
@@ -279,7 +304,7 @@ def _stats(client: BrokerClient, options: Any) -> int:
             ("index", f"{index['title']}{filled}" if index else None),
             ("problem", answer["problem"] or None),
             ("pending", f"{pending} not found by meaning yet" if pending else None),
-            *_auto_save(answer.get("extractions") or {}),
+            *_auto_save(answer["extractions"]),
             (
                 "size",
                 f"{answer['size']} bytes in {folder}" if (folder := answer["folder"]) else None,
@@ -292,22 +317,23 @@ def _stats(client: BrokerClient, options: Any) -> int:
     return 0
 
 
-def _auto_save(extractions: Json) -> list[tuple[str, object]]:
+def _auto_save(extractions: Extractions) -> list[tuple[str, object]]:
     """What auto_save has not done yet, if there is anything."""
-    counts = [f"{extractions[key]} {key}" for key in ("waiting", "failed") if extractions.get(key)]
+    keys: tuple[Literal["waiting", "failed"], ...] = ("waiting", "failed")
+    counts = [f"{extractions[key]} {key}" for key in keys if extractions[key]]
     if not counts:
         return []
     what = f"{', '.join(counts)} (the last words of so many sessions)"
-    return [("auto_save", what), ("", extractions.get("last_error") or None)]
+    return [("auto_save", what), ("", extractions["last_error"])]
 
 
-def _by(memory: Json) -> str:
+def _by(memory: MemoryRow) -> str:
     """The agent that saved it; of what it saved for everybody also where it was."""
     where = memory["meta"].get(ORIGIN) if memory["scope"] == "user" else None
     return f"{memory['agent']} in {os.path.basename(where)}" if where else str(memory["agent"])
 
 
-def _place(memory: Json) -> str:
+def _place(memory: MemoryRow | PlaceCount) -> str:
     return f"{memory['scope']} {memory['owner']}".rstrip()
 
 

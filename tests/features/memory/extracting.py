@@ -73,12 +73,12 @@ class Rig:
     def extract(self, url: str, run: str = "run-1", **fields: Any) -> Json:
         llm = {"provider": "openai", "model": "m", "url": url, **fields.pop("llm", {})}
         request = {"op": "memory_extract", "text": WORDS, "llm": llm, **fields}
-        return self.extractor.take(MemoryRequest(request, "Ada", run, 1000, CWD)).result(20)
+        return dict(self.extractor.take(MemoryRequest(request, "Ada", run, 1000, CWD)).result(20))
 
     def settled(self) -> Json:
         """Nothing is under way any more; what is left then."""
         assert self.extractor.settled(20)
-        return self.extractor.stats()
+        return dict(self.extractor.stats())
 
     def files(self) -> list[str]:
         return sorted(path.name for path in self.folder.glob("*.json"))

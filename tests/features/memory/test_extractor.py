@@ -192,7 +192,6 @@ def test_there_is_room_for_so_many_and_what_failed_gives_way(home: Home) -> None
         ({"text": "x" * (TEXT_MAX + 1)}, f"at most {TEXT_MAX} bytes"),
         ({"text": "ü" * (TEXT_MAX // 2 + 1)}, f"at most {TEXT_MAX} bytes"),
         ({"text": " \n"}, "no last words"),
-        ({"text": None}, "no last words"),
         ({"llm": {"url": "ftp://h"}}, "must be http"),
     ],
 )
@@ -333,7 +332,7 @@ def test_a_run_that_is_done_is_remembered_as_such(home: Home) -> None:
 
 def real(run: str, url: str) -> Json:
     llm = {"provider": "openai", "model": "m", "url": url}
-    return {"text": WORDS, "llm": llm, "cwd": CWD}
+    return {"text": WORDS, "llm": llm}
 
 
 def saved_texts(home: Home) -> list[str]:

@@ -34,7 +34,7 @@ def ask(home: Home) -> Any:
 
     def asking(op: str, **fields: Any) -> dict[str, Any]:
         request = {"op": f"memory_{op}", "cwd": "/src/shop", **fields}
-        return ops.answer(MemoryRequest(request, None, None, NOW))
+        return dict(ops.answer(MemoryRequest(request, None, None, NOW)))
 
     asking.ops = ops  # type: ignore[attr-defined]
     yield asking
@@ -139,7 +139,7 @@ def test_a_home_whose_name_is_no_unicode_is_as_good_as_any(tmp_path: Path) -> No
 
         def ask(op: str, **fields: Any) -> dict[str, Any]:
             request = {"op": f"memory_{op}", "cwd": "/x", **fields}
-            return ops.answer(MemoryRequest(request, None, None, NOW))  # noqa: B023
+            return dict(ops.answer(MemoryRequest(request, None, None, NOW)))  # noqa: B023
 
         ask("save", text="a fact")
         stats = ask("stats")

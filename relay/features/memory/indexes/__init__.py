@@ -23,6 +23,7 @@ from relay.core.errors import ConfigError, RelayError
 from relay.core.files import make_private_folder, write_atomically
 from relay.directive.redact import redact
 from relay.features.memory.local.database import file_name
+from relay.features.memory.ops import IndexFilled
 from relay.features.memory.records import Memory, Place, Scope
 
 if TYPE_CHECKING:
@@ -199,15 +200,14 @@ class IndexMeaning:
         """How many changes of the database the index does not have yet."""
         return sum(database.index_lag(self._key)) if database.enrolled(self._key) else 0
 
-    def filled_of(self, store: LocalStore) -> dict[str, int | None]:
-        """``filled``: how many of the ``total`` memories it shall have it has; None where relay
-        does not fill it."""
+    def filled_of(self, store: LocalStore) -> IndexFilled:
+        """How many of the memories that it shall have it has."""
         if not self._filled:
-            return {"filled": None, "total": None}
+            return {"title": self.title, "filled": None, "total": None}
         own = [database for database in store.databases() if database.enrolled(self._key)]
         total = sum(database.count() for database in own)
         lacking = sum(database.index_lag(self._key)[0] for database in own)
-        return {"filled": total - lacking, "total": total}
+        return {"title": self.title, "filled": total - lacking, "total": total}
 
     def drop(self, database: PlaceDatabase) -> None:
         """Nothing is held for a database."""

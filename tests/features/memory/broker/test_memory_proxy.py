@@ -113,7 +113,7 @@ class Rig:
 
         def ask() -> None:
             batch = Batch(self.at)
-            self.proxy.handlers()[request.op](request, batch)
+            self.proxy.ask(request, batch)
             for call in batch.after:
                 call()
 
@@ -459,7 +459,7 @@ def test_a_batch_that_is_refused_saves_nothing(rig: Rig) -> None:
         caller: Any = Caller()
         batch = Batch(1)
         request = AnyRequest(caller, 1, "memory_save", {"text": "t"}, 99)
-        rig.proxy.handlers()["memory_save"](request, batch)
+        rig.proxy.ask(request, batch)
         for call in batch.on_failure:
             call()
         refused: Caller = caller

@@ -62,13 +62,13 @@ class Searched:
         self.spec: Json = {"backend": "searcher", "config": {}, "file": file, "sha256": sha256}
 
     def ask(self, client: BrokerClient, op: str, **fields: Any) -> Json:
-        return client.request(f"memory_{op}", cwd=CWD, store=self.spec, **fields)
+        return client.request(f"memory_{op}", store=self.spec, **fields)
 
     def save(self, client: BrokerClient, text: str) -> Json:
-        return self.ask(client, "save", text=text)
+        return self.ask(client, "save", text=text, cwd=CWD)
 
     def texts(self, client: BrokerClient) -> list[str]:
-        rows = self.ask(client, "list", limit=1000)["memories"]
+        rows = self.ask(client, "list", cwd=CWD, limit=1000)["memories"]
         return [row["text"] for row in rows][::-1]
 
     def pids(self) -> list[int]:
@@ -135,7 +135,7 @@ def test_what_was_confirmed_outlives_a_broker_that_is_killed(home: Home, store: 
                 for part in "ab":
                     confirmed.append(f"fact {number} {part}")
                     store.save(client, confirmed[-1])
-                store.ask(client, "search", query="fact")
+                store.ask(client, "search", cwd=CWD, query="fact")
                 socket = other._socket
                 assert socket is not None
                 for n in range(5):  # these are in hand
@@ -146,7 +146,7 @@ def test_what_was_confirmed_outlives_a_broker_that_is_killed(home: Home, store: 
             process.wait(20)
     with connect(home) as client:
         found = store.texts(client)
-        store.ask(client, "search", query="fact")
+        store.ask(client, "search", cwd=CWD, query="fact")
         assert [text for text in found if text.startswith("fact")] == confirmed
         assert len(set(found)) == len(found)
     # Those of the killed brokers have ended by themselves.
@@ -165,7 +165,7 @@ def test_what_names_no_store_is_refused(client: BrokerClient) -> None:
 
 def _ignoring(store: Searched, client: BrokerClient) -> None:
     try:
-        store.ask(client, "search", query="hang")
+        store.ask(client, "search", cwd=CWD, query="hang")
     except RelayError:
         return
 

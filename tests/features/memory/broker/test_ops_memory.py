@@ -142,19 +142,20 @@ def test_an_agent_sees_and_changes_nothing_of_another_project(
     other = save(client, "of another project", **elsewhere)["memory"]["id"]
     with register(home, "Ada") as ada, connect(home) as tool:
         auth = {"run": "run-1", "token": "secret"}
-        for asking, more in ((ada, {}), (tool, {"auth": auth})):
+        callers: list[tuple[Any, Json]] = [(ada, {}), (tool, {"auth": auth})]
+        for asking, more in callers:
             fields: Json = {**elsewhere, **more}
             assert asking.request("memory_list", **fields)["memories"] == []
             assert asking.request("memory_search", query="another", **fields)["memories"] == []
-            assert asking.request("memory_stats", **fields)["places"] == []
+            assert asking.request("memory_stats", **more)["places"] == []
             unknown: list[tuple[str, Json]] = [
                 ("memory_get", {"id": other[:5]}),
                 ("memory_forget", {"id": other}),
-                ("memory_save", {"text": "instead", "supersedes": other}),
+                ("memory_save", {"text": "instead", "supersedes": other, **elsewhere}),
             ]
             for op, what in unknown:
                 with pytest.raises(NotFound) as missing:
-                    asking.request(op, **what, **fields)
+                    asking.request(op, **what, **more)
                 assert "another" not in missing.value.line
             persons: list[tuple[str, Json]] = [
                 ("memory_export", {}),
@@ -162,13 +163,13 @@ def test_an_agent_sees_and_changes_nothing_of_another_project(
             ]
             for op, what in persons:
                 with pytest.raises(RelayError, match="an agent may not") as refused:
-                    asking.request(op, **what, **fields)
+                    asking.request(op, **what, **more)
                 assert refused.value.code == "forbidden"
         # What it plants there is its own project's.
         assert save(ada, "planted", **elsewhere)["memory"]["owner"] == CWD
         assert save(tool, "planted too", auth=auth, **elsewhere)["memory"]["owner"] == CWD
     assert texts(client, **elsewhere) == ["of another project"]
-    assert client.request("memory_forget", id=other, cwd=CWD)["memory"]["id"] == other
+    assert client.request("memory_forget", id=other)["memory"]["id"] == other
 
 
 def test_an_id_that_is_short_shows_an_agent_nothing_of_others(
@@ -300,7 +301,7 @@ def test_an_export_of_many_pages_is_whole_and_can_be_imported(
     where = {"scope": "user", "owner": "", "id": rows[999]["id"]}
     assert client.request("memory_export", after=where)["memories"] == exported[1000:]
     with pytest.raises(UsageError, match="not what the page before it gave"):
-        client.request("memory_export", after=1000)
+        client.request("memory_export", after={**where, "scope": "planet"})
     first, conflicting = exported[0], {**exported[0], "text": "another"}
     counts = client.request("memory_import", memories=[first, conflicting])
     assert (counts["same"], counts["conflicting"]) == (1, 1)

@@ -29,11 +29,9 @@ class Rig:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.notes: list[str] = []
         self._error = error
-        self.words = LastWords(
-            config, environ or {}, self._request, self.notes.append, project=project
-        )
+        self.words = LastWords(config, environ or {}, self, self.notes.append, project=project)
 
-    async def _request(self, op: str, *_: Any, **fields: Any) -> Any:
+    async def request(self, op: str, *_: Any, **fields: Any) -> Any:
         self.asked.append((op, fields))
         if self._error is not None:
             raise self._error

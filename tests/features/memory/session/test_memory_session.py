@@ -71,8 +71,8 @@ def test_each_command_is_an_op_in_the_place_where_the_agent_works() -> None:
                 "memory_save",
                 {"scope": "user", "supersedes": "abc", "text": "the port is 6379"},
             ),
-            ("memory_search", {"query": "port", "limit": 3}),
-            ("memory_list", {"limit": 10}),
+            ("memory_search", {"query": "port", "limit": 3, "scope": None}),
+            ("memory_list", {"limit": 10, "scope": None}),
             ("memory_forget", {"id": "k23"}),
         ]
         # What worked as it was said costs the agent no turn.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from relay.core.errors import ConfigError
+from relay.features.memory.ops import MEMORY_SAVE, OPS
 from relay.features.memory.session import MemoryGate, NoStore, chosen
 from relay.features.memory.spec import StoreSpec, parse_store
 
@@ -53,8 +54,10 @@ def test_without_a_store_nothing_about_memories_is_asked() -> None:
     broker = Broker()
     problem = ConfigError("no key")
     gate = MemoryGate(broker, problem)
-    assert asyncio.run(gate.request("agents")) == {"op": "agents"}
-    for op in ("memory_save", "memory_search", "memory_extract"):
+    gate.check("agents")
+    for op in OPS:
         with pytest.raises(NoStore, match="no key"):
-            asyncio.run(gate.request(op, text="x"))
-    assert broker.asked == ["agents"]
+            gate.check(op)
+    with pytest.raises(NoStore, match="no key"):
+        asyncio.run(gate.request(MEMORY_SAVE, text="x"))
+    assert broker.asked == []
