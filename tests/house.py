@@ -25,7 +25,7 @@ RATCHETS = {
     "arrows": 0,
     "crossings": 19,
     "constructors": 4,
-    "callbacks": 169,
+    "callbacks": 160,
     "cycles": 0,
     "limits": 541,
     "words": 44,
