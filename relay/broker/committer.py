@@ -30,7 +30,7 @@ from relay.protocol.message_ops import SEND, DeliveryState, EventStored, Message
 BATCH_MAX = 1024
 #: The time slice of one client, in seconds: a client that uses it up goes to the back of the queue.
 TURN = 0.01
-#: Seconds until a job is done again whose commit has failed.
+#: Seconds until a job is done again that was undone.
 AGAIN_AFTER = 1.0
 #: Ops whose messages a batch collects. Before any other op they are written, so that it finds them.
 _COLLECTED = frozenset({"send", "event"})
@@ -82,15 +82,15 @@ class Committer:
     async def commit(self, job: Callable[[Batch], T]) -> T:
         """Do ``job`` in a batch, and return what it returns once that is on the disk.
 
-        If the commit fails the job is done again, in a later batch, until one succeeds: what it
-        changes in memory must bear that. Raises what the job raises; nothing is stored then.
+        If that fails the job is done again, in a later batch, until it succeeds: what it changes
+        in memory must bear that. A fault of the job itself is in the broker's log.
         """
         while True:
             outcome: asyncio.Future[T] = self._loop.create_future()
             self.submit_job(partial(_attempt, job, outcome))
             try:
                 return await outcome
-            except StorageError:
+            except _NotStored:
                 await asyncio.sleep(AGAIN_AFTER)
 
     def _schedule(self) -> None:
@@ -253,26 +253,23 @@ class Committer:
             _answer_repeated(ledger, message, batch)
 
 
+class _NotStored(Exception):
+    """A job was undone."""
+
+
 def _attempt(job: Callable[[Batch], T], outcome: asyncio.Future[T], batch: Batch) -> None:
     """Do a job, and say with ``outcome`` what has become of it."""
-    failure: Exception = StorageError("what it belongs to could not be stored")
 
     def failed() -> None:
         if not outcome.done():
-            outcome.set_exception(failure)
+            outcome.set_exception(_NotStored())
 
     def stored() -> None:
         if not outcome.done():
             outcome.set_result(value)
 
     batch.on_failure.append(failed)
-    try:
-        value = job(batch)
-    except StorageError:
-        raise
-    except Exception as error:
-        failure = error
-        raise
+    value = job(batch)
     batch.after.append(stored)
 
 

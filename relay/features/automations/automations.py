@@ -15,7 +15,6 @@ from functools import partial
 
 from relay.broker.batch import Accepted, Batch
 from relay.broker.broker_tasks import BrokerTasks
-from relay.broker.committer import AGAIN_AFTER
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.core.bounded import BoundedDict
@@ -150,16 +149,9 @@ class Automations(OtherHandlers):
 
     async def _split_left(self) -> None:
         """Match the events that are due and were not matched when they were stored."""
-        while True:
-            try:
-                seqs = automation_runs.stage_due(self._ledger)
-                if not seqs:
-                    return
-                for first in range(0, len(seqs), PAGE):
-                    page = seqs[first : first + PAGE]
-                    await self._committer.commit(partial(self._split, page))
-            except Exception:  # the broker's log has it
-                await asyncio.sleep(AGAIN_AFTER)
+        seqs = await self._committer.commit(lambda _: automation_runs.stage_due(self._ledger))
+        for first in range(0, len(seqs), PAGE):
+            await self._committer.commit(partial(self._split, seqs[first : first + PAGE]))
 
     def _split_stored(self, message: Accepted, batch: Batch) -> None:
         # In the commit that stores the event: that spares the disk another one.

@@ -20,7 +20,7 @@ from relay.core.errors import RelayError, StorageError
 from relay.core.ids import new_ulid
 from relay.core.message import HeldFor
 from relay.core.paths import Home
-from relay.features.automations import automation_rows, automation_runs, automations, run_queues
+from relay.features.automations import automation_rows, automation_runs, run_queues
 from relay.features.automations.automation_pool import AutomationPool, RunAnswer
 from relay.features.automations.automation_rows import AutomationStatus, RegisteredVersion
 from relay.features.automations.automation_runs import SeenEvent, SeenEvents
@@ -429,7 +429,7 @@ def test_an_event_that_cannot_be_matched_at_first_is_stored_and_matched_again(
         return see(self, event)
 
     monkeypatch.setattr(SeenEvents, "see", seldom)
-    monkeypatch.setattr(automations, "AGAIN_AFTER", 0.05)
+    monkeypatch.setattr(committer, "AGAIN_AFTER", 0.05)
     with broker_thread(home), connect(home) as client:
         id_ = client.request(EVENT, outside=outside("1", "one"))["id"]
         client.request(EVENT, outside=outside("2", "two"))
@@ -474,7 +474,7 @@ def test_commits_that_fail_lose_nothing_and_do_nothing_twice(
         commit(self)
 
     monkeypatch.setattr(Ledger, "commit", seldom)
-    for module in (committer, automations, evaluation):
+    for module in (committer, evaluation):
         monkeypatch.setattr(module, "AGAIN_AFTER", 0.01)
     with broker_thread(home), connect(home) as client:
         failing = True
