@@ -24,8 +24,8 @@ PARTS_MAX = 6
 RATCHETS = {
     "arrows": 0,
     "crossings": 19,
-    "constructors": 4,
-    "callbacks": 160,
+    "constructors": 2,
+    "callbacks": 156,
     "cycles": 0,
     "limits": 541,
     "words": 44,

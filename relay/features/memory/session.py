@@ -97,11 +97,8 @@ def feature(parts: FeatureParts) -> MemorySession:
     if settings.auto_save and settings.llm is not None:
         words = LastWords(settings.llm, run.env, gate, parts.note, project=project)
     memories = MemorySession(
+        parts,
         gate,
-        parts.answer,
-        parts.note,
-        parts.spawn,
-        changed=parts.changed,
         last_words=words,
         door=door_of(facts.launch),
         recall=Recall(about(run.task, run.cwd), run.run_id, run.project)
@@ -139,24 +136,33 @@ def about(task: str | None, folder: str) -> str:
     return " ".join(filter(None, words)).strip()
 
 
-class MemorySession(SessionFeature):
-    """Does the commands of one agent.
+class AgentSession(Protocol):
+    """What the agent's session does for memory: see FeatureParts."""
 
-    ``answer(command_id, text)`` tells the agent what came of one, once; ``note(text)`` is for the
-    person. Where the agent works, and its store, the broker knows from its registration.
-    ``changed()`` is called when ``state()`` has become less: what is done is not to be done again.
-    """
+    def answer(self, id_: str, text: str) -> None:
+        """Tell the agent what came of the command with this id, once."""
+
+    def note(self, text: str) -> None:
+        """Tell the person."""
+
+    def spawn(self, work: Awaitable[None]) -> None:
+        """Have it done beside the session."""
+
+    def changed(self) -> None:
+        """``state()`` has become less: what is done is not to be done again."""
+
+
+class MemorySession(SessionFeature):
+    """Does the commands of one agent. Where it works, and its store, the broker knows from its
+    registration."""
 
     namespace = "memory"
 
     def __init__(
         self,
+        session: AgentSession,
         store: MemoryGate,
-        answer: Callable[[str, str], object],
-        note: Callable[[str], None],
-        spawn: Callable[[Awaitable[None]], None],
         *,
-        changed: Callable[[], None] = lambda: None,
         last_words: LastWords | None = None,
         door: ContextDoor | None = None,
         recall: Recall | None = None,
@@ -165,14 +171,11 @@ class MemorySession(SessionFeature):
         """``last_words``: what auto_save keeps, or None. ``door``: by which the agent is told what
         it has not asked for; ``recall``: what of that at its start. ``registered``: what holds for
         every request about memories of this agent or its tools."""
+        self._session = session
         self._store = store
         self._registered = registered or {}
         #: A session-start handler that has looked for memories tells the agent of them itself.
         self._handlers_asked = False
-        self._answer = answer
-        self._note = note
-        self._spawn = spawn
-        self._changed = changed
         self._last_words = last_words
         self._door = door
         self._recall = recall
@@ -195,7 +198,7 @@ class MemorySession(SessionFeature):
     def begin(self) -> None:
         """Have the agent told what was saved before that it may need."""
         if self._door is not None and self._recall is not None:
-            self._spawn(self._tell_earlier(self._door, self._recall))
+            self._session.spawn(self._tell_earlier(self._door, self._recall))
 
     def take(self, command: FeatureCommand) -> None:
         """Do it, after those that came before it."""
@@ -206,14 +209,14 @@ class MemorySession(SessionFeature):
         if not problem and (full or self._size + len(command.text) > PENDING_SIZE_MAX):
             problem = "too many earlier ones still wait"
         if problem:
-            self._answer(command.id, _refused(command, problem))
+            self._session.answer(command.id, _refused(command, problem))
             return
         self._pending[command.id] = command
         self._size += len(command.text)
         if not self._working:
             self._working = True
             self._idle.clear()
-            self._spawn(self._work())
+            self._session.spawn(self._work())
 
     def said(self, texts: list[str]) -> None:
         """The agent said these lines: auto_save may want them."""
@@ -256,7 +259,7 @@ class MemorySession(SessionFeature):
                 finally:
                     del self._pending[command.id]
                     self._size -= len(command.text)
-                    self._changed()
+                    self._session.changed()
         finally:
             self._working = False
             self._idle.set()
@@ -268,7 +271,7 @@ class MemorySession(SessionFeature):
         except RelayError as error:
             told = _refused(command, error.line)
             if self._gone:
-                self._note(told)
+                self._session.note(told)
             self._tell(command, told)
             return
         asked = command.action not in _LASTING
@@ -281,7 +284,7 @@ class MemorySession(SessionFeature):
 
     def _tell(self, command: FeatureCommand, told: str) -> None:
         if not self._gone:
-            self._answer(command.id, told)
+            self._session.answer(command.id, told)
 
     async def _tell_earlier(self, door: ContextDoor, recall: Recall) -> None:
         found: list[MemoryRow] = []
@@ -334,7 +337,7 @@ class MemorySession(SessionFeature):
         late = asyncio.get_running_loop().time() >= end
         if command.action not in _LASTING and (late or self._gone):
             raise error
-        self._note(f"@memory:{command.action} waits: {error.message}")
+        self._session.note(f"@memory:{command.action} waits: {error.message}")
 
 
 def _problem(command: FeatureCommand) -> str:

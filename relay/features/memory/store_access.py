@@ -64,18 +64,17 @@ def make_embedder(config: Mapping[str, Any], home: Home) -> Embedder | None:
         return None
     if provider == "minilm":
         return _minilm(home, asked="embedder" in config)
-    from relay.features.memory.embedding.endpoint import Api, EndpointEmbedder
+    from relay.features.memory.embedding.endpoint import Api, EmbeddingEndpoint, EndpointEmbedder
 
     api = Api.OLLAMA if provider == "ollama" else Api.OPENAI
-    model = section.get("model") or _OLLAMA_MODEL
-    return EndpointEmbedder(
+    endpoint = EmbeddingEndpoint(
         api,
         section.get("url") or (_OLLAMA if api is Api.OLLAMA else _OPENAI),
-        model,
+        section.get("model") or _OLLAMA_MODEL,
         key=str(section.get("api_key") or ""),
-        dims=int(section.get("dims") or 0),
         timeout=float(section.get("timeout") or 20.0),
     )
+    return EndpointEmbedder(endpoint, dims=int(section.get("dims") or 0))
 
 
 def _minilm(home: Home, *, asked: bool) -> Embedder | None:

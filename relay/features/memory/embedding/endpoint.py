@@ -1,7 +1,7 @@
 """Vectors from a server: ollama's ``/api/embed``, or ``/v1/embeddings`` as OpenAI has it.
 
-Texts go there as they are, cut to ``chars_max``. After a failure the server is left alone for
-``rest`` seconds, so that one that hangs holds up one caller and not all.
+After a failure the server is left alone for REST seconds, so that one that hangs holds up one
+caller and not all.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
+#: Seconds for which a server is left alone after a failure.
+REST = 15.0
 #: Texts of one request.
 BATCH_MAX = 64
 #: Numbers of a vector; the largest of today's models have 8192.
@@ -48,6 +51,43 @@ class Api(StrEnum):
 _PATHS = {Api.OLLAMA: "/api/embed", Api.OPENAI: "/v1/embeddings"}
 
 
+@dataclass(frozen=True)
+class EmbeddingEndpoint:
+    """A model on a server, and how it is asked. Raises ConfigError for what cannot be one.
+
+    ``url``: the server (``http://127.0.0.1:11434``), with ``/v1`` or the whole path or without; it
+    becomes the whole. ``key``: what the server knows its user by. ``timeout``, in seconds: for a
+    request of at most ``BATCH_MAX`` texts. ``chars_max``: models read only so much of a text, and
+    some refuse more; longer ones are cut.
+    """
+
+    api: Api
+    url: str
+    model: str
+    key: str = field(default="", repr=False)
+    timeout: float = 20.0
+    chars_max: int = 6000
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise ConfigError("an embedder on a server needs the name of a model")
+        # h11 would put the header it refuses into its error.
+        if not (self.key.isascii() and self.key.strip().isprintable()):
+            raise ConfigError("the embedder's key holds characters that no header may have")
+        object.__setattr__(self, "key", self.key.strip())
+        object.__setattr__(self, "url", _address(self.api, self.url))
+
+    @property
+    def name(self) -> str:
+        """The same model on another server is the same embedder."""
+        return f"{self.api.value}:{self.model}"
+
+    @property
+    def host(self) -> str:
+        """The server, with its port."""
+        return urlsplit(self.url).netloc
+
+
 class EndpointEmbedder:
     """An embedder on a server. May not be called in a thread that runs an event loop.
 
@@ -57,42 +97,23 @@ class EndpointEmbedder:
 
     def __init__(
         self,
-        api: Api,
-        url: str,
-        model: str,
+        endpoint: EmbeddingEndpoint,
         *,
-        key: str = "",
         dims: int = 0,
-        timeout: float = 20.0,
-        rest: float = 15.0,
-        chars_max: int = 6000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is asked yet. Raises ConfigError for what cannot be an endpoint.
-
-        ``url``: the server (``http://127.0.0.1:11434``), with ``/v1`` or the whole path or without.
-        ``key``: what the server knows its user by.
-        ``dims``: what the vectors must have; 0 takes it from the first answer. ``timeout``, in
-        seconds: for a request of at most ``BATCH_MAX`` texts. ``chars_max``: models read only so
-        much of a text, and some refuse more.
-        """
-        if not model:
-            raise ConfigError("an embedder on a server needs the name of a model")
-        # h11 would put the header it refuses into its error.
-        if not (key.isascii() and key.strip().isprintable()):
-            raise ConfigError("the embedder's key holds characters that no header may have")
-        self._api, self._url, self._model = Api(api), _address(Api(api), url), model
-        self._host = urlsplit(self._url).netloc
-        self._key, self._clock = key.strip(), clock
-        self._timeout, self._rest, self._chars_max = timeout, rest, chars_max
+        """Nothing is asked yet. ``dims``: what the vectors must have; 0 takes it from the first
+        answer."""
+        self._endpoint = endpoint
         self._dims = dims
+        self._clock = clock
         self._failed: tuple[float, EmbedderUnavailable] | None = None
         self._np = load_numpy()
 
     @property
     def name(self) -> str:
         """The same model on another server is the same embedder."""
-        return f"{self._api.value}:{self._model}"
+        return self._endpoint.name
 
     @property
     def dims(self) -> int:
@@ -110,7 +131,7 @@ class EndpointEmbedder:
             for start in range(0, len(texts), BATCH_MAX):
                 parts.append(self._batch(texts[start : start + BATCH_MAX]))
         except EmbedderUnavailable as error:
-            self._failed = (self._clock() + self._rest, error)
+            self._failed = (self._clock() + REST, error)
             raise
         if not parts:
             empty: Floats = self._np.empty((0, self._dims), dtype=self._np.float32)
@@ -135,40 +156,39 @@ class EndpointEmbedder:
         self._failed = None
 
     def _batch(self, texts: Sequence[str]) -> Floats:
-        answer = self._ask([text[: self._chars_max] for text in texts])
+        chars_max = self._endpoint.chars_max
+        answer = self._ask([text[:chars_max] for text in texts])
         if answer.status in _TOO_LONG:
             # How long a text may be is counted in tokens, by the model's own measure.
-            answer = self._ask([text[: self._chars_max // _SHORTER] for text in texts])
+            answer = self._ask([text[: chars_max // _SHORTER] for text in texts])
         if answer.status != 200:
             raise self._refused(answer.status, answer.body)
         return self._rows(self._vectors(answer.body), len(texts))
 
     def _ask(self, texts: Sequence[str]) -> Response:
-        asked: dict[str, object] = {"model": self._model, "input": texts}
-        if self._api is Api.OPENAI:
+        endpoint = self._endpoint
+        asked: dict[str, object] = {"model": endpoint.model, "input": texts}
+        if endpoint.api is Api.OPENAI:
             asked["encoding_format"] = "float"
         call = request(
             "POST",
-            self._url,
-            self._headers(),
+            endpoint.url,
+            [("authorization", f"Bearer {endpoint.key}")] if endpoint.key else [],
             json.dumps(asked).encode(),
-            timeout=self._timeout,
+            timeout=endpoint.timeout,
             body_max=_ANSWER_MIN + len(texts) * (self._dims or DIMS_MAX) * _BYTES_A_NUMBER,
         )
         try:
             return asyncio.run(call)
         except RequestFailed as failed:
-            hint = f"is the server at {self._host} running?"
+            hint = f"is the server at {endpoint.host} running?"
             raise self._unavailable(failed.message, hint) from failed
-
-    def _headers(self) -> list[tuple[str, str]]:
-        return [("authorization", f"Bearer {self._key}")] if self._key else []
 
     def _vectors(self, body: bytes) -> list[Any]:
         """The vectors in the order of the texts, not looked at yet."""
         try:
             told = json.loads(body)
-            if self._api is Api.OLLAMA:
+            if self._endpoint.api is Api.OLLAMA:
                 return list(told["embeddings"])
             data = sorted(told["data"], key=lambda entry: int(entry["index"]))
             if [entry["index"] for entry in data] != list(range(len(data))):
@@ -202,14 +222,15 @@ class EndpointEmbedder:
         return scaled
 
     def _refused(self, status: int, body: bytes) -> EmbedderUnavailable:
-        said = server_words(body, self._key)
+        endpoint = self._endpoint
+        said = server_words(body, endpoint.key)
         hint = "memories are saved and found by their words until it answers"
         if status in (401, 403):
             hint = "check its key: api_key_env names the variable of the environment that holds it"
-        elif status == 404 and self._api is Api.OLLAMA:
-            hint = f"does it have the model? ollama pull {self._model}"
+        elif status == 404 and endpoint.api is Api.OLLAMA:
+            hint = f"does it have the model? ollama pull {endpoint.model}"
         elif status == 404:
-            hint = f"check the model's name ({self._model}) and the address ({self._url})"
+            hint = f"check the model's name ({endpoint.model}) and the address ({endpoint.url})"
         elif 300 <= status < 400:
             hint = "give the address that it points to; relay does not follow it"
         return self._unavailable(f"it answered {status}{f': {said}' if said else ''}", hint)
@@ -217,14 +238,15 @@ class EndpointEmbedder:
     def _nonsense(
         self, reason: str, hint: str = "", *, code: str | None = None
     ) -> EmbedderUnavailable:
-        hint = hint or f"is {self._url} an embedding endpoint of the kind {self._api.value}?"
+        endpoint = self._endpoint
+        hint = hint or f"is {endpoint.url} an embedding endpoint of the kind {endpoint.api.value}?"
         return self._unavailable(reason, hint, code=code)
 
     def _unavailable(
         self, reason: str, hint: str, *, code: str | None = None
     ) -> EmbedderUnavailable:
         return EmbedderUnavailable(
-            f"the embedder {self.name} at {self._host}: {reason}", hint=hint, code=code
+            f"the embedder {self.name} at {self._endpoint.host}: {reason}", hint=hint, code=code
         )
 
 

@@ -13,7 +13,12 @@ import pytest
 
 from relay.core.errors import ConfigError
 from relay.features.memory.embedding import Embedder, EmbedderUnavailable
-from relay.features.memory.embedding.endpoint import BATCH_MAX, Api, EndpointEmbedder
+from relay.features.memory.embedding.endpoint import (
+    BATCH_MAX,
+    Api,
+    EmbeddingEndpoint,
+    EndpointEmbedder,
+)
 from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
 
 Reply = Callable[[Asked], Answer]
@@ -41,9 +46,14 @@ def always(body: object, status: int = 200, hang: int | None = None) -> Reply:
     return lambda _: Answer(body, status, hang)
 
 
+def at(server: EmbeddingServer, api: Api = Api.OLLAMA, **more: Any) -> EndpointEmbedder:
+    dims = more.pop("dims", 0)
+    return EndpointEmbedder(EmbeddingEndpoint(api, server.url, "m", **more), dims=dims)
+
+
 def refusal(reply: Reply, api: Api = Api.OLLAMA, **options: Any) -> EmbedderUnavailable:
     with EmbeddingServer(reply) as server:
-        embedder = EndpointEmbedder(api, server.url, "m", **options)
+        embedder = at(server, api, **options)
         with pytest.raises(EmbedderUnavailable) as raised:
             embedder.embed(["a", "bb"])
     return raised.value
@@ -53,7 +63,7 @@ def refusal(reply: Reply, api: Api = Api.OLLAMA, **options: Any) -> EmbedderUnav
 def test_rows_are_scaled_and_in_the_order_of_the_texts(api: Api) -> None:
     texts = ["a", "bb", "c" * 50]
     with EmbeddingServer(right(api)) as server:
-        embedder: Embedder = EndpointEmbedder(api, server.url, "m")
+        embedder: Embedder = at(server, api)
         assert embedder.dims == 0
         rows = embedder.embed(texts)
     assert rows.dtype == np.float32
@@ -67,13 +77,13 @@ def test_rows_are_scaled_and_in_the_order_of_the_texts(api: Api) -> None:
 
 def test_the_requests_are_those_of_the_two_apis() -> None:
     with EmbeddingServer(right(Api.OLLAMA)) as server:
-        EndpointEmbedder(Api.OLLAMA, server.url, "nomic-embed-text").embed(["a"])
+        EndpointEmbedder(EmbeddingEndpoint(Api.OLLAMA, server.url, "nomic-embed-text")).embed(["a"])
     (asked,) = server.asked
     assert asked.path == "/api/embed"
     assert asked.body == {"model": "nomic-embed-text", "input": ["a"]}
     assert "authorization" not in asked.headers
     with EmbeddingServer(right(Api.OPENAI)) as server:
-        EndpointEmbedder(Api.OPENAI, server.url, "m", key=" sesame\n").embed(["a"])
+        at(server, Api.OPENAI, key=" sesame\n").embed(["a"])
     (asked,) = server.asked
     assert asked.path == "/v1/embeddings"
     assert asked.body == {"model": "m", "input": ["a"], "encoding_format": "float"}
@@ -93,14 +103,14 @@ def test_the_requests_are_those_of_the_two_apis() -> None:
 )
 def test_an_address_may_be_the_server_or_the_whole(api: Api, given: str, path: str) -> None:
     with EmbeddingServer(right(api)) as server:
-        EndpointEmbedder(api, server.url + given, "m").embed(["a"])
+        EndpointEmbedder(EmbeddingEndpoint(api, server.url + given, "m")).embed(["a"])
     assert server.asked[0].path == path
 
 
 def test_many_texts_are_asked_in_batches_and_long_ones_cut() -> None:
     texts = ["x" * (number + 1) for number in range(BATCH_MAX * 2 + 1)]
     with EmbeddingServer(right(Api.OLLAMA)) as server:
-        embedder = EndpointEmbedder(Api.OLLAMA, server.url, "m", chars_max=100)
+        embedder = at(server, chars_max=100)
         rows = embedder.embed(texts)
         assert embedder.embed([]).shape == (0, 3)
     assert [len(asked.body["input"]) for asked in server.asked] == [BATCH_MAX, BATCH_MAX, 1]
@@ -115,7 +125,7 @@ def test_a_text_that_is_too_long_for_the_model_is_cut_once_more() -> None:
         return right(Api.OLLAMA)(asked)
 
     with EmbeddingServer(picky) as server:
-        embedder = EndpointEmbedder(Api.OLLAMA, server.url, "m", chars_max=100)
+        embedder = at(server, chars_max=100)
         assert len(embedder.embed(["y" * 200])) == 1
     assert [len(asked.body["input"][0]) for asked in server.asked] == [100, 25]
 
@@ -165,7 +175,7 @@ def test_vectors_that_cannot_be_told_apart_are_refused(data: object) -> None:
 def test_vectors_of_another_length_than_before_are_refused() -> None:
     lengths = iter([3, 5])
     with EmbeddingServer(lambda _: Answer({"embeddings": [[1.0] * next(lengths)]})) as server:
-        embedder = EndpointEmbedder(Api.OLLAMA, server.url, "m")
+        embedder = at(server)
         embedder.embed(["a"])
         with pytest.raises(EmbedderUnavailable, match="5 numbers, not 3") as raised:
             embedder.embed(["a"])
@@ -219,7 +229,9 @@ def test_after_a_failure_the_server_rests_and_is_asked_again() -> None:
         return Answer({}, 503) if down[0] else right(Api.OLLAMA)(asked)
 
     with EmbeddingServer(reply) as server:
-        embedder = EndpointEmbedder(Api.OLLAMA, server.url, "m", rest=15, clock=lambda: now[0])
+        embedder = EndpointEmbedder(
+            EmbeddingEndpoint(Api.OLLAMA, server.url, "m"), clock=lambda: now[0]
+        )
         for _ in range(3):
             with pytest.raises(EmbedderUnavailable, match="503"):
                 embedder.embed(["a"])
@@ -239,14 +251,14 @@ def test_it_may_be_called_from_a_thread_beside_a_running_loop() -> None:
         return len(await asyncio.to_thread(embedder.embed, ["a", "b"]))
 
     with EmbeddingServer(right(Api.OLLAMA)) as server:
-        assert asyncio.run(asked(EndpointEmbedder(Api.OLLAMA, server.url, "m"))) == 2
+        assert asyncio.run(asked(at(server))) == 2
 
 
 def test_a_server_that_is_away_is_named() -> None:
     with socket.socket() as bound:  # bound and not listening: nobody else gets the port
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
-        embedder = EndpointEmbedder(Api.OLLAMA, f"http://127.0.0.1:{port}", "m")
+        embedder = EndpointEmbedder(EmbeddingEndpoint(Api.OLLAMA, f"http://127.0.0.1:{port}", "m"))
         with pytest.raises(EmbedderUnavailable, match=f"127.0.0.1:{port}") as raised:
             embedder.embed(["a"])
     assert "running?" in raised.value.hint
@@ -269,5 +281,5 @@ def test_a_server_that_is_away_is_named() -> None:
 )
 def test_what_cannot_be_an_endpoint_is_refused_at_once(url: str, model: str, key: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        EndpointEmbedder(Api.OLLAMA, url, model, key=key)
+        EmbeddingEndpoint(Api.OLLAMA, url, model, key=key)
     assert "same" not in f"{raised.value} {raised.value.hint}"

@@ -26,14 +26,17 @@ class Desk:
         self.gate = asyncio.Event()
         self.gate.set()
         self.tasks: list[asyncio.Future[None]] = []
-        self.memory = MemorySession(
-            MemoryGate(self),
-            lambda identifier, text: self.told.append((identifier, text)),
-            self.noted.append,
-            self.spawn,
-            changed=lambda: self.states.append(len(self.memory.state())),
-        )
+        self.memory = MemorySession(self, MemoryGate(self))
         self.states: list[int] = []
+
+    def answer(self, id_: str, text: str) -> None:
+        self.told.append((id_, text))
+
+    def note(self, text: str) -> None:
+        self.noted.append(text)
+
+    def changed(self) -> None:
+        self.states.append(len(self.memory.state()))
 
     def spawn(self, work: Awaitable[None]) -> None:
         self.tasks.append(asyncio.ensure_future(work))

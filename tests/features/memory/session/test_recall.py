@@ -49,13 +49,20 @@ class Agent:
             self.file.write_text("")
         self._tasks: list[asyncio.Future[None]] = []
         self.memory = MemorySession(
+            self,
             MemoryGate(self),
-            lambda _, text: self.typed.append(text),
-            lambda note: None,
-            lambda work: self.spawn(work),
             door=None if self.file is None else ContextDoor(str(self.file), event),
             recall=Recall("the task", "now", "/src"),
         )
+
+    def answer(self, id_: str, text: str) -> None:
+        self.typed.append(text)
+
+    def note(self, text: str) -> None:
+        pass
+
+    def changed(self) -> None:
+        pass
 
     def spawn(self, work: Awaitable[None]) -> None:
         self._tasks.append(asyncio.ensure_future(work))
