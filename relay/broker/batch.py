@@ -88,7 +88,7 @@ class Accepted:
     outside: OutsideEvent | None = None  # set where it came over another channel than relay's own
     owed_by: tuple[str, ...] = ()  # agents that the sender asks for an answer
     by_message: bool = False  # … which must be a message
-    due: tuple[str, ...] = ()  # the configurations that are to evaluate it
+    due: tuple[tuple[str, str], ...] = ()  # the handlers that are to be asked about it, and when
     # Known once it is written:
     seq: int = 0
     numbers: Sequence[int] = ()

@@ -6,14 +6,14 @@ relay.ledger.migrations has those that wrapped agents need.
 from __future__ import annotations
 
 #: Version 9 is the broker's (docs/broker.md). An event of another channel than relay's is known by
-#: (channel, source_id). ``evaluations_due`` is written with its event, and goes with the commit
-#: that has its ``hook_evaluations`` and ``dispatches``: a broker that is killed in between
-#: evaluates again. What most route functions say of most events is nothing: that is one row of
-#: ``quiet_evaluations`` for all of them; the view ``evaluations`` has each apart. ``dispatches`` is
-#: the queue too: ``open`` until a turn has answered it, or it is dead. ``fence`` counts leases:
-#: what a former holder reports is refused. ``answers`` is what goes out on channels. ``agent_*`` is
-#: the agent ledger: relay's own turns, and those of ``ingested_files``; ``own_conversations`` are
-#: never ingested.
+#: (channel, source_id). ``evaluations_due`` (``due`` since version 19) is written with its event,
+#: and goes with the commit that has its ``hook_evaluations`` and ``dispatches``: a broker that is
+#: killed in between evaluates again. What most route functions say of most events is nothing: that
+#: is one row of ``quiet_evaluations`` for all of them; the view ``evaluations`` has each apart.
+#: ``dispatches`` is the queue of personas: ``open`` until a turn has answered it, or it is dead.
+#: ``fence`` counts leases: what a former holder reports is refused. ``answers`` is what goes out on
+#: channels. ``agent_*`` is the agent ledger: relay's own turns, and those of ``ingested_files``;
+#: ``own_conversations`` are never ingested.
 BROKER_TABLES: tuple[str, ...] = (
     *(
         f"ALTER TABLE events ADD COLUMN {column}"
@@ -266,7 +266,7 @@ BROKER_TABLES: tuple[str, ...] = (
 #: that what runs is what was registered; ``definition_json`` is what the file says, once it was
 #: loaded. ``folder``: the project to whose agents' events it is limited. ``errors`` and
 #: ``opened_ms`` are its circuit, ``begun`` is the event that it was run for last. What is due is in
-#: ``evaluations_due``; with ``held/`` before its key it waits for the person (docs/messages.md).
+#: ``evaluations_due``, and in ``due`` since version 19.
 AUTOMATION_TABLES: tuple[str, ...] = (
     """CREATE TABLE automations (
         id TEXT PRIMARY KEY,

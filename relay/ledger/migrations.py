@@ -172,4 +172,26 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE feature_tables (feature TEXT PRIMARY KEY, version INTEGER NOT NULL)"
         " WITHOUT ROWID",
     ),
+    (
+        # What handlers are to be asked: see relay.features.personas.due_rows. Until then the state
+        # stood before the handler, or in a row of its own.
+        """CREATE TABLE due (
+            handler TEXT NOT NULL,
+            event INTEGER NOT NULL REFERENCES events (seq),
+            state TEXT NOT NULL,
+            hops INTEGER NOT NULL,
+            tries INTEGER NOT NULL,
+            PRIMARY KEY (handler, event)
+        ) WITHOUT ROWID""",
+        "CREATE INDEX due_later ON due (event) WHERE state != 'ready'",
+        """INSERT OR IGNORE INTO due SELECT
+            iif(handler='automations/blocking', 'automations', handler), event,
+            CASE WHEN held THEN 'held' WHEN EXISTS (SELECT 1 FROM evaluations_due b
+                WHERE b.event = o.event AND b.config='automations/blocking') THEN 'blocked'
+                ELSE 'ready' END, hops, 0
+            FROM (SELECT config LIKE 'held/%' AS held, event, hops,
+                iif(config LIKE 'held/%', substr(config, 6), config) AS handler
+                FROM evaluations_due) o""",
+        "DROP TABLE evaluations_due",
+    ),
 )

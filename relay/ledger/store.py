@@ -78,7 +78,7 @@ _INSERT_INVOCATION = (
 _FORGET_ORIGINALS = (
     "DELETE FROM originals AS o WHERE NOT EXISTS"
     " (SELECT 1 FROM deliveries WHERE event = o.event AND open)"
-    " AND NOT EXISTS (SELECT 1 FROM evaluations_due WHERE event = o.event)"
+    " AND NOT EXISTS (SELECT 1 FROM due WHERE event = o.event)"
     " AND NOT EXISTS (SELECT 1 FROM dispatches WHERE event = o.event AND (open OR state='dead'))"
 )
 _AGENT_COLUMNS = tuple(field.name for field in fields(AgentRecord))

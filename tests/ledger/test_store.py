@@ -330,3 +330,37 @@ def test_a_large_ledger_of_the_version_before_the_broker_is_taken_over_in_place(
     with ledger.guard() as db:
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []
     ledger.close()
+
+
+def test_what_was_due_to_handlers_in_an_older_version_is_due_in_the_same_state(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "old.db")
+    old = sqlite.connect(path, replace(SCHEMA, migrations=SCHEMA.migrations[:18]))
+    due = {
+        1: ["user", "automation/M1"],
+        2: ["held/user", "held/automations", "held/automations/blocking"],
+        3: ["user", "automations", "automations/blocking"],
+        4: ["automations/blocking"],
+    }
+    for number, keys in due.items():
+        old.execute(
+            "INSERT INTO events (seq, id, kind, agent, origin, mode, body, created_ms)"
+            " VALUES (?,?,'message','Al','agent','followup','x',1)",
+            (number, str(number)),
+        )
+        for key in keys:
+            old.execute("INSERT INTO evaluations_due VALUES (?,?,2)", (key, number))
+    old.close()
+    ledger = Ledger(path)
+    rows = ledger.rows("SELECT event, handler, state, hops, tries FROM due ORDER BY event, handler")
+    assert rows == [
+        (1, "automation/M1", "ready", 2, 0),
+        (1, "user", "ready", 2, 0),
+        (2, "automations", "held", 2, 0),
+        (2, "user", "held", 2, 0),
+        (3, "automations", "blocked", 2, 0),
+        (3, "user", "blocked", 2, 0),
+        (4, "automations", "blocked", 2, 0),
+    ]
+    ledger.close()

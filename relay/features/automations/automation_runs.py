@@ -1,9 +1,9 @@
 """What automations are to run, what they ran, and what is left of a run: the writing side.
 
-An event is due for the stage (``STAGE``, and first ``BLOCKING``) from the commit that stores it;
-the stage makes of that one row for each automation that wants it (``run_key``), so that a slow one
-has a backlog of its own; and the row goes with the commit that has the run. ``SeenEvents`` adds to
-an event who it comes from, and whose its session is.
+An event is due for the stage (``STAGE``) from the commit that stores it; the stage makes of that
+one row for each automation that wants it (``run_key``), so that a slow one has a backlog of its
+own; and the row goes with the commit that has the run. ``SeenEvents`` adds to an event who it comes
+from, and whose its session is.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from relay.features.automations import automation_rows, automation_runs
 from relay.features.automations.automation_rows import ActiveAutomation
 from relay.features.automations.definition import Principal
 from relay.features.automations.settings import llm_settings
-from relay.features.personas import evaluation
+from relay.features.personas import due_rows
 from relay.features.personas.evaluation import event_of
 from relay.ledger.persons import with_address
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 
-#: The keys in ``evaluations_due``; those of configurations have no slash.
-STAGE, BLOCKING = "automations", "automations/blocking"
+#: The handlers in ``due``; those of configurations have no slash.
+STAGE = "automations"
 _RUNS = "automation/"
 #: Events that are remembered.
 _SEEN_MAX = 64
@@ -45,7 +45,7 @@ def automation_of(key: str) -> str:
 
 def is_ours(key: str) -> bool:
     """Whether automations are due under it, and not a configuration's route functions."""
-    return key in (STAGE, BLOCKING) or key.startswith(_RUNS)
+    return key == STAGE or key.startswith(_RUNS)
 
 
 def begun(ledger: Ledger) -> dict[str, int]:
@@ -56,44 +56,6 @@ def begun(ledger: Ledger) -> dict[str, int]:
 def note_begun(ledger: Ledger, automation: str, event: int) -> None:
     """An automation is about to be run for an event, within the open transaction."""
     ledger.change("UPDATE automations SET begun=? WHERE id=?", (event, automation))
-
-
-def stage_due(ledger: Ledger) -> list[int]:
-    """The events that are due for the stage and that no blocking automation holds up."""
-    found = ledger.rows(
-        "SELECT event FROM evaluations_due WHERE config=? EXCEPT"
-        " SELECT event FROM evaluations_due WHERE config=?",
-        (STAGE, BLOCKING),
-    )
-    return [int(row[0]) for row in found]
-
-
-def first_due(ledger: Ledger, automation: str) -> tuple[int, int] | None:
-    """The first event that an automation is to be run for, and its hops."""
-    found: tuple[int, int] | None = ledger.row(
-        "SELECT event, hops FROM evaluations_due WHERE config=? ORDER BY event LIMIT 1",
-        (run_key(automation),),
-    )
-    return found
-
-
-def held_up(ledger: Ledger, limit: int) -> list[tuple[int, int]]:
-    """The first events that blocking automations are to be run for, each with its hops."""
-    return ledger.rows(
-        "SELECT event, hops FROM evaluations_due WHERE config=? ORDER BY event LIMIT ?",
-        (BLOCKING, limit),
-    )
-
-
-def drop(ledger: Ledger, automation: str, limit: int) -> list[int]:
-    """Forget up to ``limit`` of the runs that are due, the first ones, within the open transaction.
-    Returns the events."""
-    found = ledger.rows(
-        "DELETE FROM evaluations_due WHERE config=?1 AND event IN (SELECT event FROM"
-        " evaluations_due WHERE config=?1 ORDER BY event LIMIT ?2) RETURNING event",
-        (run_key(automation), limit),
-    )
-    return [int(row[0]) for row in found]
 
 
 def note_skipped(ledger: Ledger, automation: str, count: int) -> None:
@@ -110,7 +72,7 @@ def ran(ledger: Ledger, event: int) -> set[str]:
 def outcome(ledger: Ledger, event: int) -> Json | None:
     """How the automations of an event ran, and how many dispatches follow from them; None while it
     is due to one of them."""
-    if any(automation_of(key) for key in evaluation.configs_of(ledger, event)):
+    if any(automation_of(key) for key in due_rows.of_event(ledger, event)):
         return None
     runs = ledger.rows(
         "SELECT a.name, r.fired, r.error FROM automation_runs r JOIN automations a"

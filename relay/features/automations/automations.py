@@ -1,10 +1,10 @@
 """Has events evaluated by automations: finds those that want one, runs them, stores what follows.
 
-From the commit that stores it an event is due under ``STAGE``, if an automation may want it, and
-under ``BLOCKING``, if one that holds it up may. The blocking ones that match are run one after the
-other; until they are done, nothing else of the event is evaluated. The stage then makes of the
-event one row for each other automation that matches; where none may block, in the same commit. The
-runs are those of relay.features.automations.run_queues.
+From the commit that stores it an event is due to ``STAGE``, if an automation may want it. The
+blocking ones that match are run one after the other; until they are done, nothing else of the event
+is evaluated. The stage then makes of the event one row for each other automation that matches;
+where none may block, in the same commit. The runs are those of
+relay.features.automations.run_queues.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from relay.core.dispatch import (
 from relay.features.automations import automation_runs
 from relay.features.automations.automation_rows import ActiveAutomation
 from relay.features.automations.automation_runs import (
-    BLOCKING,
     STAGE,
     SeenEvent,
     SeenEvents,
@@ -37,8 +36,9 @@ from relay.features.automations.automation_runs import (
 )
 from relay.features.automations.definition import DIRECTIONS, Principal, direction_of
 from relay.features.automations.run_queues import RunQueues
-from relay.features.personas import evaluation
-from relay.features.personas.evaluation import Evaluations, OtherHandlers
+from relay.features.personas import due_rows
+from relay.features.personas.due_rows import DueState
+from relay.features.personas.evaluation import Evaluations, Marked, OtherHandlers
 from relay.features.personas.turn_engine import TurnEngine
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import ASKED_KINDS
@@ -93,22 +93,22 @@ class Automations(OtherHandlers):
     def active(self) -> bool:
         return bool(self.runs.registry.active)
 
-    def owns(self, key: str) -> bool:
-        return is_ours(key)
+    def owns(self, handler: str) -> bool:
+        return is_ours(handler)
 
     def enrich(self, seq: int, dispatches: list[BrokerDispatch]) -> list[BrokerDispatch]:
         return self.runs.add_enriched(seq, dispatches)
 
     # -- what is due
 
-    def keys(
+    def wants(
         self, kind: str, channel: str, direction: str | None, sender: str, cwd: str | None
-    ) -> tuple[str, ...]:
-        """The keys under which such an event is due; ``direction`` None: it is not known yet.
+    ) -> bool:
+        """Whether an automation may want such an event; ``direction`` None: it is not known yet.
 
         Asked of every event: it costs a look-up.
         """
-        return self._wanting(kind, channel, direction, sender, cwd).keys
+        return bool(self._wanting(kind, channel, direction, sender, cwd))
 
     def _wanting(
         self, kind: str, channel: str, direction: str | None, sender: str, cwd: str | None
@@ -124,34 +124,44 @@ class Automations(OtherHandlers):
             found = self._wanted[asked] = _Wanting(self.runs.registry.active.values(), *asked)
         return found
 
-    def mark(self, message: Accepted, member: Member | None, batch: Batch) -> tuple[str, ...]:
-        """The keys under which an event will be due; once it is stored, it is gone on with."""
+    def mark(self, message: Accepted, member: Member | None, batch: Batch) -> Marked:
+        """Whether an event will be due to the stage; once it is stored, it is gone on with."""
         cwd = None if member is None else member.record.cwd
         channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
         direction = {"agent": "sent", "relay": "received"}.get(message.origin)
-        keys = self.keys(message.kind, channel, direction, message.sender, cwd)
+        wanting = self._wanting(message.kind, channel, direction, message.sender, cwd)
+        if not wanting:
+            return Marked()
         if message.parked:
-            return keys
-        if BLOCKING in keys:
+            pass
+        elif wanting.blocks:
             batch.after.append(self._to_hold.set)
-        elif keys:
+        else:
             batch.last.append(partial(self._split_stored, message))
-        return keys
+        return Marked((STAGE,), wanting.blocks)
 
-    def let_go(self, seq: int, keys: Sequence[str], batch: Batch) -> None:
-        """An event that the person had to decide on is due now, under these keys."""
-        if BLOCKING in keys:
+    def let_go(self, seq: int, batch: Batch) -> bool:
+        """An event that the person had to decide on is due now. Returns whether blocking
+        automations may hold it up."""
+        blocks = self._wanting(*_about(self.seen.of(seq))).blocks
+        if blocks:
+            due_rows.block(self._ledger, seq)
             batch.after.append(self._to_hold.set)
-        elif STAGE in keys:
+        else:
             self._split([seq], batch)
+        return blocks
 
     # -- the stage
 
     async def _split_left(self) -> None:
         """Match the events that are due and were not matched when they were stored."""
-        seqs = await self._committer.commit(lambda _: automation_runs.stage_due(self._ledger))
-        for first in range(0, len(seqs), PAGE):
-            await self._committer.commit(partial(self._split, seqs[first : first + PAGE]))
+        while await self._committer.commit(self._split_page):
+            pass
+
+    def _split_page(self, batch: Batch) -> bool:
+        rows = due_rows.first(self._ledger, STAGE, PAGE)
+        self._split([row.event for row in rows], batch)
+        return bool(rows)
 
     def _split_stored(self, message: Accepted, batch: Batch) -> None:
         # In the commit that stores the event: that spares the disk another one.
@@ -168,7 +178,7 @@ class Automations(OtherHandlers):
         self._ledger.begin()
         wanted: dict[str, None] = {}
         for seq in page:
-            hops = evaluation.settle(self._ledger, STAGE, seq)
+            hops = due_rows.settle(self._ledger, STAGE, seq)
             if hops is None:
                 continue
             seen = self.seen.of(seq)
@@ -178,7 +188,8 @@ class Automations(OtherHandlers):
             if not found:
                 self.runs.look_if_over(seq, batch)
                 continue
-            evaluation.add_due(self._ledger, [(run_key(one), seq, hops) for one in found])
+            ready = DueState.READY.value
+            due_rows.add(self._ledger, [(run_key(one), seq, ready, hops) for one in found])
             wanted |= dict.fromkeys(found)
         for one in wanted:
             self.runs.begin(one, batch)
@@ -198,9 +209,9 @@ class Automations(OtherHandlers):
             await self._to_hold.wait()
             self._to_hold.clear()
             rows = await self._committer.commit(
-                lambda batch: automation_runs.held_up(self._ledger, HELD_MAX)
+                lambda batch: due_rows.blocked(self._ledger, STAGE, HELD_MAX)
             )
-            for seq, hops in rows:
+            for seq, hops, _ in rows:
                 if seq not in self._held:
                     self._held.add(seq)
                     self._tasks.start(self._hold(seq, hops))
@@ -227,9 +238,9 @@ class Automations(OtherHandlers):
         """No automation holds the event up any more: the others are run for it. Returns the
         configurations that are to evaluate it."""
         self._ledger.begin()
-        evaluation.settle(self._ledger, BLOCKING, seq)
+        handlers = due_rows.unblock(self._ledger, seq)
         self._split([seq], batch)
-        return [key for key in evaluation.configs_of(self._ledger, seq) if not is_ours(key)]
+        return [key for key in handlers if not is_ours(key)]
 
 
 def _who(seen: SeenEvent) -> Json:
@@ -263,9 +274,11 @@ class _Wanting:
         self._by_sender: BoundedDict[Principal, Sequence[ActiveAutomation]] = BoundedDict(
             _SENDERS_MAX
         )
-        blocking = [one.definition.blocking for one in self._found]
-        #: Under which such an event is due.
-        self.keys = (*([] if all(blocking) else [STAGE]), *([BLOCKING] if any(blocking) else []))
+        #: Whether one of them holds up such an event.
+        self.blocks = any(one.definition.blocking for one in self._found)
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
 
     def of(self, who: Principal) -> Sequence[ActiveAutomation]:
         """Those that are run for one that comes from ``who``."""

@@ -35,7 +35,7 @@ from relay.features.automations.automation_runs import SeenEvent, SeenEvents, ru
 from relay.features.automations.circuit import CircuitState
 from relay.features.automations.definition import RESULT_MAX, AutomationResult
 from relay.features.automations.settings import automation_settings
-from relay.features.personas import evaluation
+from relay.features.personas import due_rows
 from relay.features.personas.dispatch_rows import add_dispatches
 from relay.features.personas.turn_engine import TurnEngine
 from relay.features.personas.worker import ERROR_MAX
@@ -118,7 +118,7 @@ class RunQueues:
     def start(self) -> None:
         """Go on with what an earlier broker has left."""
         self._begun = automation_runs.begun(self._ledger)
-        for key in evaluation.due_configs(self._ledger):
+        for key in due_rows.handlers(self._ledger):
             if id_ := automation_runs.automation_of(key):
                 self._wake(id_)
 
@@ -219,27 +219,28 @@ class RunQueues:
         holds = [hold for hold in lane.holds if hold not in released]
         if automation is None:  # it is run for nothing that is due
             self._ledger.begin()
-            dropped = automation_runs.drop(self._ledger, lane.id, PAGE_OF_RUNS)
+            dropped = due_rows.drop(self._ledger, run_key(lane.id), PAGE_OF_RUNS)
             return _Step(None, (*released, *holds), len(dropped) == PAGE_OF_RUNS)
         if automation.circuit.state(batch.now_ms) is CircuitState.OPEN:
             skipped = self._skip(lane, len(holds), batch)
             return _Step(None, (*released, *holds), skipped == PAGE_OF_RUNS)
         hold = holds[0] if holds else None
-        found = automation_runs.first_due(self._ledger, lane.id) if hold is None else None
         if hold is not None:
-            found = hold.seq, hold.hops
-        if found is None:
+            seq, hops = hold.seq, hold.hops
+        elif rows := due_rows.first(self._ledger, run_key(lane.id), 1):
+            seq, hops, _ = rows[0]
+        else:
             return _Step(None, tuple(released))
         # In a commit with the run before: after a kill it is known which run may have begun.
         self._ledger.begin()
-        automation_runs.note_begun(self._ledger, lane.id, found[0])
-        question = self._seen.question(automation, self._seen.of(found[0]))
-        return _Step(_Run(automation, *found, question, hold), tuple(released))
+        automation_runs.note_begun(self._ledger, lane.id, seq)
+        question = self._seen.question(automation, self._seen.of(seq))
+        return _Step(_Run(automation, seq, hops, question, hold), tuple(released))
 
     def _skip(self, lane: _Lane, holds: int, batch: Batch) -> int:
         """Its circuit is open: what is due is left out, and counted."""
         self._ledger.begin()
-        skipped = automation_runs.drop(self._ledger, lane.id, PAGE_OF_RUNS)
+        skipped = due_rows.drop(self._ledger, run_key(lane.id), PAGE_OF_RUNS)
         automation_runs.note_skipped(self._ledger, lane.id, holds + len(skipped))
         for seq in skipped:
             self.look_if_over(seq, batch)
@@ -251,7 +252,7 @@ class RunQueues:
         """Store one run with all that follows from it, in one commit."""
         run, id_ = ended.run, ended.run.automation.id
         self._ledger.begin()
-        is_due = run.hold is not None or evaluation.settle(self._ledger, run_key(id_), run.seq)
+        is_due = run.hold is not None or due_rows.settle(self._ledger, run_key(id_), run.seq)
         now = self.registry.active.get(id_)
         if ended.answer is not None and is_due is not None and now is not None:
             self._keep(run, now, ended.answer, batch)

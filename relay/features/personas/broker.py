@@ -9,7 +9,7 @@ from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
 from relay.core.message import State
-from relay.features.personas import dispatch_rows, evaluation
+from relay.features.personas import dispatch_rows, due_rows, evaluation
 from relay.features.personas.answers import AnswerDeliveries, followed
 from relay.features.personas.channels import AdapterEvents, Channels
 from relay.features.personas.dispatch_rows import DispatchEnds, DispatchState
@@ -154,9 +154,9 @@ class PersonasFeature(BrokerFeature):
 
     def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
         """What is to be evaluated is due from the commit of the event on."""
-        due = [(key, one.seq, one.hops) for one in messages for key in one.due]
+        due = [(key, one.seq, state, one.hops) for one in messages for key, state in one.due]
         if due:
-            evaluation.add_due(self._kernel.ledger, due)
+            due_rows.add(self._kernel.ledger, due)
 
     def decided(self, seq: int, batch: Batch) -> None:
         """What the person lets go on is evaluated now."""

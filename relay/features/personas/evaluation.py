@@ -1,19 +1,18 @@
 """Has events evaluated by route functions, and stores what they said with what follows from it.
 
-An event that a configuration is to evaluate has a row for it in ``evaluations_due`` from the commit
-that stored the event. That row goes with the commit that has the evaluations and the dispatches:
-a broker that is killed in between begins again with what is due, and an answer that comes twice
-finds nothing due. An event during whose evaluation the worker ends is asked for again, alone;
-after ``DEATHS_MAX`` ends that is what is recorded of it.
+What is to be evaluated is due from the commit that stores the event to the one that has the
+evaluations and the dispatches (relay.features.personas.due_rows). An event during whose evaluation
+the worker ends is asked for again, alone; after ``DEATHS_MAX`` ends that is what is recorded of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from typing import NamedTuple
 
 from relay.broker.batch import Accepted, Batch
@@ -36,7 +35,9 @@ from relay.core.dispatch import (
 )
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.paths import Home
+from relay.features.personas import due_rows
 from relay.features.personas.dispatch_rows import add_dispatches
+from relay.features.personas.due_rows import DueState
 from relay.features.personas.ops import HookOff
 from relay.features.personas.turn_engine import TurnEngine
 from relay.features.personas.worker import ERROR_MAX, IN_FLIGHT
@@ -54,8 +55,6 @@ from relay.protocol.broker import Json
 DEATHS_MAX = 3
 #: Seconds until a worker that could not be started is started again.
 BUSY_AFTER = 15.0
-#: Before a key, while the person has to decide on the event.
-HELD = "held/"
 #: Evaluations that are looked at to count them.
 COUNTED_MAX = 10_000
 #: Of an event's metadata, what relay adds to it.
@@ -70,15 +69,20 @@ class _Lane:
     cursor: int = 0  # events until here were read; only a release or a failure goes back
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     out: set[int] = field(default_factory=set)  # the events that its worker has
-    deaths: dict[int, int] = field(default_factory=dict)
+    alone: bool = False  # it has one during which a worker has ended
     problem: str = ""  # why nothing can be evaluated
 
     @property
     def room(self) -> int:
-        """How many events may go to its worker now. After an end it gets one at a time, so that it
-        is known which one ends it."""
-        most = 0 if self.problem else 1 if self.deaths else IN_FLIGHT
-        return max(0, most - len(self.out))
+        """How many events may go to its worker now."""
+        return 0 if self.problem or self.alone else IN_FLIGHT - len(self.out)
+
+
+class Marked(NamedTuple):
+    """The handlers to which an event will be due, and whether they go before all others."""
+
+    handlers: tuple[str, ...] = ()
+    blocking: bool = False
 
 
 class OtherHandlers:
@@ -90,22 +94,24 @@ class OtherHandlers:
         """Whether there is anything that handles events."""
         return False
 
-    def owns(self, key: str) -> bool:
-        """Whether what is due under this key is for it, and not for route functions."""
+    def owns(self, handler: str) -> bool:
+        """Whether what is due to this handler is for it, and not for route functions."""
         return False
 
-    def keys(
+    def wants(
         self, kind: str, channel: str, direction: str | None, sender: str, cwd: str | None
-    ) -> tuple[str, ...]:
-        """The keys under which such an event is due; ``direction`` None: it is not known yet."""
-        return ()
+    ) -> bool:
+        """Whether it may handle such an event; ``direction`` None: it is not known yet."""
+        return False
 
-    def mark(self, message: Accepted, member: Member | None, batch: Batch) -> tuple[str, ...]:
-        """The keys under which an event will be due; once it is stored, it is gone on with."""
-        return ()
+    def mark(self, message: Accepted, member: Member | None, batch: Batch) -> Marked:
+        """To which of its handlers an event will be due, once it is stored."""
+        return Marked()
 
-    def let_go(self, seq: int, keys: Sequence[str], batch: Batch) -> None:
-        """An event that the person had to decide on is due now, under these keys."""
+    def let_go(self, seq: int, batch: Batch) -> bool:
+        """An event that the person had to decide on is ready, for its handlers too. Returns whether
+        they go before all others."""
+        return False
 
     def enrich(self, seq: int, dispatches: list[BrokerDispatch]) -> list[BrokerDispatch]:
         """The dispatches of an event, with what was added to it."""
@@ -137,7 +143,7 @@ class Evaluations:
 
     def start(self) -> None:
         """Go on with what an earlier broker has left."""
-        for key in due_configs(self._ledger):
+        for key in due_rows.handlers(self._ledger):
             if not self.others.owns(key):
                 self.offer(key)
 
@@ -154,7 +160,7 @@ class Evaluations:
         """Whether a route function or an automation wants an event every minute."""
         about = TICK_KIND, TIMER_CHANNEL
         wanted = self._configs.wanted(None, *about, self.disabled)
-        return bool(wanted or self.others.keys(*about, None, MINUTE, None))
+        return bool(wanted or self.others.wants(*about, None, MINUTE, None))
 
     def problems(self) -> dict[str, str]:
         """Why configurations evaluate nothing, by their paths."""
@@ -187,19 +193,20 @@ class Evaluations:
         keys = self._configs.wanted(cwd, message.kind, channel, self.disabled)
         if not (keys or self.others.active):
             return
-        message.due = keys + self.others.mark(message, member, batch)
-        if message.parked:
-            message.due = tuple(HELD + key for key in message.due)
-            return
-        for key in keys:
-            batch.after.append(partial(self.offer, key))
+        others, blocking = self.others.mark(message, member, batch)
+        state = DueState.HELD if message.parked else DueState.READY
+        if blocking and state is DueState.READY:
+            state = DueState.BLOCKED
+        message.due = tuple((key, state.value) for key in (*keys, *others))
+        if state is DueState.READY:
+            batch.after += [partial(self.offer, key) for key in keys]
 
     def decided(self, seq: int, batch: Batch) -> None:
         """The person has decided on a delivery of an event: has it evaluated if that lets it go."""
-        keys = let_go(self._ledger, seq)
-        if keys:
-            self.others.let_go(seq, keys, batch)
-        ours = [key for key in keys if not self.others.owns(key)]
+        handlers = due_rows.let_go(self._ledger, seq)
+        ours = [key for key in handlers if not self.others.owns(key)]
+        if len(ours) < len(handlers) and self.others.let_go(seq, batch):
+            return
         batch.after += [partial(self.offer, key, seq) for key in ours]
 
     def wants(self, member: Member) -> list[str]:
@@ -209,7 +216,7 @@ class Evaluations:
             kind
             for kind in sorted(ASKED_KINDS)
             if self._configs.wanted(cwd, kind, RELAY_CHANNEL, self.disabled)
-            or self.others.keys(kind, RELAY_CHANNEL, "sent", member.name, cwd)
+            or self.others.wants(kind, RELAY_CHANNEL, "sent", member.name, cwd)
         ]
 
     def offer(self, key: str, seq: int | None = None) -> None:
@@ -239,7 +246,6 @@ class Evaluations:
                 elif lane.problem:
                     await self._committer.commit(partial(self._drop, lane))
                     lane.problem = ""
-                    lane.deaths.clear()
                 elif not lane.woken.is_set():
                     return
         finally:
@@ -249,20 +255,26 @@ class Evaluations:
         """Have events evaluated that are due, as many as there is room for. Returns the seconds
         until it is tried again; 0: it need not be."""
         try:
-            seqs = due(self._ledger, lane.key, lane.cursor, lane.room, lane.out)
+            rows = due_rows.first(
+                self._ledger, lane.key, lane.room, after=lane.cursor, without=lane.out
+            )
+            if rows and rows[0].tries:  # so it is known which one ends the worker
+                rows = [] if lane.out else rows[:1]
+            rows = rows[:1] + list(takewhile(lambda row: not row.tries, rows[1:]))
             config = self._configs.by_key(lane.key)
-            if not seqs:
+            if not rows:
                 return 0
             if config is None:
                 lane.problem = "its configuration is not trusted any more"
                 return 0
             worker = self._workers.get(config)
-            events = [(seq, event_of(self._ledger, self._home, seq)) for seq in seqs]
+            events = [(row.event, event_of(self._ledger, self._home, row.event)) for row in rows]
         except StorageError:
             return AGAIN_AFTER
         except RelayError as error:
             self._log.write(error.line)
             return BUSY_AFTER
+        lane.alone = rows[0].tries > 0
         for seq, event in events:
             lane.cursor = max(lane.cursor, seq)
             lane.out.add(seq)
@@ -276,9 +288,9 @@ class Evaluations:
             answer = await self._answer(asked)
             if answer is not None:
                 await self._committer.commit(partial(self._record, asked, answer))
-                lane.deaths.pop(seq, None)
         finally:
             lane.out.discard(seq)
+            lane.alone = lane.alone and bool(lane.out)
             lane.woken.set()
 
     async def _answer(self, asked: _Asked) -> EventAnswer | None:
@@ -294,19 +306,21 @@ class Evaluations:
         except (KeyError, TypeError, ValueError):
             worker.kill()
             how = "the worker answered nonsense"
-        lane.cursor = min(lane.cursor, seq - 1)
         if worker.problem:
             lane.problem = worker.problem
-            return None
-        lane.deaths[seq] = lane.deaths.get(seq, 0) + 1
-        if lane.deaths[seq] < DEATHS_MAX:
-            return None
-        return _failed(event, f"{how}, {DEATHS_MAX} times while this was evaluated")
+        elif await self._committer.commit(partial(self._note_try, lane, seq)) >= DEATHS_MAX:
+            return _failed(event, f"{how}, {DEATHS_MAX} times while this was evaluated")
+        lane.cursor = min(lane.cursor, seq - 1)
+        return None
+
+    def _note_try(self, lane: _Lane, seq: int, batch: Batch) -> int:
+        self._ledger.begin()
+        return due_rows.again(self._ledger, lane.key, seq)
 
     def _drop(self, lane: _Lane, batch: Batch) -> None:
         """Evaluate nothing of what is due: who reads the log sees why."""
         self._ledger.begin()
-        count = drop_due(self._ledger, lane.key)
+        count = len(due_rows.drop(self._ledger, lane.key))
         batch.after.append(
             partial(
                 self._log.write, f"{lane.key} leaves {count} events unevaluated: {lane.problem}"
@@ -316,7 +330,7 @@ class Evaluations:
     def _record(self, asked: _Asked, answer: EventAnswer, batch: Batch) -> None:
         """Store the evaluations and the dispatches of one event, in one commit."""
         self._ledger.begin()
-        hops = settle(self._ledger, asked.lane.key, asked.seq)
+        hops = due_rows.settle(self._ledger, asked.lane.key, asked.seq)
         if hops is None:
             return
         try:
@@ -404,72 +418,6 @@ class EvaluationRow:
     error: str | None = None
 
 
-def add_due(ledger: Ledger, rows: Iterable[tuple[str, int, int]]) -> None:
-    """Events that are to be evaluated, as (config, event, hops), within the open transaction."""
-    with ledger.guard() as db:
-        db.executemany("INSERT OR IGNORE INTO evaluations_due VALUES (?,?,?)", rows)
-
-
-def due(ledger: Ledger, config: str, after: int, limit: int, without: Collection[int]) -> list[int]:
-    """The first ``limit`` events beyond ``after`` that ``config`` is to evaluate, in their order;
-    not those of ``without``, nor those that an automation holds up
-    (relay.features.automations.automation_runs)."""
-    if limit <= 0:
-        return []
-    rows = ledger.rows(
-        "SELECT event FROM evaluations_due d WHERE config=? AND event>? AND NOT EXISTS (SELECT 1"
-        " FROM evaluations_due b WHERE b.event = d.event AND b.config = 'automations/blocking')"
-        " ORDER BY event LIMIT ?",
-        (config, after, limit + len(without)),
-    )
-    return [row[0] for row in rows if row[0] not in without][:limit]
-
-
-def configs_of(ledger: Ledger, event: int) -> list[str]:
-    """The keys under which an event is due."""
-    return [
-        row[0] for row in ledger.rows("SELECT config FROM evaluations_due WHERE event=?", (event,))
-    ]
-
-
-def let_go(ledger: Ledger, event: int) -> list[str]:
-    """The person has decided on a delivery of this event, within the open transaction. Once none of
-    it waits for that any more it is due, unless all of it was refused. Returns under which keys."""
-    held = "event=? AND config>='held/' AND config<'held0'"  # as the index has it
-    waits, said = ledger.row(
-        "SELECT max(parked), max(ifnull(decided,'') NOT LIKE 'refused%') FROM deliveries"
-        " WHERE event=?",
-        (event,),
-    )
-    if waits:
-        return []
-    if not said:
-        ledger.change(f"DELETE FROM evaluations_due WHERE {held}", (event,))
-        return []
-    # As with its deliveries, hops count anew from here.
-    change = f"UPDATE evaluations_due SET config=substr(config,{len(HELD) + 1}), hops=0"
-    return [row[0] for row in ledger.rows(f"{change} WHERE {held} RETURNING config", (event,))]
-
-
-def due_configs(ledger: Ledger) -> list[str]:
-    """The configurations for which events wait."""
-    found = ledger.rows("SELECT DISTINCT config FROM evaluations_due")
-    return [row[0] for row in found if not row[0].startswith(HELD)]
-
-
-def settle(ledger: Ledger, config: str, event: int) -> int | None:
-    """The event is evaluated: nothing more is due. Returns its hops; None if nothing was due."""
-    found = ledger.row(
-        "DELETE FROM evaluations_due WHERE config=? AND event=? RETURNING hops", (config, event)
-    )
-    return None if found is None else int(found[0])
-
-
-def drop_due(ledger: Ledger, config: str) -> int:
-    """Nothing of ``config`` will be evaluated. Returns how many events were to be."""
-    return ledger.change("DELETE FROM evaluations_due WHERE config=?", (config,))
-
-
 def add_evaluations(
     ledger: Ledger,
     config: str,
@@ -513,11 +461,10 @@ def of_event(ledger: Ledger, event: int) -> list[Json]:
     )
     names = ("hook", "state", "error", "latency_us")
     rows = [dict(zip(names, one, strict=True)) for one in said]
-    for (config,) in ledger.rows("SELECT config FROM evaluations_due WHERE event=?", (event,)):
-        if not config.removeprefix(HELD).startswith("automation"):
-            state = "held" if config.startswith(HELD) else "waiting"
-            given = (config.removeprefix(HELD), state, None, None)
-            rows.append(dict(zip(names, given, strict=True)))
+    for handler, due in due_rows.of_event(ledger, event).items():
+        if not handler.startswith("automation"):
+            state = "held" if due is DueState.HELD else "waiting"
+            rows.append(dict(zip(names, (handler, state, None, None), strict=True)))
     return rows
 
 

@@ -70,7 +70,7 @@ def ran(home: Home, runs: int) -> list[Json]:
     names = ("body", "name", "fired", "retry", "error", "result", "log")
 
     def done() -> bool:
-        [(due,)] = rows(home, "SELECT count(*) FROM evaluations_due")
+        [(due,)] = rows(home, "SELECT count(*) FROM due")
         return not due and rows(home, "SELECT count(*) FROM automation_runs")[0][0] >= runs
 
     wait_until(done, what=f"{runs} runs")
@@ -200,7 +200,7 @@ def test_a_circuit_opens_after_five_errors_and_one_probe_closes_or_opens_it_anew
             for content in contents:
                 client.request(EVENT, outside=outside(new_ulid(1), content))
             wait_until(
-                lambda: rows(home, "SELECT count(*) FROM evaluations_due") == [(0,)],
+                lambda: rows(home, "SELECT count(*) FROM due") == [(0,)],
                 what="all to be done",
             )
 
@@ -406,7 +406,7 @@ def test_an_update_takes_over_at_the_next_run_and_a_disabled_one_is_run_no_more(
         wait_until(lambda: len(rows(home, versions)) == 2, what="a run of the new version")
         client.request(AUTOMATION_DISABLE, name="slow", reason="enough")
         wait_until(
-            lambda: rows(home, "SELECT count(*) FROM evaluations_due") == [(0,)],
+            lambda: rows(home, "SELECT count(*) FROM due") == [(0,)],
             what="nothing to be due",
         )
         [(one, old), (two, new)] = rows(home, versions)
@@ -522,7 +522,7 @@ def test_what_the_loop_guard_holds_is_evaluated_once_it_is_let_go(
         decide(person, "yes", go_on)
         evaluated.append("go on")
         wait_until(lambda: said() == [evaluated] * 2, what="what was let go")
-    assert not rows(home, "SELECT * FROM evaluations_due")
+    assert not rows(home, "SELECT * FROM due")
 
 
 def test_what_follows_from_what_an_agent_says_is_one_hop_further(home: Home) -> None:

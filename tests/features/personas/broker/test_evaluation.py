@@ -41,7 +41,7 @@ def settled(home: Home, events: int) -> None:
     def done() -> bool:
         [(found, due)] = rows(
             home,
-            "SELECT (SELECT count(*) FROM evaluations), (SELECT count(*) FROM evaluations_due)",
+            "SELECT (SELECT count(*) FROM evaluations), (SELECT count(*) FROM due)",
         )
         return found >= events and not due
 
@@ -285,7 +285,7 @@ def test_what_is_not_trusted_any_more_or_cannot_run_evaluates_nothing_and_says_s
     assert told is not None and "nothing_of_the_kind" in told
     left = "user leaves 1 events unevaluated"
     wait_until(lambda: left in Path(home.broker_log).read_text(), what="the log to say it")
-    assert rows(home, "SELECT count(*) FROM evaluations_due") == [(0,)]
+    assert rows(home, "SELECT count(*) FROM due") == [(0,)]
 
 
 def test_a_killed_broker_goes_on_with_what_is_due_and_dispatches_once(
@@ -296,7 +296,7 @@ def test_a_killed_broker_goes_on_with_what_is_due_and_dispatches_once(
     with connect(home) as client:
         ids = {client.request(EVENT, outside=outside(str(n)))["id"] for n in range(10)}
     kill_broker(home)
-    assert rows(home, "SELECT count(*) FROM evaluations_due") == [(10,)]
+    assert rows(home, "SELECT count(*) FROM due") == [(10,)]
     with connect(home):
         settled(home, 10)
     made = rows(home, "SELECT e.id FROM dispatches d JOIN events e ON e.seq=d.event")
