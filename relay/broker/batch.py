@@ -6,8 +6,7 @@ relay.broker.committer runs and commits it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -183,20 +182,10 @@ class Batch:
         self.last: list[Job] = []  # jobs that need them written, committed with them
         self.cut = False  # what follows must see this batch committed
 
-    @contextmanager
-    def part(self) -> Iterator[None]:
+    def part(self) -> _Part:
         """Undo everything that was added within when it raises, and nothing else; except ``owed``,
         which the caller answers."""
-        lists: tuple[list[Any], ...] = (self.answers, self.after, self.sends, self.last)
-        sizes, failing, offered = [len(one) for one in lists], len(self.on_failure), self.offered
-        try:
-            yield
-        except BaseException:
-            for one, size in zip(lists, sizes, strict=True):
-                del one[size:]
-            self.offered = offered
-            self.after += self.on_failure[failing:]
-            raise
+        return _Part(self)
 
     def is_observed(self, event: HookEventName) -> bool:
         """Whether a hook wants to know of it."""
@@ -212,6 +201,28 @@ class Batch:
     def answer(self, client: Client, n: int, fields: Mapping[str, object]) -> None:
         """Answer request ``n`` once the batch is committed."""
         self.answers.append((client, encode({"n": n, "ok": True, **fields})))
+
+
+class _Part:
+    """``Batch.part``. One for each message: a generator would take as long as all the rest."""
+
+    __slots__ = ("_batch", "_lists", "_failing", "_offered")
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        lists: tuple[list[Any], ...] = (batch.answers, batch.after, batch.sends, batch.last)
+        self._lists = [(one, len(one)) for one in lists]
+        self._failing, self._offered = len(batch.on_failure), batch.offered
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            for one, size in self._lists:
+                del one[size:]
+            self._batch.offered = self._offered
+            self._batch.after += self._batch.on_failure[self._failing :]
 
 
 #: Carries out one op. Returns the answer's fields; None when it answers in another way.

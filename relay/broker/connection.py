@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from relay.broker.batch import ClientRequest, Served
 from relay.broker.committer import Committer
 from relay.broker.directory import Directory
+from relay.core import json_text
 from relay.core.descriptors import is_own_peer
 from relay.core.errors import RelayError, UsageError
 from relay.core.log import Log
@@ -31,8 +31,8 @@ DEFERRED_MAX = 256
 def _parse(line: str) -> Any:
     """The request in one line. Raises UsageError for anything else."""
     try:
-        request = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        request = json_text.loads(line)
+    except ValueError as error:
         raise UsageError("a line that is not JSON") from error
     if type(request) is not dict or type(request.get("n")) is not int:
         raise UsageError("a request without a number")

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from relay.broker.batch import AnyRequest, Client
 from relay.broker.delivery_states import absent
-from relay.broker.identity import Membership, Standing, WrappedRuns
+from relay.broker.identity import Ancestry, Membership, Standing, WrappedRuns
 from relay.broker.routing import Route, Routing, suggestions
 from relay.core.agent_names import owner_name
 from relay.core.build import build, is_older
@@ -184,7 +184,8 @@ class Directory:
         self.members: dict[str, Member] = {}
         self._runs: dict[str, Member] = {}
         self._bound: dict[Client, Member] = {}
-        self._behind: dict[Client, str] = {}  # the run that called its program, or ""
+        self._ancestries: dict[Client, Ancestry] = {}
+        self._ancestries_at = 0  # the number of registrations that they hold for
 
     def get(self, name: str) -> Member | None:
         """The member with this name, whatever its case."""
@@ -227,7 +228,7 @@ class Directory:
     def unbind(self, client: Client) -> Member | None:
         """Forget a closed connection. Returns its member, if it had one."""
         member = self._bound.pop(client, None)
-        self._behind.pop(client, None)
+        self._ancestries.pop(client, None)
         if member is not None:
             member.client = None
         return member
@@ -239,16 +240,14 @@ class Directory:
     def behind(self, client: Client) -> Member | None:
         """The agent that called the person's program (a handler, a hook) behind this connection,
         which speaks as the person."""
-        run = self._behind.get(client)
-        if run is None:
-            run = self._behind[client] = self.runs.served_by(client.ancestors)
+        run = self.ancestry_of(client).served_by
         return self._runs.get(run) if run else None
 
     def around(self, member: Member, client: Client) -> list[Member]:
         """``member``, which speaks over ``client``, and the agents inside which it was started, the
         outermost last: an agent that starts or registers others may speak through them."""
         found = [member]
-        for run in self.runs.above(client.ancestors):
+        for run in self.ancestry_of(client).above:
             outer = self._runs.get(run)
             if outer is not None and outer not in found:
                 found.append(outer)
@@ -262,6 +261,16 @@ class Directory:
 
     # -- identity of the client
 
+    def ancestry_of(self, client: Client) -> Ancestry:
+        """What the kernel says of it. Looked up once, and again after each registration."""
+        if self._ancestries_at != self.runs.changes:
+            self._ancestries.clear()
+            self._ancestries_at = self.runs.changes
+        ancestry = self._ancestries.get(client)
+        if ancestry is None:
+            ancestry = self._ancestries[client] = self.runs.ancestry(client.ancestors)
+        return ancestry
+
     def speaker(self, request: AnyRequest) -> Member | None:
         """The agent that a request is from; None for the person. Raises RelayError for a lie.
 
@@ -272,7 +281,7 @@ class Directory:
         if member is not None:
             return member
         auth = request.fields.get("auth")
-        standing = self.runs.standing(request.client.ancestors)
+        standing = self.ancestry_of(request.client).standing
         if auth is None and standing.place is Membership.OUTSIDE:
             return None
         run, token = (auth.get("run"), auth.get("token")) if isinstance(auth, dict) else (None, "")
@@ -318,7 +327,7 @@ class Directory:
 
     def is_outside(self, client: Client) -> bool:
         """Whether the process behind ``client`` is below no run of an agent."""
-        return self.runs.standing(client.ancestors).place is Membership.OUTSIDE
+        return self.ancestry_of(client).standing.place is Membership.OUTSIDE
 
     def is_owners_word(self, request: AnyRequest, sender: str) -> bool:
         """Whether the words of ``request`` are proven to be the owner's, so that agents may take
@@ -327,12 +336,12 @@ class Directory:
         The kernel decides: the client is below no run, and no program that relay has called, which
         acts on the words of others. A claim (another name, ``unproven``) can only take this away.
         """
-        ancestors = request.client.ancestors
+        ancestry = self.ancestry_of(request.client)
         return (
             sender.lower() == self.owner.lower()
             and not request.fields.get("unproven")
-            and self.is_outside(request.client)
-            and not self.runs.is_called(ancestors)
+            and ancestry.standing.place is Membership.OUTSIDE
+            and not ancestry.is_called
         )
 
     def check_person(self, request: AnyRequest, what: str) -> str:

@@ -7,8 +7,9 @@ relay.broker.parts). All of it is called in the broker's loop, and must not wait
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
 
 from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Served
 from relay.broker.directory import Member
@@ -150,6 +151,33 @@ class BrokerFeature:
         return None
 
 
+class _Contained:
+    """``Features.contained``."""
+
+    __slots__ = ("_log", "_parts")
+
+    def __init__(self, log: Log, parts: Sequence[AbstractContextManager[None]]) -> None:
+        self._log = log
+        self._parts = parts
+
+    def __enter__(self) -> None:
+        for part in self._parts:
+            part.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        for part in reversed(self._parts):
+            part.__exit__(kind, error, trace)
+        if kind is None or not issubclass(kind, Exception) or issubclass(kind, RelayError):
+            return False
+        self._log.fault()
+        return True
+
+
 class Features(BrokerFeature):
     """All of them, as one: the broker asks nothing else. Empty until ``use``."""
 
@@ -172,20 +200,11 @@ class Features(BrokerFeature):
         self._accepting = [one for one in features if type(one).accepted is not base.accepted]
         self._storing = [one for one in features if type(one).stored is not base.stored]
 
-    @contextmanager
-    def contained(self, batch: Batch | None = None) -> Iterator[None]:
+    def contained(self, batch: Batch | None = None) -> _Contained:
         """One feature's fault is logged, and harms no other, and no message: what the feature has
         added to ``batch`` is taken back."""
-        try:
-            if batch is None:
-                yield
-            else:
-                with self._ledger.part(), batch.part():
-                    yield
-        except RelayError:
-            raise
-        except Exception:
-            self._log.fault()
+        parts = () if batch is None else (self._ledger.part(), batch.part())
+        return _Contained(self._log, parts)
 
     def ops(self) -> list[Served]:
         served: list[Served] = []

@@ -39,6 +39,16 @@ class Standing:
     run: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Ancestry:
+    """What the kernel says of a client by its ancestors: see the methods of ``WrappedRuns``."""
+
+    standing: Standing
+    above: Sequence[str]
+    served_by: str
+    is_called: bool
+
+
 @dataclass(slots=True)
 class _Run:
     pump: Key
@@ -63,6 +73,14 @@ class WrappedRuns:
         self._monitors: BoundedDict[Key, str] = BoundedDict(RUNS_MAX)
         self._leaders: BoundedDict[int, str] = BoundedDict(RUNS_MAX)  # by the pid of the session
         self._sessions: BoundedDict[Key, str] = BoundedDict(RUNS_MAX)
+        #: Counts registrations: what was found out of a client before holds no longer.
+        self.changes = 0
+
+    def ancestry(self, ancestors: Sequence[Process]) -> Ancestry:
+        """All of it; it holds until the next registration."""
+        above = tuple(self.above(ancestors))
+        called = self.is_called(ancestors)
+        return Ancestry(self.standing(ancestors), above, self.served_by(ancestors), called)
 
     def standing(self, ancestors: Sequence[Process]) -> Standing:
         """Where the first of ``ancestors`` stands; see relay.core.processes for their order."""
@@ -117,6 +135,7 @@ class WrappedRuns:
 
         ``known``: the run has registered before. Raises RelayError unless its session asks.
         """
+        self.changes += 1
         before = self._runs.get(run)
         if before is not None:
             if not session or (

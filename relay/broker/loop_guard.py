@@ -224,25 +224,25 @@ class HeldMessages:
 
     def hold_over_cap(self, message: Accepted, batch: Batch) -> None:
         """Park a message to each agent for which a feature has a reason, such as a cap."""
-        routes = message.routing.routes if message.routing is not None else ()
-        is_told = message.parked  # it is in the person's list already
         held: dict[str, str] = {}
-        for one in routes:
+        for one in message.routing.routes if message.routing is not None else ():
             to = self._directory.get(one.to)
             agent = one.state is State.QUEUED and to is not None and not to.person
             if agent and (why := self._features.why_held(one.to, batch.now_ms)):
                 held[one.to] = why
+        if not held or message.routing is None:
+            return
+        is_told = message.parked  # it is in the person's list already
         for name, why in held.items():
             text = f"{why}. What is written to {name} is held until you decide. {_DECIDE}"
             self._tell((f"cap {batch.now_ms // _DAY_MS}", name.lower()), text, batch)
-        if held and message.routing is not None:
-            kept = (
-                Route(one.to, State.HELD, held[one.to], HeldFor.CAP) if one.to in held else one
-                for one in routes
-            )
-            message.routing = replace(message.routing, routes=tuple(kept))
-            if not is_told:
-                batch.after.append(partial(self._item, message))
+        kept = (
+            Route(one.to, State.HELD, held[one.to], HeldFor.CAP) if one.to in held else one
+            for one in message.routing.routes
+        )
+        message.routing = replace(message.routing, routes=tuple(kept))
+        if not is_told:
+            batch.after.append(partial(self._item, message))
 
     def why_held(self, sender: str, to: str, hops: int, batch: Batch) -> str | None:
         """Why a persona that is no agent here must wait for the person's decision. None when it

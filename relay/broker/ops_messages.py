@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import suppress
 from functools import partial
@@ -15,7 +14,8 @@ from relay.broker.obligations import overdue
 from relay.broker.open_items import ANSWER
 from relay.broker.ops_agents import person_record
 from relay.broker.ops_query import one_id
-from relay.broker.routing import EVERYONE, Route, Routing, route, with_role
+from relay.broker.routing import EVERYONE, Route, Routing, known_route, route, with_role
+from relay.core import json_text
 from relay.core.agent_names import channel_of, valid_name
 from relay.core.dispatch import TICK_KIND, PersonType
 from relay.core.errors import RelayError, UsageError
@@ -283,8 +283,9 @@ class MessageOps:
         if type(to) is str:
             # The common case, without lists.
             member = self._directory.members.get(to.lower())
-            if member is not None and member.name != sender and (member.live or member.person):
-                return member.routing
+            if member is not None and member.name.lower() != sender.lower():
+                here = member.live or member.person
+                return member.routing if here else Routing((known_route(member),))
             to = [to]
         if to is None:
             raise UsageError("a message needs a recipient", hint="relay send NAME TEXT")
@@ -356,7 +357,7 @@ def _meta(
 
 
 def _as_meta(fields: Json) -> str:
-    text = json.dumps(fields)
+    text = json_text.dumps(fields)
     if len(text) > META_MAX:
         raise UsageError(f"attributes of more than {META_MAX} bytes")
     return text

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
-from relay.broker.batch import AnyRequest, Batch, Client, Handler, Served
+from relay.broker.batch import AnyRequest, Batch, Handler, Served
 from relay.broker.directory import Directory
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
@@ -73,8 +73,6 @@ class StorageGuard:
     def __init__(self, directory: Directory, stored: StoredBytes) -> None:
         self._directory = directory
         self._stored = stored
-        #: The connections of agents that asked last, each with its run.
-        self._payers: dict[Client, str] = {}
 
     def guarded(self, table: Mapping[str, Served]) -> dict[str, Served]:
         """The same ops, with the limit."""
@@ -92,11 +90,7 @@ class StorageGuard:
         return self._stored.note(run)
 
     def _ask(self, handler: Handler, request: AnyRequest, batch: Batch) -> Json | None:
-        run = self._payers.get(request.client)
-        if run is None and (run := self._payer(request)):
-            if len(self._payers) >= RUNS_MAX:
-                self._payers.clear()
-            self._payers[request.client] = run
+        run = self._payer(request)
         share = _NOTICES if request.fields.get("notice") else 1
         if run and not self._stored.take(run, request.size + ROW, batch.now_ms, share=share):
             if request.op == "hooks_ran":
@@ -111,8 +105,8 @@ class StorageGuard:
 
     def _payer(self, request: AnyRequest) -> str:
         """The outermost run around the client; "" for the person."""
-        runs, client = self._directory.runs, request.client
-        if above := runs.above(client.ancestors):
+        client = request.client
+        if above := self._directory.ancestry_of(client).above:
             return above[-1]
         member = self._directory.member_of(client)
         if member is None:

@@ -215,7 +215,7 @@ class Watchers:
     def _add(self, what: str, names: Iterable[str], fields: Json, size: int = 0) -> None:
         row: Json = {"seq": self._next, "at_ms": self._now_ms(), "what": what, **fields}
         ring = self._ring
-        ring.append(_Kept(row, frozenset(one.lower() for one in names), size))
+        ring.append(_Kept(row, frozenset(map(str.lower, names)), size))
         self._next += 1
         self._size += size
         while len(ring) > RING_MAX or self._size > RING_TEXT_MAX:

@@ -123,26 +123,15 @@ class Transactions:
                 # SQLite rolls back by itself after the errors that end up here.
                 return
 
-    @contextmanager
-    def part(self) -> Iterator[None]:
+    def part(self) -> _Part:
         """What is written within is undone where it raises anything but StorageError."""
-        nested = self._db.in_transaction
-        if nested:
-            self.change("SAVEPOINT part")
-        try:
-            yield
-        except StorageError:
-            raise
-        except BaseException:
-            if nested:
-                self.change("ROLLBACK TO part")
-                self.change("RELEASE part")
-                self._forget()
-            else:
-                self.rollback()
-            raise
-        if nested:
-            self.change("RELEASE part")
+        return _Part(self)
+
+    def undo_part(self) -> None:
+        """Undo what was written since ``SAVEPOINT part``."""
+        self.change("ROLLBACK TO part")
+        self.change("RELEASE part")
+        self._forget()
 
     def _forget(self) -> None:
         """What is kept of this transaction's rows is not so."""
@@ -159,6 +148,31 @@ class Transactions:
         told = set_aside(self.path)
         self._open()
         return told
+
+
+class _Part:
+    """``Transactions.part``."""
+
+    __slots__ = ("_ledger", "_nested")
+
+    def __init__(self, ledger: Transactions) -> None:
+        self._ledger = ledger
+        self._nested = ledger.in_transaction
+
+    def __enter__(self) -> None:
+        if self._nested:
+            self._ledger.change("SAVEPOINT part")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            if self._nested:
+                self._ledger.change("RELEASE part")
+        elif issubclass(kind, StorageError):
+            return
+        elif self._nested:
+            self._ledger.undo_part()
+        else:
+            self._ledger.rollback()
 
 
 class LedgerFile:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -223,11 +222,17 @@ def test_relay_says_so_much_a_minute(home: Home, monkeypatch: pytest.MonkeyPatch
         al.request(SEND, body="4", notice=True)
 
 
+class Connection:
+    """A client whose process has gone."""
+
+    ancestors = ()
+
+
 def test_what_cannot_be_stored_does_not_count_and_is_told_of_again() -> None:
     directory = Directory()
     al, _ = (directory.put(AgentRecord(name, False, "screen", "idle", 0, 0)) for name in "AB")
     nothing = cast(Any, None)
-    client = cast(Any, SimpleNamespace(ancestors=()))
+    client = cast(Any, Connection())
     windows = DeliveryWindows(nothing, directory, nothing, nothing)
     kernel = kernel_of(directory=directory, windows=windows, features=BrokerFeature())
     messages = HeldMessages(kernel, nothing, LoopGuard(rate_max=3))

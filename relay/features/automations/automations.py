@@ -160,7 +160,8 @@ class Automations(OtherHandlers):
 
     def _split_page(self, batch: Batch) -> bool:
         rows = due_rows.first(self._ledger, STAGE, PAGE)
-        self._split([row.event for row in rows], batch)
+        if rows:
+            self._split([row.event for row in rows], batch)
         return bool(rows)
 
     def _split_stored(self, message: Accepted, batch: Batch) -> None:

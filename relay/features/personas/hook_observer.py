@@ -43,10 +43,10 @@ class HookObserver:
 
     def wants(self, event: HookEventName) -> bool:
         """Whether a hook is registered for it: it costs a look-up."""
-        return not self._closed and any(
-            one.manifest is None or event.value in one.manifest.events
-            for one in self._configs.applying(None)
-        )
+        for config in self._configs.applying(None):
+            if config.manifest is None or event.value in config.manifest.events:
+                return not self._closed
+        return False
 
     def observe(self, event: HookEventName, fields: Json) -> None:
         """Have it told. Returns at once."""
