@@ -81,11 +81,21 @@ def commands(verb: str, *more: str) -> list[list[str]]:
     more_examples = ["--hypothesis-profile=thorough", "-m", REST]
     rest = [
         # They mostly wait for each other: more at a time than there are processors.
-        [*pytest, "-n", "4", "--durations=15", *more_examples],
+        [*pytest, "-n", "4", "--dist", "worksteal", "--durations=15", *more_examples],
         # Tests that measure a terminal's behaviour want the machine for themselves.
         [*pytest, "--durations=15", "-m", "alone and not smoke", *FOLDERS["alone"]],
         # So do real agents, but each of them is heavy.
-        [*pytest, "-n", "3", "--durations=15", "-m", "agents", *FOLDERS["agents"]],
+        [
+            *pytest,
+            "-n",
+            "3",
+            "--dist",
+            "worksteal",
+            "--durations=15",
+            "-m",
+            "agents",
+            *FOLDERS["agents"],
+        ],
     ]
     if more == ("--all",):
         return [quick, *rest]

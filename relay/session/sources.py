@@ -195,7 +195,7 @@ class SourceSelector:
             self._questions.drawn(now)
         if self._looks and self._look_at is None:
             self._look_at = now + LOOK_AFTER
-        if self._pager.there(now) == self._paged:
+        if self._pager.output(now) == self._paged:
             return self._feed(data, now)
         # Output in one piece with a pager's end is the pager's, as its first page is.
         heard = self._turn(now) if not self._paged else self._feed(data, now) + self._turn(now)

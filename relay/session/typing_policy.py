@@ -214,7 +214,8 @@ def waits(message: Message, guards: Guards, now: float, underway: float | None) 
 
 #: The kernel is asked at most this often, and exactly this often while a pager is there. Seconds.
 LOOK_GAP, LOOK_AGAIN = 0.01, 0.25
-#: A key within so many seconds after a pager was there may be the one that ended it.
+#: A key within so many seconds after a pager was there may be the one that ended it, though output
+#: has come since.
 KEY_LATE = 0.5
 
 
@@ -234,6 +235,7 @@ class PagerWatch:
         self._in_front, self._pid = in_front, pid
         self._looked_at = self._seen_at = float("-inf")
         self._there = False
+        self._has_keys = False  # it was there, and no other program has written since
 
     def there(self, now: float, *, gap: float = LOOK_GAP) -> bool:
         """Whether a pager is there; looks again if the answer is older than ``gap`` seconds."""
@@ -241,12 +243,19 @@ class PagerWatch:
             self._looked_at = now
             found = self._in_front(self._pid)
             self._there = self._there if found is None else found
-            self._seen_at = now if self._there else self._seen_at
+            if self._there:
+                self._seen_at, self._has_keys = now, True
         return self._there
 
+    def output(self, now: float) -> bool:
+        """The agent's terminal was written to. Returns whether a pager is there."""
+        self._has_keys = self.there(now)
+        return self._has_keys
+
     def takes_key(self, now: float) -> bool:
-        """Whether a key that was just pressed is for a pager, even if it has ended it."""
-        return self.there(now, gap=0.0) or now - self._seen_at < KEY_LATE
+        """Whether a key is for a pager, even if it has ended it: keys are read in their order with
+        the output, however late."""
+        return self.there(now, gap=0.0) or self._has_keys or now - self._seen_at < KEY_LATE
 
     def deadline(self) -> float | None:
         """When to look again without output: a pager may end silently."""

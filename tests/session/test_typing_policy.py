@@ -54,6 +54,22 @@ def test_keys_in_a_pager_are_no_draft_and_nothing_is_typed_into_it() -> None:
     assert held is not None and held.reason == DRAFT  # the one from before it
 
 
+def test_the_key_that_ends_a_pager_is_its_own_however_late_it_is_read() -> None:
+    """A session on a busy machine finds the pager gone before it reads the key."""
+    in_front = [True]
+    pager = PagerWatch(lambda pid: in_front[0])
+    guards = Guards(pager=pager)
+    assert pager.output(10.0)
+    in_front[0] = False
+    assert guards.person(12.0) is None
+    guards.activity(1, frames.TYPED, 15.0)
+    assert guards.person(20.0) is None
+    assert not pager.output(20.0)  # the program that has called the pager goes on
+    guards.activity(2, frames.TYPED, 21.0)
+    held = guards.person(25.0)
+    assert held is not None and held.reason == DRAFT
+
+
 def test_nothing_is_typed_beside_a_person_who_types() -> None:
     guards = Guards()
     guards.activity(1, frames.ENTERED, 10.0)
