@@ -39,13 +39,15 @@ def test_a_draft_is_left_alone_until_it_is_submitted_or_cleared() -> None:
 
 def test_keys_in_a_pager_are_no_draft_and_nothing_is_typed_into_it() -> None:
     in_front = [True]
-    guards = Guards(pager=PagerWatch(lambda pid: in_front[0]))
+    pager = PagerWatch(lambda pid: in_front[0])
+    guards = Guards(pager=pager)
     guards.activity(1, frames.TYPED, 10.0)
     held = guards.person(20.0)
     assert held is not None and held.reason == PAGER
     in_front[0] = False
     guards.activity(2, frames.TYPED, 20.1)  # the key that has ended it comes a little late
     assert guards.person(22.0) is None
+    assert not pager.output(22.5)
     guards.activity(3, frames.TYPED, 23.0)
     in_front[0] = True
     guards.activity(4, frames.ENTERED, 24.0)
