@@ -214,7 +214,7 @@ def waits(message: Message, guards: Guards, now: float, underway: float | None) 
 
 #: The kernel is asked at most this often, and exactly this often while a pager is there. Seconds.
 LOOK_GAP, LOOK_AGAIN = 0.01, 0.25
-#: A key within so many seconds after a pager was there may be the one that ended it.
+#: A key within so many seconds after a pager was found gone may be the one that ended it.
 KEY_LATE = 0.5
 
 
@@ -239,9 +239,10 @@ class PagerWatch:
         """Whether a pager is there; looks again if the answer is older than ``gap`` seconds."""
         if now - self._looked_at >= gap:
             self._looked_at = now
-            found = self._in_front(self._pid)
-            self._there = self._there if found is None else found
-            self._seen_at = now if self._there else self._seen_at
+            was, found = self._there, self._in_front(self._pid)
+            self._there = was if found is None else found
+            # A busy machine may let this session look, and read that key, long after the end.
+            self._seen_at = now if was or self._there else self._seen_at
         return self._there
 
     def takes_key(self, now: float) -> bool:

@@ -54,6 +54,23 @@ def test_keys_in_a_pager_are_no_draft_and_nothing_is_typed_into_it() -> None:
     assert held is not None and held.reason == DRAFT  # the one from before it
 
 
+@pytest.mark.parametrize("looks", [(), (30.0,)], ids=["the-key-first", "a-look-first"])
+def test_the_key_that_ended_a_pager_is_no_draft_however_late_it_is_read(
+    looks: tuple[float, ...],
+) -> None:
+    in_front = [True]
+    guards = Guards(pager=PagerWatch(lambda pid: in_front[0]))
+    assert guards.person(20.0) is not None
+    in_front[0] = False
+    for now in looks:
+        guards.person(now)
+    guards.activity(1, frames.TYPED, 30.1)
+    assert guards.person(33.0) is None
+    guards.activity(2, frames.TYPED, 33.1)
+    held = guards.person(35.0)
+    assert held is not None and held.reason == DRAFT
+
+
 def test_nothing_is_typed_beside_a_person_who_types() -> None:
     guards = Guards()
     guards.activity(1, frames.ENTERED, 10.0)
