@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import threading
 from pathlib import Path
 
@@ -363,12 +362,14 @@ def test_a_kill_between_the_saves_loses_and_doubles_nothing(home: Home) -> None:
 
     with EmbeddingServer(always(facts)) as server:
         broker = broker_process(home)
-        wait_for_broker(home)
-        with register(home, "Ada") as ada:
-            ada.request("memory_extract", **real("run-1", server.url))
-        wait_until(found, what="what the model found to be on the disk")
-        os.kill(broker.pid, signal.SIGKILL)
-        broker.communicate(timeout=20)
+        try:
+            wait_for_broker(home)
+            with register(home, "Ada") as ada:
+                ada.request("memory_extract", **real("run-1", server.url))
+            wait_until(found, what="what the model found to be on the disk")
+        finally:
+            broker.kill()
+            broker.communicate(timeout=20)
         broker = broker_process(home)
         try:
             wait_for_broker(home)
