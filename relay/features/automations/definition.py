@@ -314,6 +314,18 @@ class AutomationResult:
         return HookResult(self.fire, routing, self.permissions, self.delivery_context, added)
 
 
+def check_size(path: str, source: str) -> None:
+    """Raises UsageError for the text of a file that is empty or too large."""
+    if not source.strip():
+        raise UsageError(f"{path} is empty")
+    if len(source.encode()) > SOURCE_MAX:
+        raise UsageError(
+            f"{path} has more than {SOURCE_MAX} bytes",
+            hint="put what is large into a package",
+            code="too_large",
+        )
+
+
 def direction_of(event: Event) -> str:
     """``sent`` by the owner or an agent of relay's; ``received`` from anybody else."""
     ours = event.sender_type in (PrincipalType.OWNER, PrincipalType.AGENT)
