@@ -4,7 +4,7 @@ from relay import Automation, AutomationResult
 
 PROMPT = """\
 This is a routine look, nobody has asked. Read TODO.md and what has changed in this folder.
-If something needs a person now, say what, in two sentences. If not, answer: nothing."""
+If something needs a person now, say what, in two sentences. If not, answer only: NOTHING"""
 
 
 def handler(ctx):
@@ -20,7 +20,12 @@ def handler(ctx):
     ctx.state["last_ms"] = int(ctx.now.timestamp() * 1000)
     data = {"messages_since_last_time": found["messages"]}
     may = {"level": "restricted", "tools": {"allow": ["read", "search"]}}
-    return AutomationResult(fire=True, context={"prompt": PROMPT, "data": data}, permissions=may)
+    return AutomationResult(
+        fire=True,
+        context={"prompt": PROMPT, "data": data},
+        permissions=may,
+        quiet_when="NOTHING",
+    )
 
 
 automation = Automation(

@@ -326,6 +326,7 @@ class BrokerDispatch:
     extracted: Mapping[str, Any] | None = None
     include_thread_history: bool = True
     priority: int = 0
+    quiet_when: str | None = None  # an answer that is exactly this text goes nowhere
 
 
 def dispatch_of(event: Event, hook_id: str, result: HookResult, priority: int) -> BrokerDispatch:

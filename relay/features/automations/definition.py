@@ -244,6 +244,7 @@ class AutomationResult:
     counts where ``fire`` is false, and of a blocking automation: it travels with what follows.
     ``permissions``: of the turn; without it the event's own (docs/broker.md).
     ``delivery_context``: where the answer goes; without it back to where the event came from.
+    ``quiet_when``: an answer that is exactly this text is recorded, and goes nowhere.
     """
 
     fire: bool = False
@@ -253,6 +254,7 @@ class AutomationResult:
     disable: bool = False
     permissions: PermissionSet | None = None
     delivery_context: DeliveryContext | None = None
+    quiet_when: str | None = None
 
     @classmethod
     def of(cls, value: object) -> AutomationResult:
@@ -280,6 +282,9 @@ class AutomationResult:
         delivery = given.get("delivery_context")
         if delivery is not None and not isinstance(delivery, DeliveryContext):
             delivery = DeliveryContext.from_json(delivery)
+        quiet = given.get("quiet_when")
+        if quiet is not None and (not isinstance(quiet, str) or not 0 < len(quiet.strip()) <= 200):
+            raise UsageError(f"quiet_when must be a text of 1 to 200 characters, not {quiet!r}")
         return cls(
             given.get("fire", False),
             agent,
@@ -288,12 +293,13 @@ class AutomationResult:
             given.get("disable", False),
             permissions,
             delivery,
+            None if quiet is None else quiet.strip(),
         )
 
     def to_json(self) -> Json:
         """In JSON's types; ``of`` reads it."""
         out: Json = {"fire": self.fire}
-        for name in ("agent", "context", "enrich"):
+        for name in ("agent", "context", "enrich", "quiet_when"):
             if getattr(self, name) is not None:
                 out[name] = getattr(self, name)
         for name, value in (
@@ -312,6 +318,18 @@ class AutomationResult:
         added = AddedContext(given.get("prompt"), {**enriched, **own} or None)
         routing = HookRouting(self.agent or persona)
         return HookResult(self.fire, routing, self.permissions, self.delivery_context, added)
+
+
+def check_size(path: str, source: str) -> None:
+    """Raises UsageError for the text of a file that is empty or too large."""
+    if not source.strip():
+        raise UsageError(f"{path} is empty")
+    if len(source.encode()) > SOURCE_MAX:
+        raise UsageError(
+            f"{path} has more than {SOURCE_MAX} bytes",
+            hint="put what is large into a package",
+            code="too_large",
+        )
 
 
 def direction_of(event: Event) -> str:

@@ -46,7 +46,7 @@ from relay.features.automations.automation_runs import SeenEvent
 from relay.features.automations.automations import Automations
 from relay.features.automations.circuit import Circuit
 from relay.features.automations.clock import Clock, local_zone
-from relay.features.automations.definition import SOURCE_MAX, Definition, Schedule
+from relay.features.automations.definition import Definition, Schedule, check_size
 from relay.features.automations.ops import (
     AUTOMATION_DELETE,
     AUTOMATION_DISABLE,
@@ -356,16 +356,8 @@ def _given(fields: AutomationRegisterQuery) -> _GivenFile:
         raise UsageError(f"an automation's file is named by its whole path, not {path!r:.100}")
     if os.path.normpath(path) != path or not is_visible(path):
         raise UsageError(f"an automation's file cannot be {path!r:.100}")
-    if not source.strip():
-        raise UsageError(f"{path} is empty")
-    data = source.encode()
-    if len(data) > SOURCE_MAX:
-        raise UsageError(
-            f"{path} has more than {SOURCE_MAX} bytes",
-            hint="put what is large into a package",
-            code="too_large",
-        )
-    return _GivenFile(path, source, hashlib.sha256(data).hexdigest())
+    check_size(path, source)
+    return _GivenFile(path, source, hashlib.sha256(source.encode()).hexdigest())
 
 
 def _taken(row: AutomationRow) -> UsageError:

@@ -335,7 +335,8 @@ class RunQueues:
         """The dispatch of an automation that fired; ``enriched``: by others, for the same event."""
         said = result.hook_result(seen.persona, enriched)
         hook_id = f"automation/{one.row.name}"
-        return dispatch_of(seen.event, hook_id, said, one.definition.priority)
+        made = dispatch_of(seen.event, hook_id, said, one.definition.priority)
+        return replace(made, quiet_when=result.quiet_when)
 
     def enriched(self, seq: int) -> Json:
         """What automations have added to an event so far: what does not fire, or blocks. Of one key

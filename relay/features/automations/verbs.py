@@ -54,11 +54,20 @@ def add(verbs: Parser) -> None:
     group = verb(
         verbs,
         "automation",
-        "relay automation register .relay/automations/heartbeat.py\n"
+        "relay automation check .relay/automations/heartbeat.py\n"
+        "  relay automation register .relay/automations/heartbeat.py\n"
         "  relay automation list\n"
         '  relay automation test heartbeat --event \'{"channel": "sms", "content": "hello"}\'\n'
         "  relay automation runs heartbeat --errors-only",
-    ).add_subparsers(metavar="register|update|list|info|enable|disable|delete|test|runs")
+    ).add_subparsers(metavar="check|register|update|list|info|enable|disable|delete|test|runs")
+    check = group.add_parser(
+        "check",
+        help="check a file's syntax and keys without running it",
+        description="Check a file's syntax, the keys of its automation and its handler. Nothing of "
+        "the file is run or registered. relay automation register checks the same first.",
+    )
+    check.add_argument("file", metavar="FILE", help="a Python file that has an automation")
+    check.set_defaults(run=check_verb)
     register = group.add_parser("register", help="register a file's present text as an automation")
     register.add_argument("file", metavar="FILE", help="a Python file that has an automation")
     register.set_defaults(run=register_verb)
@@ -96,6 +105,16 @@ def add(verbs: Parser) -> None:
     _add_trials(group)
     for parser in group.verbs.values():
         parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def check_verb(options: Any) -> int:
+    """``relay automation check``: needs no broker."""
+    path = _file(options.file)["path"]
+    if options.json:
+        output.as_json({"path": path})
+    else:
+        output.data(f"{path}: no mistake was seen without running it")
+    return 0
 
 
 def register_verb(options: Any) -> int:
@@ -272,8 +291,10 @@ def _switched(row: ShownAutomation, in_json: bool) -> int:
 
 
 def _file(path: str) -> Json:
-    """A file as the broker is told of it; a bare name may also lie where automations are kept.
-    Raises UsageError."""
+    """A file as the broker is told of it, after a check that does not run it; a bare name may also
+    lie where automations are kept. Raises UsageError."""
+    from relay.features.automations.source_check import check
+
     path = os.path.expanduser(path)
     usual = (
         os.path.join(".relay", "automations"),
@@ -290,6 +311,7 @@ def _file(path: str) -> Json:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is no UTF-8") from error
+    check(source, path)
     return {"path": path, "source": source}
 
 

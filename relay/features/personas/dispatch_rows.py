@@ -153,10 +153,15 @@ def add_dispatches(
                 *(one.priority, now_ms, hops, config),
                 json.dumps(one.permissions.to_json()),
                 json.dumps({k: v for k, v in context.items() if v is not None}),
-                json.dumps(one.delivery_context.to_json()),
+                json.dumps(_delivery(one)),
                 *(1, DispatchState.QUEUED.value, now_ms),
             ),
         )
+
+
+def _delivery(dispatch: BrokerDispatch) -> Json:
+    to = dispatch.delivery_context.to_json()
+    return to if dispatch.quiet_when is None else {**to, "quiet_when": dispatch.quiet_when}
 
 
 def _who_knows(ledger: Ledger, event: int) -> set[str]:
@@ -390,27 +395,39 @@ def _update(
 
 # -- answers
 
+#: Why an answer went nowhere.
+_QUIET = "it is the text that quiet_when names"
+
 
 def add_answers(
     ledger: Ledger, rows: Sequence[DispatchRow], turn: str | None, content: str, now_ms: int
 ) -> None:
-    """What a persona said goes back to wherever it was asked from: one answer for each place."""
+    """What a persona said goes back to wherever it was asked from: one answer for each place. It
+    goes nowhere where all who asked from there said that such an answer is no news."""
     places: dict[str, DispatchRow] = {}
+    loud: set[str] = set()
     for one in rows:
-        to = {key: value for key, value in one.delivery.items() if key != "reply_to"}
-        places[json.dumps([sorted(to.items()), "" if to.get("peer") else one.sender])] = one
+        to = {k: v for k, v in one.delivery.items() if k not in ("reply_to", "quiet_when")}
+        place = json.dumps([sorted(to.items()), "" if to.get("peer") else one.sender])
+        places[place] = one
+        if one.delivery.get("quiet_when") != content.strip():
+            loud.add(place)
     ledger.begin()
     with ledger.guard() as db:
         db.executemany(
             "INSERT OR IGNORE INTO answers (id, turn, dispatch, channel, delivery_json, content,"
-            " open, state, due_ms, created_ms, updated_ms) VALUES (?,?,?,?,?,?,1,'queued',?,?,?)",
+            " open, state, reason, due_ms, created_ms, updated_ms)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
             [
                 (
                     derived_ulid(now_ms, "answer", turn or "", one.id, str(one.fence)),
-                    *(turn, one.id, one.delivery["channel"], json.dumps(one.delivery), content),
+                    *(turn, one.id, one.delivery["channel"]),
+                    json.dumps({k: v for k, v in one.delivery.items() if k != "quiet_when"}),
+                    content,
+                    *((1, "queued", None) if place in loud else (0, "quiet", _QUIET)),
                     *(now_ms, now_ms, now_ms),
                 )
-                for one in places.values()
+                for place, one in places.items()
             ],
         )
 

@@ -117,7 +117,9 @@ def test_a_result_without_an_agent_is_for_the_persona_of_the_session() -> None:
 
 
 def test_a_result_says_where_the_answer_goes() -> None:
-    result = AutomationResult(fire=True, delivery_context=DeliveryContext("relay"))
+    result = AutomationResult(
+        fire=True, delivery_context=DeliveryContext("relay"), quiet_when="NOTHING"
+    )
     assert AutomationResult.of(result.to_json()) == result
     assert result.hook_result("atlas", {}).delivery_context == DeliveryContext("relay")
 
@@ -126,9 +128,12 @@ def test_a_result_says_where_the_answer_goes() -> None:
     "wrong",
     [
         *({"fire": 1}, {"fires": True}, {"context": {"text": "x"}}, {"enrich": [1]}, {"agent": ""}),
-        *({"delivery_context": {"peer": "x"}}, 7),
+        *({"delivery_context": {"peer": "x"}}, {"quiet_when": " "}, {"quiet_when": ["x"]}, 7),
     ],
-    ids=["fire", "unknown key", "context", "enrich", "agent", "delivery", "no result"],
+    ids=[
+        *("fire", "unknown key", "context", "enrich", "agent", "delivery"),
+        *("quiet blank", "quiet list", "no result"),
+    ],
 )
 def test_a_result_that_is_none_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError):

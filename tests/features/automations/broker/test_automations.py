@@ -37,6 +37,7 @@ from relay.protocol.message_ops import EVENT, SEND, STATE
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread, decide, kill_broker, register
 from tests.features.personas.broker.test_evaluation import outside, rows
+from tests.features.personas.broker.test_turn_engine import Persona, inbox
 from tests.support import wait_until
 
 Json = dict[str, Any]
@@ -116,6 +117,28 @@ def test_what_fires_becomes_a_dispatch_and_each_run_is_kept(home: Home) -> None:
     assert dispatched(home) == [
         ("automation/codes", "atlas", "mail:dm:mom@x", "help", {"from": "mom@x"})
     ]
+
+
+def test_an_answer_that_is_exactly_the_quiet_text_is_recorded_and_goes_nowhere(home: Home) -> None:
+    install(
+        home,
+        "watch",
+        "def handler(ctx): return AutomationResult(fire=True, agent='atlas',"
+        " quiet_when='NOTHING', delivery_context={'channel': 'relay'})",
+        triggers={"event": {"channels": ["mail"]}},
+    )
+    said = ["NOTHING\n", "NOTHING new but this"]
+    with broker_thread(home), connect(home) as client:
+        atlas = Persona(home)
+        for number, text in enumerate(said):
+            client.request(EVENT, outside=outside(str(number)))
+            atlas.answer(atlas.next()["id"], text=text)
+        wait_until(lambda: inbox(client) == [("atlas", said[1])], what="the answer that is news")
+        atlas.client.close()
+    answers = (
+        "SELECT content, state, open, delivery_json LIKE '%quiet%' FROM answers ORDER BY rowid"
+    )
+    assert rows(home, answers) == [(said[0], "quiet", 0, 0), (said[1], "sent", 0, 0)]
 
 
 ENRICH = "def handler(ctx): return AutomationResult(enrich={'by': {name!r}, {name!r}: 1})"

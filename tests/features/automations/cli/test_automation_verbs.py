@@ -109,7 +109,7 @@ def test_it_is_switched_off_and_on_and_deleted(relay: Run, tmp_path: Path) -> No
     ("text", "said"),
     [
         ("x = 1", "has no automation"),
-        ("raise ValueError('broken')", "broken"),
+        ("raise ValueError('broken')\nautomation = None", "broken"),
         ("automation = {'name': 'A b', 'description': 'x'}", "name cannot be 'A b'"),
         ("", "is empty"),
         ("#" * 300_000, "more than 262144 bytes"),
@@ -244,6 +244,24 @@ def test_only_what_the_person_was_shown_is_loaded(
     with connect(broker_home) as client, pytest.raises(RelayError, match="has the hash"):
         client.request(AUTOMATION_ENABLE, name="from_bob", sha256="0" * 64)
     assert not (marks.parent / "loaded").exists()
+
+
+def test_an_agent_learns_the_line_of_its_mistake_and_nothing_of_the_file_is_run(
+    broker_home: Home, relay: Run, tmp_path: Path
+) -> None:
+    mark, path = tmp_path / "mark", tmp_path / "draft.py"
+    text = f"open({str(mark)!r}, 'w')\n" + FILE.format(name="draft", result="True")
+    path.write_text(text.replace("lambda ctx", "lambda"))
+    place = f"{path}:7: the handler is called with one argument"
+    with register(broker_home, "Bob"):
+        for word in ("check", "register"):
+            done = relay("automation", word, str(path), env=INSIDE)
+            assert done.returncode == 2 and place in done.stderr
+        assert shown(relay, "list") == []
+    path.write_text(text)
+    assert str(path) in relay("automation", "check", str(path), env=INSIDE).stdout
+    assert shown(relay, "check", str(path)) == {"path": str(path)}
+    assert not mark.exists()
 
 
 def test_agents_register_a_bounded_number(
