@@ -106,7 +106,7 @@ class Guards:
 
     def activity(self, sequence: int, kind: bytes, now: float) -> None:
         """The person pressed keys: one of the ACTIVITY bytes of ``frames``."""
-        paged = self._pager.takes_key(now)
+        paged = self._pager.takes_key(kind, now)
         if self._questions is not None:
             self._questions.pressed(sequence, kind, paged=paged)
         self.sequence = sequence
@@ -214,7 +214,8 @@ def waits(message: Message, guards: Guards, now: float, underway: float | None) 
 
 #: The kernel is asked at most this often, and exactly this often while a pager is there. Seconds.
 LOOK_GAP, LOOK_AGAIN = 0.01, 0.25
-#: A key within so many seconds after a pager was found gone may be the one that ended it.
+#: A key within so many seconds after a pager was found gone may be the one that ended it; Enter
+#: within so many after it was found there, the one that started it.
 KEY_LATE = 0.5
 
 
@@ -232,7 +233,7 @@ class PagerWatch:
         self, in_front: Callable[[int], bool | None] = lambda pid: None, pid: int = 0
     ) -> None:
         self._in_front, self._pid = in_front, pid
-        self._looked_at = self._seen_at = float("-inf")
+        self._looked_at = self._seen_at = self._came_at = float("-inf")
         self._there = False
 
     def there(self, now: float, *, gap: float = LOOK_GAP) -> bool:
@@ -243,11 +244,17 @@ class PagerWatch:
             self._there = was if found is None else found
             # A busy machine may let this session look, and read that key, long after the end.
             self._seen_at = now if was or self._there else self._seen_at
+            self._came_at = now if self._there and not was else self._came_at
         return self._there
 
-    def takes_key(self, now: float) -> bool:
-        """Whether a key that was just pressed is for a pager, even if it has ended it."""
-        return self.there(now, gap=0.0) or now - self._seen_at < KEY_LATE
+    def takes_key(self, kind: bytes, now: float) -> bool:
+        """Whether a key that was just pressed is for a pager, even if it has ended it.
+
+        ``kind``: one of the ACTIVITY bytes of ``frames``.
+        """
+        if self.there(now, gap=0.0):
+            return kind != frames.ENTERED or now - self._came_at >= KEY_LATE
+        return now - self._seen_at < KEY_LATE
 
     def deadline(self) -> float | None:
         """When to look again without output: a pager may end silently."""

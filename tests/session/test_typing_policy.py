@@ -48,6 +48,7 @@ def test_keys_in_a_pager_are_no_draft_and_nothing_is_typed_into_it() -> None:
     assert guards.person(22.0) is None
     guards.activity(3, frames.TYPED, 23.0)
     in_front[0] = True
+    assert guards.person(23.4) is not None
     guards.activity(4, frames.ENTERED, 24.0)
     in_front[0] = False
     held = guards.person(26.0)
@@ -69,6 +70,17 @@ def test_the_key_that_ended_a_pager_is_no_draft_however_late_it_is_read(
     guards.activity(2, frames.TYPED, 33.1)
     held = guards.person(35.0)
     assert held is not None and held.reason == DRAFT
+
+
+def test_the_line_that_started_a_pager_is_no_draft_when_its_end_is_read_late() -> None:
+    in_front = [False]
+    guards = Guards(pager=PagerWatch(lambda pid: in_front[0]))
+    guards.activity(1, frames.TYPED, 10.0)
+    in_front[0] = True
+    guards.activity(2, frames.ENTERED, 10.01)
+    guards.activity(3, frames.TYPED, 10.02)  # in the pager
+    in_front[0] = False
+    assert guards.person(20.0) is None
 
 
 def test_nothing_is_typed_beside_a_person_who_types() -> None:
