@@ -137,10 +137,10 @@ ANSWER_LATER = (
 )
 
 
-def kill_brokers(count: int) -> None:
-    """Kill one broker after the other, each once it serves."""
+def kill_brokers(count: int, waiting: subprocess.Popen[str]) -> None:
+    """Kill one broker after the other, each once it serves, for as long as ``waiting`` runs."""
     killed: set[int] = set()
-    while len(killed) < count:
+    while len(killed) < count and waiting.poll() is None:
         pid = relay_json("broker", "status")["pid"]
         if pid is not None and pid not in killed:
             os.kill(pid, signal.SIGKILL)
@@ -157,26 +157,30 @@ def test_a_verb_that_waits_goes_on_whatever_is_killed_and_stores_one_message(
             waiting = [
                 subprocess.Popen([*RELAY, *words], stdout=subprocess.PIPE, text=True)
                 for words in (
-                    ("ask", "Bob", "which colour?", "--timeout=60"),
-                    ("send", "Later", "wait for me", "--offline", "--wait=60"),
+                    ("ask", "Bob", "which colour?", "--timeout=300"),
+                    ("send", "Later", "wait for me", "--offline", "--wait=300"),
                 )
             ]
             for process in waiting:
                 stack.callback(process.kill)
             wait_until(lambda: len(states()) == 2, what="both to be stored")
-            kill_brokers(3)
+            kill_brokers(3, waiting[0])
             go.touch()
             with wrapped(python(ECHO), name="Later"):
-                assert waiting[0].communicate(timeout=90)[0] == "Blue.\n"
-                waiting[1].communicate(timeout=90)
+                assert waiting[0].communicate(timeout=300)[0] == "Blue.\n"
+                waiting[1].communicate(timeout=300)
             assert [process.returncode for process in waiting] == [0, 0]
     assert len(states(body="which colour?")) == len(states(body="wait for me")) == 1
 
 
 def test_a_memory_is_saved_once_whatever_is_killed_before_it_is_answered() -> None:
     save = [*RELAY, "memory", "save", "the build takes ten minutes", "--scope", "user"]
+    relay("agents")
+    broker = relay_json("broker", "status")["pid"]
+    os.kill(broker, signal.SIGSTOP)  # it answers nothing
     with subprocess.Popen(save, stdout=subprocess.PIPE, text=True) as saving:
-        kill_brokers(2)
+        os.kill(broker, signal.SIGKILL)
+        kill_brokers(1, saving)
         told, _ = saving.communicate(timeout=90)
     [memory] = relay_json("memory", "list", "--scope", "user")
     assert saving.returncode == 0 and told == f"{memory['id']}\n"
