@@ -241,9 +241,10 @@ class PagerWatch:
         """Whether a pager is there; looks again if the answer is older than ``gap`` seconds."""
         if now - self._looked_at >= gap:
             self._looked_at = now
-            found = self._in_front(self._pid)
-            self._there = self._there if found is None else found
-            self._seen_at = now if self._there else self._seen_at
+            was, found = self._there, self._in_front(self._pid)
+            self._there = was if found is None else found
+            # Its end counts from the look that sees it: on a busy machine that may come late.
+            self._seen_at = now if was or self._there else self._seen_at
         return self._there
 
     def output(self, now: float) -> bool:
