@@ -246,15 +246,21 @@ def test_a_sandbox_that_hides_its_ancestors_makes_no_agent_the_person(tmp_path: 
         pytest.skip("no process may have a /proc of its own here")
     config = tmp_path / "relay.config.py"
     config.write_text("patterns = {}\n")
-    inside = f"{COMMAND} send Al --offline x; {COMMAND} trust {config}; {COMMAND} broker stop"
-    sandbox = (
-        f"unshare --user --map-root-user --pid --fork --mount-proc sh -c {shlex.quote(inside)}"
+    asked = [
+        f"{COMMAND} send Al --offline x",
+        f"{COMMAND} trust {config}",
+        f"{COMMAND} broker stop",
+    ]
+    sandbox = "unshare --user --map-root-user --pid --fork --mount-proc sh -c"
+    said = run_agent(
+        f"env -u RELAY_TOKEN {sandbox} {shlex.quote('; '.join(asked))}", terminal=False
     )
-    said = run_agent(f"env -u RELAY_TOKEN {sandbox}", terminal=False)
     assert [row["from"] for row in relay_json("history")] == ["Bob"], said
     assert said.count("only the person may") == 2, said
-    # Who does not even say that it is an agent's cannot prove the broker from there.
-    said = run_agent(f"{STRIPPED} {sandbox}", terminal=False)
+    # Who does not even say that it is an agent's cannot prove the broker from there. At once, for
+    # each waits until a session could have told the broker of its run.
+    inside = shlex.quote(" & ".join([*asked, "wait"]))
+    said = run_agent(f"{STRIPPED} {sandbox} {inside}", terminal=False)
     assert [row["from"] for row in relay_json("history")] == ["Bob"], said
     assert "only the person may" in said and "runs in another container" in said
     assert "trusted       no" in relay("trust", "--show", str(config))
@@ -534,7 +540,7 @@ def test_the_terminal_of_another_agent_is_not_shown_in_place_of_one() -> None:
             relay("release", name, "--now")
 
 
-#: Executes argv[1:] as the child of a child of …, deeper than anybody looks for long.
+#: Executes argv[2:] as the child of a child of …, argv[1] times.
 DEEP = """import os, sys
 for _ in range(int(sys.argv[1])):
     if pid := os.fork():
@@ -551,7 +557,7 @@ def test_nobody_is_so_far_below_an_agent_that_it_is_the_person(tmp_path: Path) -
     relay("agents")
     place = relay_json("broker", "status")["socket"]
     verbs = f"{COMMAND} trust {config}; {COMMAND} mcp --http"
-    deep = shlex.join([sys.executable, "-c", DEEP, "700", "sh", "-c", verbs])
+    deep = shlex.join([sys.executable, "-I", "-S", "-c", DEEP, "100", "sh", "-c", verbs])
     # Not before its session is there, which would start another broker.
     aside = f"{COMMAND} send Al --offline x; mv {place} {place}x; {deep}; mv {place}x {place}"
     with wrapped(["cat"], name="Carol"):
