@@ -553,9 +553,10 @@ def runs_verb(options: Any) -> int:
 
 
 def _said(row: AutomationRunRow) -> str:
-    """Its error, and the end of its log, which has the traceback."""
+    """Its error, why its dispatch waits, and the end of its log, which has the traceback."""
     log = " ".join((row["log"] or "").split())[-_LOG_SHOWN:]
-    return "; ".join(filter(None, ((row["error"] or "").partition("\n")[0], log)))
+    waits = f"{row['waits']} (relay broker queue)" if row["waits"] else ""
+    return "; ".join(filter(None, ((row["error"] or "").partition("\n")[0], waits, log)))
 
 
 def _result(row: AutomationRunRow) -> str:

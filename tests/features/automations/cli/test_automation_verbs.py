@@ -312,12 +312,18 @@ def test_a_trial_shows_what_would_follow_and_stores_nothing(relay: Run, tmp_path
         said = relay("automation", "test", "codes", "--event", *words, stdin=stdin).stdout
         assert "event:       message on sms from Mom (known)" in said
         assert "persona:     atlas" in said and "prompt:      Help." in said
+        assert "waits:       nobody is called atlas" in said
     tables = ("events", "dispatches", "automation_runs", "automation_state")
     counts = " UNION ALL ".join(f"SELECT count(*) n FROM {name}" for name in tables)
     found = json.loads(relay("ledger", "query", counts, "--json").stdout)
     assert [one["n"] for one in found] == [0, 0, 0, 0]
     stored = json.loads(relay("ingest", "event", json.dumps(event), "--json").stdout)["id"]
     assert shown(relay, "test", "codes", "--event", stored[-8:])["event"]["id"] == stored
+    wait_until(lambda: shown(relay, "runs", "codes"), what="the run")
+    assert shown(relay, "runs", "codes")[0]["waits"] == "nobody is called atlas"
+    assert (
+        "nobody is called atlas (relay broker queue)" in relay("automation", "runs", "codes").stdout
+    )
 
 
 def test_a_trial_without_an_event_is_a_tick_of_its_clock(relay: Run, tmp_path: Path) -> None:
