@@ -14,7 +14,7 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.features.automations.ops import AUTOMATION_ENABLE
-from tests.broker.support import register
+from tests.broker.support import register, stop_broker
 from tests.cli.fixtures import Run
 from tests.support import wait_until
 
@@ -193,6 +193,23 @@ def test_one_that_rests_after_errors_is_shown_as_resting(relay: Run, tmp_path: P
         said = relay("automation", *verb).stdout
         assert "circuit open until 20" in said and ", after 5 errors in a row" in said
     assert "automations: 1 resting" in relay("status").stdout
+
+
+def test_status_says_what_stands_still_without_a_broker(
+    relay: Run, broker_home: Home, tmp_path: Path
+) -> None:
+    relay("automation", "register", written(tmp_path))
+    path = Path(written(tmp_path, "beat"))
+    path.write_text(path.read_text().replace("{", "{'schedule': {'every': '1h'},", 1))
+    assert "every 1h" in relay("automation", "register", str(path)).stdout
+    assert "stand still" not in relay("status").stdout
+    stop_broker(broker_home)
+    said = relay("status", merged=True).stdout
+    assert "automations: no broker runs, so 2 stand still, 1 of them with a schedule" in said
+    assert "relay automation list starts it" in said
+    assert "not running" in relay("status").stdout
+    relay("automation", "list")
+    assert "stand still" not in relay("status").stdout
 
 
 # -- agents
