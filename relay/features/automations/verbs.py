@@ -47,6 +47,10 @@ _LOG_SHOWN = 300
 _RUNS_HEAD = ("TIME", "EVENT", "KIND", "FROM", "RESULT", "MS", "LLM")
 _EXAMPLE = '{"channel": "sms", "sender": "+15559876543", "content": "hello"}'
 _EDITED = "the file was edited"
+_TOOL_CALLS = (
+    "an automation alone does not make agents report tool calls: trust a relay.config.py that has a"
+    " route function or an on_after_tool hook, then start the agents again"
+)
 
 
 def add(verbs: Parser) -> None:
@@ -132,6 +136,8 @@ def register_verb(options: Any) -> int:
         output.data(f"  only of agents in {row['folder']}")
     if row["reason"]:
         output.note(row["reason"])
+    if "tool_call" in (row["triggers"] or {}).get("event", {}).get("types", ()):
+        output.note(_TOOL_CALLS)
     return 0
 
 
