@@ -84,17 +84,10 @@ def commands(verb: str, *more: str) -> list[list[str]]:
         [*pytest, "-n", "4", "--dist", "worksteal", "--durations=15", *more_examples],
         # Tests that measure a terminal's behaviour want the machine for themselves.
         [*pytest, "--durations=15", "-m", "alone and not smoke", *FOLDERS["alone"]],
-        # So do real agents, but each of them is heavy.
+        # So do real agents, but each of them is heavy. The slowest come first, one by one.
         [
-            *pytest,
-            "-n",
-            "3",
-            "--dist",
-            "worksteal",
-            "--durations=15",
-            "-m",
-            "agents",
-            *FOLDERS["agents"],
+            *(*pytest, "-n", "3", "--maxschedchunk=1", "--durations=15"),
+            *("-m", "agents", *FOLDERS["agents"]),
         ],
     ]
     if more == ("--all",):

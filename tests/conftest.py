@@ -60,7 +60,10 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its kind: its own mark, else its fixtures', else its folder's."""
+    """Mark each test with its kind: its own mark, else its fixtures', else its folder's.
+
+    Real agents come with the slowest first.
+    """
     kinds = {"unit", *KINDS.values()}
     root = Path(__file__).parent
     for item in items:
@@ -74,6 +77,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if {"weights", "models"} & set(getattr(item, "fixturenames", ())):
             kind = "stores"
         item.add_marker(kind)
+    # The slowest first, so that no processor is idle while another has one of them left.
+    items.sort(key=lambda item: bool(item.get_closest_marker("agents")) and not _is_slow(item.name))
+
+
+def _is_slow(name: str) -> bool:
+    """Whether a test is of an agent that needs many seconds to start."""
+    return any(agent in name for agent in ("opencode", "qwen"))
 
 
 @pytest.fixture(autouse=True)

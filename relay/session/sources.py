@@ -226,7 +226,7 @@ class SourceSelector:
 
     def activity(self, kind: bytes, now: float) -> list[Heard]:
         """The person pressed keys."""
-        if self._pager.takes_key(now):
+        if self._pager.takes_key(kind, now):
             return []
         if self._questions is not None:
             self._questions.keyed(now)

@@ -106,7 +106,7 @@ class Guards:
 
     def activity(self, sequence: int, kind: bytes, now: float) -> None:
         """The person pressed keys: one of the ACTIVITY bytes of ``frames``."""
-        paged = self._pager.takes_key(now)
+        paged = self._pager.takes_key(kind, now)
         if self._questions is not None:
             self._questions.pressed(sequence, kind, paged=paged)
         self.sequence = sequence
@@ -235,7 +235,7 @@ class PagerWatch:
         self._in_front, self._pid = in_front, pid
         self._looked_at = self._seen_at = float("-inf")
         self._there = False
-        self._has_keys = False  # it was there, and no other program has written since
+        self._wrote = False  # it was there when the terminal was last written to
 
     def there(self, now: float, *, gap: float = LOOK_GAP) -> bool:
         """Whether a pager is there; looks again if the answer is older than ``gap`` seconds."""
@@ -243,19 +243,26 @@ class PagerWatch:
             self._looked_at = now
             found = self._in_front(self._pid)
             self._there = self._there if found is None else found
-            if self._there:
-                self._seen_at, self._has_keys = now, True
+            self._seen_at = now if self._there else self._seen_at
         return self._there
 
     def output(self, now: float) -> bool:
         """The agent's terminal was written to. Returns whether a pager is there."""
-        self._has_keys = self.there(now)
-        return self._has_keys
+        self._wrote = self.there(now)
+        return self._wrote
 
-    def takes_key(self, now: float) -> bool:
-        """Whether a key is for a pager, even if it has ended it: keys are read in their order with
-        the output, however late."""
-        return self.there(now, gap=0.0) or self._has_keys or now - self._seen_at < KEY_LATE
+    def takes_key(self, kind: bytes, now: float) -> bool:
+        """Whether a key is for a pager: one of the ACTIVITY bytes of ``frames``.
+
+        Keys are read in their order with the output, however late. So a key after a pager's output
+        is its own, even if it has ended it; and Enter before that is of the line that has started
+        it, even if it is there by now.
+        """
+        if self._wrote:
+            return True
+        if self.there(now, gap=0.0):
+            return kind != frames.ENTERED
+        return now - self._seen_at < KEY_LATE
 
     def deadline(self) -> float | None:
         """When to look again without output: a pager may end silently."""

@@ -34,12 +34,13 @@ def test_a_message_stops_the_turn_and_goes_first(
     model.when("MARK-STOP", Say("I stopped."), times=1)
     model.when("MARK-LATER", Say("I did that later."), times=1)
     with room(tmp_path, model) as people, connect(Home.from_env()) as client:
-        people.start("Ann", name, binary_of(name), Options(asks=False))
+        ann = people.start("Ann", name, binary_of(name), Options(asks=False))
         asked = client.request(SEND, to="Ann", body="MARK-LONG take your time.", answer=True)
-        wait_until(lambda: model.seen("MARK-LONG"), PATIENCE)
+        ann.terminal.wait_for("And more.", PATIENCE)  # what is on its way would not be stopped
         wait_state("Ann", "busy")
         later = send("Ann", "MARK-LATER when you can.")
-        told = relay("send", "Ann", "MARK-STOP do this.", "--mode=interrupt", "--answer=30")
+        words = ("Ann", "MARK-STOP do this.", "--mode=interrupt", f"--answer={PATIENCE}")
+        told = relay("send", *words)
         assert told == "I stopped.\n"
         wait_delivery(later, "seen")
         wait_until(lambda: model.seen("MARK-LATER"), PATIENCE)
@@ -71,7 +72,8 @@ def test_its_transcript_is_read_in_without_the_turns_that_relay_has(
     model.when("MARK-TWO", Say("I see."), times=1)
     with room(tmp_path, model) as people:
         ann = people.start("Ann", name, binary_of(name), Options(asks=False))
-        told = json.loads(relay("send", "Ann", "MARK-ONE what is it?", "--answer=30", "--json"))
+        question = ("Ann", "MARK-ONE what is it?", f"--answer={PATIENCE}", "--json")
+        told = json.loads(relay("send", *question))
         (answer,) = told["answers"]
         assert (answer["state"], answer["inferred"]) == ("completed", False)
         got = (answer["text"], answer["model"], answer["tool_calls"])

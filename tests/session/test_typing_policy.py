@@ -47,9 +47,9 @@ def test_keys_in_a_pager_are_no_draft_and_nothing_is_typed_into_it() -> None:
     in_front[0] = False
     guards.activity(2, frames.TYPED, 20.1)  # the key that has ended it comes a little late
     assert guards.person(22.0) is None
-    assert not pager.output(22.5)
     guards.activity(3, frames.TYPED, 23.0)
     in_front[0] = True
+    assert pager.output(23.5)
     guards.activity(4, frames.ENTERED, 24.0)
     in_front[0] = False
     held = guards.person(26.0)
@@ -70,6 +70,20 @@ def test_the_key_that_ends_a_pager_is_its_own_however_late_it_is_read() -> None:
     guards.activity(2, frames.TYPED, 21.0)
     held = guards.person(25.0)
     assert held is not None and held.reason == DRAFT
+
+
+def test_the_line_that_starts_a_pager_is_no_draft_though_its_end_is_read_late() -> None:
+    in_front = [False]
+    pager = PagerWatch(lambda pid: in_front[0])
+    guards = Guards(pager=pager)
+    guards.activity(1, frames.TYPED, 10.0)
+    in_front[0] = True
+    guards.activity(2, frames.ENTERED, 15.0)
+    assert pager.output(15.0)
+    guards.activity(3, frames.TYPED, 15.0)
+    in_front[0] = False
+    assert not pager.output(20.0)
+    assert guards.person(20.0) is None
 
 
 def test_nothing_is_typed_beside_a_person_who_types() -> None:
