@@ -280,13 +280,19 @@ def _counts(runs: Sequence[tuple[int, int, int, str | None]]) -> RunCounts:
     }
 
 
-def runs(ledger: Ledger, id_: str, limit: int, *, errors_only: bool) -> list[AutomationRunRow]:
-    """The newest runs, the newest first."""
+def runs(
+    ledger: Ledger, id_: str, limit: int, *, errors_only: bool
+) -> list[tuple[AutomationRunRow, tuple[str, str] | None]]:
+    """The newest runs, the newest first; each with the persona, and the configuration that is asked
+    for it, that its dispatch waits for."""
     failed = " AND r.error IS NOT NULL" if errors_only else ""
     found = ledger.rows(
         "SELECT e.id, e.kind, e.channel, e.agent, r.version, r.started_ms, r.latency_us,"
-        " r.llm_calls, r.error, r.log, r.fired, r.retry, r.result_json FROM automation_runs r"
-        f" JOIN events e ON e.seq = r.event WHERE r.automation=?{failed}"
+        " r.llm_calls, r.error, r.log, r.fired, r.retry, r.result_json, d.persona, d.config"
+        " FROM automation_runs r JOIN events e ON e.seq = r.event"
+        " JOIN automations a ON a.id = r.automation LEFT JOIN dispatches d ON d.event = r.event"
+        " AND d.hook_id = 'automation/' || a.name AND d.open AND d.state = 'queued'"
+        f" WHERE r.automation=?{failed}"
         " ORDER BY r.seq DESC LIMIT ?",
         (id_, limit),
     )
@@ -294,12 +300,13 @@ def runs(ledger: Ledger, id_: str, limit: int, *, errors_only: bool) -> list[Aut
         *("event", "kind", "channel", "sender", "version", "started_ms", "latency_us"),
         *("llm_calls", "error", "log"),
     )
-    made = []
+    made: list[tuple[AutomationRunRow, tuple[str, str] | None]] = []
     for row in found:
         run: Json = dict(zip(names, row, strict=False))
         run |= {"fired": bool(row[10]), "retry": bool(row[11])}
         run["result"] = json.loads(row[12]) if row[12] else None
-        made.append(cast(AutomationRunRow, run))
+        waiting = None if row[13] is None else (row[13], row[14])
+        made.append((cast(AutomationRunRow, run), waiting))
     return made
 
 

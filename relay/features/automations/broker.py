@@ -30,7 +30,7 @@ class AutomationsFeature(BrokerFeature):
         personas.evaluations.others = self._automations
         registry = self._automations.runs.registry
         self._clock = Clock(parts.kernel, registry, personas.evaluations, personas.workers)
-        self._ops = AutomationOps(parts.kernel, self._automations, self._clock)
+        self._ops = AutomationOps(parts.kernel, self._automations, self._clock, personas.personas)
 
     def ops(self) -> list[Served]:
         """To register, switch, try and look at automations."""

@@ -96,6 +96,7 @@ class TestedDispatch(Record):
     extracted: dict[str, Any] | None
     permissions: dict[str, Any]
     answer_to: dict[str, Any]
+    waits: str | None  # why nobody would take it now
 
 
 class AutomationTestAnswer(Record):
@@ -205,6 +206,7 @@ class AutomationRunRow(Record):
     fired: bool
     retry: bool  # it was begun before, by a broker that has ended
     result: dict[str, Any] | None
+    waits: str | None  # why nobody takes its dispatch
 
 
 class AutomationRunsAnswer(Record):

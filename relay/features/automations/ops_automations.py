@@ -77,6 +77,7 @@ from relay.features.automations.ops import (
 )
 from relay.features.automations.settings import automation_settings
 from relay.features.personas import evaluation
+from relay.features.personas.known_personas import Personas
 from relay.features.personas.ops_events import read_outside
 from relay.ledger import persons, queries
 from relay.ledger.store import Ledger
@@ -111,13 +112,15 @@ class _GivenFile:
 class AutomationOps:
     """Checks who asks, has files loaded, and stores what was registered."""
 
-    def __init__(self, kernel: Kernel, automations: Automations, clock: Clock) -> None:
+    def __init__(
+        self, kernel: Kernel, automations: Automations, clock: Clock, personas: Personas
+    ) -> None:
         self._later = LaterAnswers(kernel.committer, kernel.log)
         self._trials = AutomationTrials(
-            kernel.home, kernel.ledger, kernel.directory, automations, self._later
+            kernel.home, kernel.ledger, kernel.directory, automations, self._later, personas
         )
         self._reports = AutomationReports(
-            kernel.ledger, kernel.directory, automations.runs.registry
+            kernel.ledger, kernel.directory, automations.runs.registry, personas
         )
         self._home = kernel.home
         self._ledger = kernel.ledger
@@ -379,10 +382,17 @@ def folder_of(path: str, home: Home) -> str | None:
 class AutomationReports:
     """Shows automations."""
 
-    def __init__(self, ledger: Ledger, directory: Directory, registry: AutomationRegistry) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        directory: Directory,
+        registry: AutomationRegistry,
+        personas: Personas,
+    ) -> None:
         self._ledger = ledger
         self._directory = directory
         self._registry = registry
+        self._personas = personas
 
     def ops(self) -> list[Served]:
         """The ops."""
@@ -433,7 +443,9 @@ class AutomationReports:
             raise UsageError(f"a limit is a number up to {ROWS_MAX}")
         errors_only = request.fields.get("errors_only", False)
         found = automation_rows.runs(self._ledger, row.id, limit + 1, errors_only=errors_only)
-        rows, cut = fitting(found[:limit])
+        for run, waiting in found:
+            run["waits"] = waiting and self._personas.why_absent(*waiting)
+        rows, cut = fitting([run for run, _ in found[:limit]])
         return {"rows": rows, "more": cut or len(found) > limit}
 
     def _shown(self, row: AutomationRow, batch: Batch) -> ShownAutomation:
@@ -491,12 +503,14 @@ class AutomationTrials:
         directory: Directory,
         automations: Automations,
         later: LaterAnswers,
+        personas: Personas,
     ) -> None:
         self._home = home
         self._ledger = ledger
         self._directory = directory
         self._automations = automations
         self._later = later
+        self._personas = personas
 
     def test(self, request: ClientRequest[AutomationTestQuery], batch: Batch) -> None:
         """Run one for a stored event (``id``), or for one that did not happen: ``event``, else a
@@ -525,7 +539,10 @@ class AutomationTrials:
     ) -> AutomationTestAnswer:
         result, dispatch, triggers = answer.result, None, one.definition.triggers
         if result is not None and result.fire:
-            dispatch = _shown_dispatch(self._automations.runs.planned(one, seen, result, {}))
+            planned = self._automations.runs.planned(one, seen, result, {})
+            config = self._automations.runs.config_of(one.row.folder)
+            waits = self._personas.why_absent(planned.persona, config)
+            dispatch = _shown_dispatch(planned, waits)
         return {
             "automation": shown(one.row, batch.now_ms),
             "event": seen.event.to_json(),
@@ -602,7 +619,7 @@ def _tick(one: ActiveAutomation, now_ms: int) -> Json:
     }
 
 
-def _shown_dispatch(one: BrokerDispatch) -> TestedDispatch:
+def _shown_dispatch(one: BrokerDispatch, waits: str | None) -> TestedDispatch:
     return {
         "persona": one.persona,
         "session": one.session,
@@ -612,4 +629,5 @@ def _shown_dispatch(one: BrokerDispatch) -> TestedDispatch:
         "extracted": None if one.extracted is None else dict(one.extracted),
         "permissions": one.permissions.to_json(),
         "answer_to": one.delivery_context.to_json(),
+        "waits": waits,
     }

@@ -314,7 +314,7 @@ class RunQueues:
             made = self.planned(
                 run.automation, self._seen.of(run.seq), result, self.enriched(run.seq)
             )
-            config = self._config(row.folder)
+            config = self.config_of(row.folder)
             hops = run.hops + 1
             add_dispatches(ledger, run.seq, [made], config=config, hops=hops, now_ms=batch.now_ms)
             batch.after.append(self._engine.wake)
@@ -359,7 +359,7 @@ class RunQueues:
             return dispatches
         return [replace(one, extracted={**enriched, **(one.extracted or {})}) for one in dispatches]
 
-    def _config(self, folder: str | None) -> str:
+    def config_of(self, folder: str | None) -> str:
         """The configuration whose personas are meant."""
         own = () if folder is None else self._configs.applying(folder)
         keys = [one.key for one in own if os.path.dirname(one.path) == folder]

@@ -47,6 +47,10 @@ _LOG_SHOWN = 300
 _RUNS_HEAD = ("TIME", "EVENT", "KIND", "FROM", "RESULT", "MS", "LLM")
 _EXAMPLE = '{"channel": "sms", "sender": "+15559876543", "content": "hello"}'
 _EDITED = "the file was edited"
+_TOOL_CALLS = (
+    "an automation alone does not make agents report tool calls: trust a relay.config.py that has a"
+    " route function or an on_after_tool hook, then start the agents again"
+)
 
 
 def add(verbs: Parser) -> None:
@@ -132,6 +136,8 @@ def register_verb(options: Any) -> int:
         output.data(f"  only of agents in {row['folder']}")
     if row["reason"]:
         output.note(row["reason"])
+    if "tool_call" in (row["triggers"] or {}).get("event", {}).get("types", ()):
+        output.note(_TOOL_CALLS)
     return 0
 
 
@@ -553,9 +559,10 @@ def runs_verb(options: Any) -> int:
 
 
 def _said(row: AutomationRunRow) -> str:
-    """Its error, and the end of its log, which has the traceback."""
+    """Its error, why its dispatch waits, and the end of its log, which has the traceback."""
     log = " ".join((row["log"] or "").split())[-_LOG_SHOWN:]
-    return "; ".join(filter(None, ((row["error"] or "").partition("\n")[0], log)))
+    waits = f"{row['waits']} (relay broker queue)" if row["waits"] else ""
+    return "; ".join(filter(None, ((row["error"] or "").partition("\n")[0], waits, log)))
 
 
 def _result(row: AutomationRunRow) -> str:

@@ -58,17 +58,17 @@ class PersonasFeature(BrokerFeature):
         kernel.committer.observer = self._observer
         self._channels = Channels(kernel, self.workers)
         self._answers = AnswerDeliveries(kernel, parts.held, self._channels)
-        self._personas = Personas(kernel.home, kernel.configs, kernel.directory)
+        self.personas = Personas(kernel.home, kernel.configs, kernel.directory)
         ends = DispatchEnds(kernel, parts.held, self._answers.wake)
         self.engine = TurnEngine(
             kernel,
-            self._personas,
+            self.personas,
             WrappedTurns(kernel, parts.held),
             HeadlessTurns(kernel),
             ends,
             parts.deliveries.answered,
         )
-        self._dispatches = DispatchOps(kernel, self.engine, ends, self._answers, self._personas)
+        self._dispatches = DispatchOps(kernel, self.engine, ends, self._answers, self.personas)
         self.evaluations = Evaluations(kernel, self.workers, self.engine)
         self._events = EventOps(kernel, self.evaluations)
         self._adapter_events = AdapterEvents(self._events, kernel.committer, self._channels)
@@ -125,7 +125,7 @@ class PersonasFeature(BrokerFeature):
 
     def came(self, member: Member) -> None:
         """A dispatch may have waited for an agent of this name."""
-        self._personas.came(member.name)
+        self.personas.came(member.name)
 
     def gone(self, member: Member, batch: Batch) -> None:
         """What a wrapped persona had to do and has not done is settled."""

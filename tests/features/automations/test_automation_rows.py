@@ -123,7 +123,7 @@ def test_health_is_of_the_last_hundred_runs_and_of_the_last_day(ledger: Ledger) 
     }
     assert (found["day"]["runs"], found["day"]["errors"], found["day"]["p95_ms"]) == (90, 3, 86.0)
     assert (found["last_error"], found["last_error_ms"]) == ("broke", day)
-    failed = rows.runs(ledger, "A1", 2, errors_only=True)
+    failed = [run for run, _ in rows.runs(ledger, "A1", 2, errors_only=True)]
     assert [one["latency_us"] for one in failed] == [90_000, 89_000]
     assert (failed[0]["kind"], failed[0]["sender"], failed[0]["fired"]) == ("idle", "Al", False)
 

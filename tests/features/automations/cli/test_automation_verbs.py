@@ -14,7 +14,7 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.features.automations.ops import AUTOMATION_ENABLE
-from tests.broker.support import register
+from tests.broker.support import register, stop_broker
 from tests.cli.fixtures import Run
 from tests.support import wait_until
 
@@ -63,6 +63,17 @@ def test_a_file_is_registered_and_shown(relay: Run, tmp_path: Path) -> None:
     )
     assert "last 100:    no runs" in relay("automation", "info", "codes").stdout
     assert "it has not run" in relay("automation", "runs", "codes").stderr
+
+
+def test_who_registers_for_tool_calls_learns_what_makes_agents_report_them(
+    relay: Run, tmp_path: Path
+) -> None:
+    path = Path(written(tmp_path))
+    assert "report tool calls" not in relay("automation", "register", str(path)).stderr
+    calls = path.read_text().replace('"codes"', '"calls"')
+    path.write_text(calls.replace('"channels": ["sms"]', '"types": ["tool_call"]'))
+    said = relay("automation", "register", str(path)).stderr
+    assert "does not make agents report tool calls" in said and "start the agents again" in said
 
 
 def test_an_edited_file_runs_once_it_is_taken(relay: Run, tmp_path: Path) -> None:
@@ -195,6 +206,23 @@ def test_one_that_rests_after_errors_is_shown_as_resting(relay: Run, tmp_path: P
     assert "automations: 1 resting" in relay("status").stdout
 
 
+def test_status_says_what_stands_still_without_a_broker(
+    relay: Run, broker_home: Home, tmp_path: Path
+) -> None:
+    relay("automation", "register", written(tmp_path))
+    path = Path(written(tmp_path, "beat"))
+    path.write_text(path.read_text().replace("{", "{'schedule': {'every': '1h'},", 1))
+    assert "every 1h" in relay("automation", "register", str(path)).stdout
+    assert "stand still" not in relay("status").stdout
+    stop_broker(broker_home)
+    said = relay("status", merged=True).stdout
+    assert "automations: no broker runs, so 2 stand still, 1 of them with a schedule" in said
+    assert "relay automation list starts it" in said
+    assert "not running" in relay("status").stdout
+    relay("automation", "list")
+    assert "stand still" not in relay("status").stdout
+
+
 # -- agents
 
 
@@ -312,12 +340,18 @@ def test_a_trial_shows_what_would_follow_and_stores_nothing(relay: Run, tmp_path
         said = relay("automation", "test", "codes", "--event", *words, stdin=stdin).stdout
         assert "event:       message on sms from Mom (known)" in said
         assert "persona:     atlas" in said and "prompt:      Help." in said
+        assert "waits:       nobody is called atlas" in said
     tables = ("events", "dispatches", "automation_runs", "automation_state")
     counts = " UNION ALL ".join(f"SELECT count(*) n FROM {name}" for name in tables)
     found = json.loads(relay("ledger", "query", counts, "--json").stdout)
     assert [one["n"] for one in found] == [0, 0, 0, 0]
     stored = json.loads(relay("ingest", "event", json.dumps(event), "--json").stdout)["id"]
     assert shown(relay, "test", "codes", "--event", stored[-8:])["event"]["id"] == stored
+    wait_until(lambda: shown(relay, "runs", "codes"), what="the run")
+    assert shown(relay, "runs", "codes")[0]["waits"] == "nobody is called atlas"
+    assert (
+        "nobody is called atlas (relay broker queue)" in relay("automation", "runs", "codes").stdout
+    )
 
 
 def test_a_trial_without_an_event_is_a_tick_of_its_clock(relay: Run, tmp_path: Path) -> None:
