@@ -464,7 +464,10 @@ class PermissionGate:
         if self._ungated:
             return f"this agent cannot be held to what the turn may use: {self._ungated}"
         if found := [one for one in self._unasked if refusal(permissions, one)]:
-            return f"this agent uses {', '.join(found)} without asking, which the turn may not use"
+            return (
+                f"this agent uses {', '.join(found)} without asking, which the turn may not use;"
+                " allow it in the permissions, or let a headless persona of another name answer"
+            )
         if message.id not in self._saved.limited and len(self._saved.limited) >= LIMITED_MAX:
             return "too many turns with limits wait already"
         place = REACHING if message.attempt else WAITING

@@ -417,7 +417,7 @@ def test_words_for_others_are_a_tool_too() -> None:
     ("held", "said"),
     [
         (PermissionGate("it has no hooks"), "cannot be held"),
-        (PermissionGate("", ["read_file"]), "without asking"),
+        (PermissionGate("", ["read_file"]), "let a headless persona of another name answer"),
     ],
     ids=["ungated", "hosted"],
 )

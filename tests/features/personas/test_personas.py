@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from relay.agents.tool_uses import UNASKED
 from relay.core.errors import ConfigError
+from relay.features.personas.headless_turns import RUNS_MAX
 from relay.features.personas.settings import PERSONA_KEYS, parse_persona, parse_personas
+from relay.features.personas.turn_engine import DEADLINE
 from tests.test_docs import ROOT
 
 
@@ -54,3 +57,11 @@ def test_what_cannot_be_is_refused(given: dict[str, Any], said: str) -> None:
 def test_every_key_of_a_persona_is_documented() -> None:
     page = (ROOT / "docs" / "broker.md").read_text()
     assert [key for key in PERSONA_KEYS if f"| `{key}` |" not in page] == []
+
+
+def test_the_table_of_wrapped_and_headless_turns_has_the_limits_of_the_code() -> None:
+    page = (ROOT / "docs" / "broker.md").read_text()
+    table = page.split("### Wrapped or headless\n")[1].split("\n## ")[0]
+    assert f"{RUNS_MAX} in all" in table and f"{DEADLINE:g} s if no persona" in table
+    assert list(UNASKED) == ["codex"]
+    assert " and ".join(f"`{one}`" for one in UNASKED["codex"]) in table
