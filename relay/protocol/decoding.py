@@ -9,6 +9,7 @@ import inspect
 import re
 import sys
 import typing
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -36,13 +37,21 @@ def decode(op: Op[..., Any, Any], fields: dict[str, Any]) -> dict[str, Any]:
 
     Raises UsageError with the path of the first field that is wrong, and what was expected.
     """
-    if unknown := fields.keys() - _known(op):
-        name = min(unknown)
-        raise UsageError(
-            f"{op}: there is no field {name[:100]!r}",
-            hint=did_you_mean(name[:100], _known(op) - _ENVELOPE),
-        )
-    decoded: dict[str, Any] = check(op, fields, op.request)
+    return exactly(op, fields, op.request, _ENVELOPE)
+
+
+def exactly(
+    where: str, fields: Mapping[str, Any], record: Any, beside: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """``fields`` as ``record`` describes them; an unknown one that is not ``beside`` is refused.
+
+    Raises UsageError: see check.
+    """
+    known = _known(record)
+    if unknown := fields.keys() - known - beside:
+        name = min(unknown)[:100]
+        raise UsageError(f"{where}: there is no field {name!r}", hint=did_you_mean(name, known))
+    decoded: dict[str, Any] = check(where, fields, record)
     return decoded
 
 
@@ -65,9 +74,10 @@ def check(where: str, value: object, record: Any) -> Any:
 
 
 def schema(record: Any) -> dict[str, Any]:
-    """The JSON schema of a record."""
-    made: dict[str, Any] = msgspec.json.schema(typed_dict(record))
-    return made
+    """The JSON schema of a record; records in its fields are under ``$defs``."""
+    _, parts = msgspec.json.schema_components((typed_dict(record),))
+    made: dict[str, Any] = parts.pop(record.__name__)
+    return {**made, "$defs": parts} if parts else made
 
 
 def _in_words(text: str) -> str:
@@ -79,13 +89,14 @@ def _in_words(text: str) -> str:
         place, text = f"{place}.{missing[1]}".lstrip("."), "is missing"
         return f"{place} {text}"
     if expected := _EXPECTED.match(text):
-        text = f"expected {expected[1].replace('`', '')}, not {expected[2]}"
+        text = f"expected {expected[1]}, not {expected[2]}"
+    text = text[:1].lower() + text[1:].replace("`", "")
     return f"{place}: {text}" if place else text
 
 
 @cache
-def _known(op: Any) -> frozenset[str]:
-    return frozenset(typed_dict(op.request).__annotations__) | _ENVELOPE
+def _known(record: Any) -> frozenset[str]:
+    return frozenset(typed_dict(record).__annotations__)
 
 
 @cache

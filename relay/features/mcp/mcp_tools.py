@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import Meta
 
 from relay.broker.async_client import AsyncClient
 from relay.core.errors import NotFound, RelayError, UsageError
@@ -20,6 +21,9 @@ from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.intents import check_id, intent_context
 from relay.features.governance.orchestration import IntentsFile, read_lessons
 from relay.protocol.broker_ops import HELLO
+from relay.protocol.decoding import exactly, schema
+from relay.protocol.op import NotRequired, Record
+from relay.protocol.reference import fields_of
 
 Json = dict[str, Any]
 #: Called every few seconds while an answer is waited for: a client that hears nothing gives up.
@@ -42,138 +46,136 @@ _MESSAGE = ("id", "from", "from_kind", "to", "body", "state", "reason", "thread"
 _AGENT = ("name", "state", "reason", "kind", "cwd", "unread", "roles", "channels")
 _MEMORY = ("id", "text", "scope", "agent", "score")
 
+Mode = Literal["followup", "steer", "collect", "interrupt"]
+Scope = Literal["project", "user", "agent"]
+Rows = Annotated[int, Meta(ge=1, le=ROWS_MAX)]
+Seconds = Annotated[int, Meta(ge=1, le=ANSWER_MAX)]
 
-@dataclass(frozen=True, slots=True)
-class McpTool:
-    """One tool: its name, what a model is told of it, and its parameters as a JSON Schema."""
+# The tools' arguments. Each model reads all of it at each turn, docstrings too: keep it short.
+
+
+class SendTool(Record):
+    """Send a message to other agents or to the person. It is never lost: the answer has its id and
+    the state of each delivery (queued, seen, failed with a reason, …). An answer comes to you
+    later, as a message. While the receiver is busy, it waits for the end of the turn (mode
+    followup, the default), joins the turn (steer), waits and goes with others (collect), or stops
+    the turn (interrupt)."""
+
+    to: str  # a name, several with commas, a role, #channel, or * for everyone
+    text: str
+    mode: NotRequired[Mode]
+    thread: NotRequired[str]  # the thread it belongs to
+
+
+class AskTool(Record):
+    """Send a message and wait for what the receivers answer in their turn. Where the time is up
+    before that, the message stays on its way."""
+
+    to: str  # as of send
+    text: str
+    seconds: NotRequired[Seconds]  # to wait, 120 by default
+
+
+class InboxTool(Record):
+    """Messages to you that you have not seen yet."""
+
+    limit: NotRequired[Rows]  # rows at most, 20 by default
+
+
+class AgentsTool(Record):
+    """The agents that are there: state, and what they wait for."""
+
+
+class PeekTool(Record):
+    """The screen of another agent as it is now. The person decides who may."""
+
+    agent: str
+
+
+class HistoryTool(Record):
+    """Messages of before, the newest last."""
+
+    agent: NotRequired[str]  # only from or to this one
+    thread: NotRequired[str]  # only of this thread
+    containing: NotRequired[str]  # only with these words
+    limit: NotRequired[Rows]  # rows at most, 20 by default
+
+
+class MemorySaveTool(Record):
+    """Keep one fact for later sessions, yours and other agents'."""
+
+    text: str  # one fact, understood without this conversation
+    scope: NotRequired[Scope]  # for whom; project by default
+
+
+class MemorySearchTool(Record):
+    """Find what was kept."""
+
+    query: str
+    limit: NotRequired[Rows]  # rows at most, 20 by default
+
+
+class ListIntentsTool(Record):
+    """In a governed project: the intents, of which one allows each write."""
+
+
+class ReadIntentTool(Record):
+    """One intent whole: its files, constraints and criteria."""
+
+    id: str  # the intent's id, as list_intents names it
+
+
+class SelectIntentTool(Record):
+    """Select the intent that you work on from now on, before your first write; answers with its
+    context."""
+
+    id: str  # the intent's id, as list_intents names it
+
+
+class McpTool(NamedTuple):
+    """One tool: its name, and the record of its arguments, whose docstring says what it does."""
 
     name: str
-    description: str
-    parameters: Mapping[str, Json]
-    required: tuple[str, ...] = ()
+    arguments: Any
     #: It only looks: clients may call it without asking their person.
     reads: bool = False
 
     @property
+    def description(self) -> str:
+        return " ".join(self.arguments.__doc__.split())
+
+    @property
     def schema(self) -> Json:
-        """The whole schema of what it is called with."""
+        """The JSON schema of its arguments, each with what the record's comment says of it."""
+        made = schema(self.arguments)
+        fields: Json = {
+            field.name: made["properties"][field.name]
+            | ({"description": field.meaning} if field.meaning else {})
+            for field in fields_of(self.arguments)
+        }
         return {
             "type": "object",
-            "properties": dict(self.parameters),
-            "required": list(self.required),
+            "properties": fields,
+            "required": made["required"],
             "additionalProperties": False,
         }
 
 
-def _text(description: str = "") -> Json:
-    return {"type": "string", **({"description": description} if description else {})}
-
-
-def _number(description: str, most: int) -> Json:
-    return {"type": "integer", "minimum": 1, "maximum": most, "description": description}
-
-
-_TO = _text("a name, several with commas, a role, #channel, or * for everyone")
-_LIMIT = _number(f"rows at most, {ROWS} by default", ROWS_MAX)
-_INTENT = _text("the intent's id, as list_intents names it")
-
-#: All of them, by name. Their descriptions are read by each model at each turn: keep them short.
-TOOLS: dict[str, McpTool] = {
+#: All of them, by name.
+TOOLS = {
     tool.name: tool
     for tool in (
-        McpTool(
-            "send",
-            "Send a message to other agents or to the person. It is never lost: the answer has its"
-            " id and the state of each delivery (queued, seen, failed with a reason, …). An answer"
-            " comes to you later, as a message.",
-            {
-                "to": _TO,
-                "text": _text(),
-                "mode": {
-                    "enum": ["followup", "steer", "collect", "interrupt"],
-                    "description": "while the receiver is busy: wait for the end of the turn"
-                    " (default), join the turn, wait and go with others, or stop the turn",
-                },
-                "thread": _text("the thread it belongs to"),
-            },
-            ("to", "text"),
-        ),
-        McpTool(
-            "ask",
-            "Send a message and wait for what the receivers answer in their turn. Where the time"
-            " is up before that, the message stays on its way.",
-            {
-                "to": _TO,
-                "text": _text(),
-                "seconds": _number(f"to wait, {ANSWER} by default", ANSWER_MAX),
-            },
-            ("to", "text"),
-        ),
-        McpTool(
-            "inbox", "Messages to you that you have not seen yet.", {"limit": _LIMIT}, (), True
-        ),
-        McpTool(
-            "agents", "The agents that are there: state, and what they wait for.", {}, (), True
-        ),
-        McpTool(
-            "peek",
-            "The screen of another agent as it is now. The person decides who may.",
-            {"agent": _text()},
-            ("agent",),
-            True,
-        ),
-        McpTool(
-            "history",
-            "Messages of before, the newest last.",
-            {
-                "agent": _text("only from or to this one"),
-                "thread": _text("only of this thread"),
-                "containing": _text("only with these words"),
-                "limit": _LIMIT,
-            },
-            (),
-            True,
-        ),
-        McpTool(
-            "memory_save",
-            "Keep one fact for later sessions, yours and other agents'.",
-            {
-                "text": _text("one fact, understood without this conversation"),
-                "scope": {
-                    "enum": ["project", "user", "agent"],
-                    "description": "for whom; project by default",
-                },
-            },
-            ("text",),
-        ),
-        McpTool(
-            "memory_search",
-            "Find what was kept.",
-            {"query": _text(), "limit": _LIMIT},
-            ("query",),
-            True,
-        ),
-        McpTool(
-            "list_intents",
-            "In a governed project: the intents, of which one allows each write.",
-            {},
-            (),
-            True,
-        ),
-        McpTool(
-            "read_intent",
-            "One intent whole: its files, constraints and criteria.",
-            {"id": _INTENT},
-            ("id",),
-            True,
-        ),
-        McpTool(
-            "select_active_intent",
-            "Select the intent that you work on from now on, before your first write; answers with"
-            " its context.",
-            {"id": _INTENT},
-            ("id",),
-        ),
+        McpTool("send", SendTool),
+        McpTool("ask", AskTool),
+        McpTool("inbox", InboxTool, reads=True),
+        McpTool("agents", AgentsTool, reads=True),
+        McpTool("peek", PeekTool, reads=True),
+        McpTool("history", HistoryTool, reads=True),
+        McpTool("memory_save", MemorySaveTool),
+        McpTool("memory_search", MemorySearchTool, reads=True),
+        McpTool("list_intents", ListIntentsTool, reads=True),
+        McpTool("read_intent", ReadIntentTool, reads=True),
+        McpTool("select_active_intent", SelectIntentTool),
     )
 }
 
@@ -191,7 +193,7 @@ class ToolCaller:
         self._auth = {"auth": auth} if auth else {}
         self._memory = memory
         self._cwd = cwd
-        self._calls: dict[str, Callable[[Mapping[str, Any], Progress], Awaitable[Json]]] = {
+        self._calls: dict[str, Callable[[Any, Progress], Awaitable[Json]]] = {
             "send": self._send,
             "ask": self._ask,
             "inbox": self._inbox,
@@ -210,8 +212,7 @@ class ToolCaller:
         tool = TOOLS.get(name)
         if tool is None:
             raise NotFound(f"there is no tool {name!r}", hint=f"there are {', '.join(TOOLS)}")
-        _check(tool, given)
-        found = await self._calls[name](given, progress)
+        found = await self._calls[name](exactly(name, given, tool.arguments), progress)
         return json.dumps(_shown(found), ensure_ascii=False)
 
     async def _request(self, op: str, *, deadline: float = 30.0, **fields: object) -> Json:
@@ -228,17 +229,17 @@ class ToolCaller:
 
     # -- messages
 
-    async def _send(self, given: Mapping[str, Any], _: Progress) -> Json:
+    async def _send(self, given: SendTool, _: Progress) -> Json:
         fields: Json = {"mode": given.get("mode"), "thread": given.get("thread")}
         return _sent(await self._sent(given, **fields))
 
-    async def _sent(self, given: Mapping[str, Any], **fields: Any) -> Json:
+    async def _sent(self, given: SendTool | AskTool, **fields: Any) -> Json:
         # Whoever's client it is: a model calls these tools, and its words are not the person's.
         return await self._request(
             "send", to=_targets(given), body=given["text"], unproven=True, **fields
         )
 
-    async def _ask(self, given: Mapping[str, Any], progress: Progress) -> Json:
+    async def _ask(self, given: AskTool, progress: Progress) -> Json:
         sent = await self._sent(given, answer=True)
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -258,12 +259,12 @@ class ToolCaller:
             shown["note"] = "not answered yet, and not lost; history shows what comes of it"
         return shown
 
-    async def _inbox(self, given: Mapping[str, Any], _: Progress) -> Json:
+    async def _inbox(self, given: InboxTool, _: Progress) -> Json:
         answer = await self._request("inbox", limit=given.get("limit", ROWS))
         rows = [_message(row) for row in answer["rows"]]
         return {"name": answer["name"], "messages": rows, "more": answer["more"]}
 
-    async def _history(self, given: Mapping[str, Any], _: Progress) -> Json:
+    async def _history(self, given: HistoryTool, _: Progress) -> Json:
         answer = await self._request(
             "history",
             agent=given.get("agent"),
@@ -275,25 +276,25 @@ class ToolCaller:
 
     # -- agents
 
-    async def _agents(self, given: Mapping[str, Any], _: Progress) -> Json:
+    async def _agents(self, given: AgentsTool, _: Progress) -> Json:
         answer = await self._request("agents")
         there = [_fields(row, _AGENT) for row in answer["agents"] if row["state"] != "gone"]
         return {"agents": there, "persons": answer["persons"]}
 
-    async def _peek(self, given: Mapping[str, Any], _: Progress) -> Json:
+    async def _peek(self, given: PeekTool, _: Progress) -> Json:
         fields: Json = {"agent": given["agent"], "kind": "screen", "request": {}}
         screen = (await self._request("ask", **fields))["response"]
         return {"agent": given["agent"], "screen": "\n".join(screen["lines"])}
 
     # -- memory
 
-    async def _memory_save(self, given: Mapping[str, Any], _: Progress) -> Json:
+    async def _memory_save(self, given: MemorySaveTool, _: Progress) -> Json:
         fields = {"text": given["text"], "scope": given.get("scope", "project"), "cwd": self._cwd}
         saved = await self._request("memory_save", deadline=60, **{**self._memory, **fields})
         memory = _fields(saved["memory"], _MEMORY)
         return {**memory, **_fields(saved, ("outcome", "redacted"))}
 
-    async def _memory_search(self, given: Mapping[str, Any], _: Progress) -> Json:
+    async def _memory_search(self, given: MemorySearchTool, _: Progress) -> Json:
         fields = {"query": given["query"], "limit": given.get("limit", ROWS), "cwd": self._cwd}
         named = {key: self._memory[key] for key in self._memory if key != "secrets"}
         found = await self._request("memory_search", deadline=60, **{**named, **fields})
@@ -302,14 +303,14 @@ class ToolCaller:
 
     # -- intents
 
-    async def _list_intents(self, given: Mapping[str, Any], _: Progress) -> Json:
+    async def _list_intents(self, given: ListIntentsTool, _: Progress) -> Json:
         intents = await asyncio.to_thread(lambda: IntentsFile(self._governed()).read().intents)
         rows = [
             {"id": one.id, "name": one.name, "status": str(one.status)} for one in intents.values()
         ]
         return {"intents": rows}
 
-    async def _read_intent(self, given: Mapping[str, Any], _: Progress) -> Json:
+    async def _read_intent(self, given: ReadIntentTool, _: Progress) -> Json:
         def read() -> str:
             root = self._governed()
             return intent_context(
@@ -318,7 +319,7 @@ class ToolCaller:
 
         return {"context": await asyncio.to_thread(read)}
 
-    async def _select_active_intent(self, given: Mapping[str, Any], _: Progress) -> Json:
+    async def _select_active_intent(self, given: SelectIntentTool, _: Progress) -> Json:
         self._governed()
         if not self._auth and (await self._client.request(HELLO))["person"]:
             raise UsageError(
@@ -336,27 +337,7 @@ class ToolCaller:
         return root
 
 
-def _check(tool: McpTool, given: Mapping[str, Any]) -> None:
-    """Raises UsageError for arguments that are not as the tool's schema has them."""
-    for name in tool.required:
-        if name not in given:
-            raise UsageError(f"{tool.name} needs {name!r}")
-    for name, value in given.items():
-        wanted = tool.parameters.get(name)
-        if wanted is None:
-            known = ", ".join(tool.parameters) or "none"
-            raise UsageError(f"{tool.name} has no parameter {name!r}", hint=f"it has: {known}")
-        if "enum" in wanted and value not in wanted["enum"]:
-            raise UsageError(f"{name} must be one of {', '.join(wanted['enum'])}")
-        if wanted.get("type") == "string" and not isinstance(value, str):
-            raise UsageError(f"{name} must be a string")
-        if wanted.get("type") == "integer" and (
-            type(value) is not int or not 1 <= value <= wanted["maximum"]
-        ):
-            raise UsageError(f"{name} must be a whole number from 1 to {wanted['maximum']}")
-
-
-def _targets(given: Mapping[str, Any]) -> str | list[str]:
+def _targets(given: SendTool | AskTool) -> str | list[str]:
     names = [name.strip() for name in given["to"].split(",") if name.strip()]
     if not names:
         raise UsageError("to names nobody", hint="the tool agents lists who is there")

@@ -62,6 +62,7 @@ async def _story(project: Path) -> None:
         # Every word of at most six letters, digit and sign for a token of its own: more than any
         # tokenizer makes of it.
         assert len(re.findall(r"[A-Za-z]{1,6}|\d|[^\w\s]|_", listed)) < 2000
+        assert "$ref" not in listed and "#channel, or * for everyone" in listed
 
         async def call(name: str, **given: Any) -> Any:
             result = await client.call_tool(name, given)
@@ -88,8 +89,8 @@ async def _story(project: Path) -> None:
         assert "<scope>src/**</scope>" in (await call("read_intent", id="INT-1"))["context"]
         assert "you are the person" in await call("select_active_intent", id="INT-1")
         assert "nobody is called Dora" in await call("send", to="Dora", text="hello")
-        assert "must be one of followup" in await call("send", to="Bob", text="x", mode="now")
-        assert "no parameter 'cc'" in await call("send", to="Bob", text="x", cc="y")
+        assert "send: mode: invalid" in await call("send", to="Bob", text="x", mode="now")
+        assert "send: there is no field 'cc'" in await call("send", to="Bob", text="x", cc="y")
 
 
 #: Asks the server at argv[1] with the token argv[2], and says how it answered. As argv[3] says, the
