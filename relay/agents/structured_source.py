@@ -15,7 +15,7 @@ from typing import Any
 from relay.agents.profile import Profile
 from relay.core.bounded import RecentSet
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, SourceEvent, StateChange
+from relay.core.source_events import Degraded, LimitCause, SourceEvent, StateChange
 from relay.core.state import from_json, to_json
 
 #: Seconds after which a model is worth another try: after an error of the API, and at a limit.
@@ -177,20 +177,30 @@ class StructuredSource:
         """Go on where :meth:`state` was taken."""
         self.saved = from_json(type(self.saved), state)
 
-    def _change(
-        self, state: AgentState, reason: str = "", retry: float | None = None
-    ) -> list[SourceEvent]:
+    def _change(self, state: AgentState, reason: str = "") -> list[SourceEvent]:
         """Note what the agent does now; an event only where that is something else."""
         if state is self.saved.state:
             return []
         self.saved.state = state
-        return [StateChange(state, reason, retry)]
+        return [StateChange(state, reason)]
 
-    def _limited(self, reason: str | None, error: str) -> list[SourceEvent]:
-        """The model does not answer: ``reason`` where that lasts, None for any other error."""
-        words = reason or f"the API answers with an error ({error})"
-        self.saved.state = AgentState.LIMITED
-        return [StateChange(AgentState.LIMITED, words, LIMIT_RETRY if reason else ERROR_RETRY)]
+    def _limited(
+        self, cause: LimitCause, reason: str, retry: float | None = None
+    ) -> list[SourceEvent]:
+        """Note that the model does not answer; an event only where that is news."""
+        return [limited(cause, reason, retry)] if self._change(AgentState.LIMITED, reason) else []
+
+
+def limited(cause: LimitCause, reason: str, retry: float | None = None) -> StateChange:
+    """The model does not answer; ``retry`` where it is known how long."""
+    if retry is None:
+        retry = ERROR_RETRY if cause is LimitCause.ERROR else LIMIT_RETRY
+    return StateChange(AgentState.LIMITED, reason, retry, cause=cause)
+
+
+def api_error(words: str) -> tuple[LimitCause, str]:
+    """The cause and the reason where the API answers with an error."""
+    return LimitCause.ERROR, f"the API answers with an error ({words})"
 
 
 def object_in(line: str) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ seconds of a monotonic clock everywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from relay.core.message import AgentState
@@ -51,11 +52,23 @@ class GoesOn:
     text: str
 
 
+class LimitCause(StrEnum):
+    """Why the model of a limited agent does not answer."""
+
+    #: The usage limit of its account is reached, which others may share.
+    USAGE = "usage"
+    #: The API refuses it, and will refuse the next try: no right, no credit, no such model.
+    REFUSED = "refused"
+    #: An error; the next try may work.
+    ERROR = "error"
+
+
 @dataclass(frozen=True, slots=True)
 class StateChange:
     """The agent is now idle, busy, blocked (a dialog waits for the person) …
 
-    ``retry``: seconds after which a limited agent is worth another try. ``broken``: its turn was
+    ``retry``: seconds after which a limited agent is worth another try. ``cause``: why it is
+    limited; ``reason`` is only shown. ``broken``: its turn was
     broken off, mostly by the person.
     """
 
@@ -63,6 +76,7 @@ class StateChange:
     reason: str = ""
     retry: float | None = None
     broken: bool = False
+    cause: LimitCause | None = None
 
 
 @dataclass(frozen=True, slots=True)

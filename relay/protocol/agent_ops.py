@@ -74,6 +74,7 @@ class AgentStateReport(Request):
     question: NotRequired[ShownQuestion | None]
     usage: NotRequired[list[Any]]  # [model, [tokens …]], of the session so far
     retry: NotRequired[float | None]  # seconds until its usage limit ends
+    cause: NotRequired[str | None]  # why it is limited: relay.core.source_events.LimitCause
     account: NotRequired[str | None]  # agents with the same account share its limits
 
 

@@ -198,6 +198,7 @@ class BrokerReports:
                     usage=list(report.usage),
                     question=None if report.question is None else report.question.fields(),
                     retry=report.retry,
+                    cause=report.cause,
                     account=self._run.account,
                 )
                 self._wants(answer["wants"])

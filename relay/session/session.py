@@ -401,7 +401,9 @@ class Session:
         heard, shown = self._sources, self._sources.shown(self._state)
         shown = self.hangup.shown(self._guards.shown(shown))
         how = heard.source, tuple(heard.notes), heard.conversation, heard.usage, heard.question
-        report = commands.ReportAgent(shown.state.value, shown.reason, *how, shown.retry)
+        report = commands.ReportAgent(
+            shown.state.value, shown.reason, *how, shown.retry, shown.cause
+        )
         if report != self._reported:
             self._reported = report
             yield report

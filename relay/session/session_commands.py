@@ -7,6 +7,7 @@ from typing import Any
 
 from relay.core.errors import RelayError
 from relay.core.message import AgentState, Message, State
+from relay.core.source_events import LimitCause
 from relay.directive.grammar import Match
 from relay.hooks.events import HookEventName
 from relay.session.agent_questions import ScreenQuestion
@@ -79,6 +80,7 @@ class ReportAgent(DriverCommand):
     usage: tuple[tuple[str, tuple[int, ...]], ...] = ()
     question: ScreenQuestion | None = None  # the question on its screen
     retry: float | None = None  # seconds from the beginning of the state until a usage limit ends
+    cause: LimitCause | None = None  # why it is limited
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ there, and ``relay status`` says why.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -21,6 +20,7 @@ from relay.core.source_events import (
     End,
     Entered,
     GoesOn,
+    LimitCause,
     Line,
     Pause,
     Proof,
@@ -49,7 +49,6 @@ LAST_WORDS = 1.0
 
 
 #: A reason that names a usage limit, which ends at a known time.
-_LIMIT = re.compile(r"\blimit|quota", re.IGNORECASE)
 
 
 class ScreenLike(Protocol):
@@ -184,7 +183,7 @@ class SourceSelector:
             return change
         self._questions.changed(change, now)
         known = change.retry not in (None, LIMIT_RETRY)  # the agent's own records give the time
-        if change.state is not AgentState.LIMITED or known or not _LIMIT.search(change.reason):
+        if change.cause is not LimitCause.USAGE or known:
             return change
         reset = self._questions.reset(change.reason)
         return change if reset is None else replace(change, retry=reset)

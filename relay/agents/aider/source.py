@@ -40,9 +40,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relay.agents.profile import ComposerState
-from relay.agents.structured_source import SourceState, StructuredSource
+from relay.agents.structured_source import SourceState, StructuredSource, api_error
 from relay.core.message import AgentState
-from relay.core.source_events import End, Line, Proof, SourceEvent, StateChange
+from relay.core.source_events import End, LimitCause, Line, Proof, SourceEvent, StateChange
 
 _HEAD = re.compile(r"(TO LLM|LLM RESPONSE) \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _PREFIXED = re.compile(r"(?:SYSTEM|USER|ASSISTANT|TOOL|FUNCTION|DEVELOPER)(?: |$)|-------$")
@@ -274,12 +274,12 @@ PROVEN_MAX = 256
 POLL_URGENT, POLL_BUSY, POLL_IDLE = 0.05, 0.1, 0.5
 
 _LIMITS = {
-    "RateLimitError": "a usage limit is reached",
-    "RouterRateLimitError": "a usage limit is reached",
-    "BudgetExceededError": "the budget is used up",
-    "AuthenticationError": "the API key is refused",
-    "PermissionDeniedError": "the API key is refused",
-    "NotFoundError": "there is no such model",
+    "RateLimitError": (LimitCause.USAGE, "a usage limit is reached"),
+    "RouterRateLimitError": (LimitCause.USAGE, "a usage limit is reached"),
+    "BudgetExceededError": (LimitCause.REFUSED, "the budget is used up"),
+    "AuthenticationError": (LimitCause.REFUSED, "the API key is refused"),
+    "PermissionDeniedError": (LimitCause.REFUSED, "the API key is refused"),
+    "NotFoundError": (LimitCause.REFUSED, "there is no such model"),
 }
 #: Errors that say something of one request, not of the next.
 _THIS_TURN_ONLY = frozenset(
@@ -458,7 +458,7 @@ class AiderSource(StructuredSource):
         if not name or name in _THIS_TURN_ONLY:
             return []
         self._reason = ""
-        return self._limited(_LIMITS.get(name), name)
+        return self._limited(*(_LIMITS.get(name) or api_error(name)))
 
     def _deaf(self) -> list[SourceEvent]:
         if self.saved.asked or self.saved.failed or not answered(self._rows):
@@ -476,13 +476,11 @@ class AiderSource(StructuredSource):
         super().restore(state)
         self.saved.history.mark = self._mark
 
-    def _change(
-        self, state: AgentState, reason: str = "", retry: float | None = None
-    ) -> list[SourceEvent]:
+    def _change(self, state: AgentState, reason: str = "") -> list[SourceEvent]:
         if state is self.saved.state and reason == self._reason:
             return []
         self.saved.state, self._reason = state, reason
-        return [StateChange(state, reason, retry)]
+        return [StateChange(state, reason)]
 
 
 def _without_thoughts(lines: list[str]) -> list[str]:

@@ -20,10 +20,16 @@ from relay.agents.claude.transcript import (
     parse,
 )
 from relay.agents.profile import Profile
-from relay.agents.structured_source import SourceState, StructuredSource, broken_off, remembered
+from relay.agents.structured_source import (
+    SourceState,
+    StructuredSource,
+    api_error,
+    broken_off,
+    remembered,
+)
 from relay.core.bounded import BoundedDict, RecentSet
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, Proof, SourceEvent
+from relay.core.source_events import Degraded, LimitCause, Proof, SourceEvent
 
 #: Texts whose arrival is remembered.
 ACCEPTED_MAX = 256
@@ -36,14 +42,14 @@ CALLS_MAX = 256
 #: How often the transcript is worth a look, in seconds: when its next line is awaited, busy, idle.
 POLL_URGENT, POLL_BUSY, POLL_IDLE = 0.03, 0.25, 1.0
 _LIMITS = {
-    "rate_limit": "a usage limit is reached",
-    "billing_error": "there is a problem with the account's billing",
-    "authentication_failed": "the account is not signed in",
-    "oauth_org_not_allowed": "the account's organisation does not allow it",
-    "account_on_hold": "the account is on hold",
-    "verification_required": "the account must be verified",
-    "cloud_credential_error": "the cloud's credentials are refused",
-    "model_not_found": "there is no such model",
+    "rate_limit": (LimitCause.USAGE, "a usage limit is reached"),
+    "billing_error": (LimitCause.REFUSED, "there is a problem with the account's billing"),
+    "authentication_failed": (LimitCause.REFUSED, "the account is not signed in"),
+    "oauth_org_not_allowed": (LimitCause.REFUSED, "the account's organisation does not allow it"),
+    "account_on_hold": (LimitCause.REFUSED, "the account is on hold"),
+    "verification_required": (LimitCause.REFUSED, "the account must be verified"),
+    "cloud_credential_error": (LimitCause.REFUSED, "the cloud's credentials are refused"),
+    "model_not_found": (LimitCause.REFUSED, "there is no such model"),
 }
 #: Errors that say something of one request, not of the next.
 _THIS_TURN_ONLY = frozenset({"invalid_request", "max_output_tokens"})
@@ -224,10 +230,10 @@ class ClaudeSource(StructuredSource):
         error = str(event.get("error") or "")
         if self.saved.state is not AgentState.IDLE or error in _THIS_TURN_ONLY:
             return events
-        reason = _LIMITS.get(error)
-        if error == "rate_limit" and self.saved.last_words:
+        cause, reason = _LIMITS.get(error) or api_error(error or "unknown")
+        if cause is LimitCause.USAGE and self.saved.last_words:
             reason = f"{reason}: {' '.join(self.saved.last_words.split())[:160]}"
-        return [*events, *self._limited(reason, error or "unknown")]
+        return [*events, *self._limited(cause, reason)]
 
     def _session_end(self, event: dict[str, Any], now: float) -> list[SourceEvent]:
         return self._messages.end_of_turn()
@@ -351,9 +357,7 @@ class ClaudeSource(StructuredSource):
             return events
         return events + self._change(AgentState.IDLE)
 
-    def _change(
-        self, state: AgentState, reason: str = "", retry: float | None = None
-    ) -> list[SourceEvent]:
+    def _change(self, state: AgentState, reason: str = "") -> list[SourceEvent]:
         if state not in (AgentState.BLOCKED, self.saved.state):
             self.saved.asked.clear()
-        return super()._change(state, reason, retry)
+        return super()._change(state, reason)

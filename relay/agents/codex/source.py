@@ -20,11 +20,10 @@ from typing import Any, Literal
 from relay.agents.interpreters import children_of
 from relay.agents.profile import Profile
 from relay.agents.structured_source import (
-    ERROR_RETRY,
-    LIMIT_RETRY,
     SourceState,
     StructuredSource,
     Tokens,
+    api_error,
     broken_off,
     markers_in,
     object_in,
@@ -34,7 +33,7 @@ from relay.agents.structured_source import (
 )
 from relay.core.bounded import RecentSet
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent
+from relay.core.source_events import Degraded, End, LimitCause, Line, Proof, SourceEvent
 
 Kind = Literal[
     "said",  # a message of the assistant's is complete; key, text
@@ -246,11 +245,11 @@ LOADED = 8.0
 #: How often the session file is worth a look, in seconds: while a turn runs, and otherwise.
 POLL_BUSY, POLL_IDLE = 0.05, 0.25
 _LIMITS = {
-    "usage_limit_exceeded": "a usage limit is reached",
-    "usage_not_included": "the account's plan does not include Codex",
-    "unauthorized": "the account is not signed in",
-    "response_too_many_failed_attempts:429": "the API's rate limit is reached",
-    "response_too_many_failed_attempts:401": "the account is not signed in",
+    "usage_limit_exceeded": (LimitCause.USAGE, "a usage limit is reached"),
+    "usage_not_included": (LimitCause.REFUSED, "the account's plan does not include Codex"),
+    "unauthorized": (LimitCause.REFUSED, "the account is not signed in"),
+    "response_too_many_failed_attempts:429": (LimitCause.USAGE, "the API's rate limit is reached"),
+    "response_too_many_failed_attempts:401": (LimitCause.REFUSED, "the account is not signed in"),
 }
 #: Errors that say something of one request, not of the next.
 _THIS_TURN_ONLY = frozenset(
@@ -431,13 +430,10 @@ class CodexSource(StructuredSource):
             return broken_off(self._change(AgentState.IDLE))
         if not record.error or record.error in _THIS_TURN_ONLY:
             return self._change(AgentState.IDLE)
-        known = _LIMITS.get(record.error)
-        retry = LIMIT_RETRY if known else ERROR_RETRY
-        if self.saved.resets > record.time:
-            retry = self.saved.resets - record.time
         words = record.text.strip().partition("\n")[0] or record.error
-        reason = known or f"the API answers with an error ({words.rstrip('.')})"
-        return self._change(AgentState.LIMITED, reason, retry)
+        cause, reason = _LIMITS.get(record.error) or api_error(words.rstrip("."))
+        left = self.saved.resets - record.time
+        return self._limited(cause, reason, left if left > 0 else None)
 
     # -- the screen ---------------------------------------------------------------------------
 
@@ -509,12 +505,10 @@ class CodexSource(StructuredSource):
             return []
         return self._change(AgentState.BUSY if self.saved.open else AgentState.IDLE)
 
-    def _change(
-        self, state: AgentState, reason: str = "", retry: float | None = None
-    ) -> list[SourceEvent]:
+    def _change(self, state: AgentState, reason: str = "") -> list[SourceEvent]:
         if state is not AgentState.BLOCKED:
             self._asked, self._dialog_shown = None, False
-        return super()._change(state, reason, retry)
+        return super()._change(state, reason)
 
 
 def loading(rows: list[str], profile: Profile) -> bool:

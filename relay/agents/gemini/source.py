@@ -23,11 +23,10 @@ from typing import Literal
 
 from relay.agents.profile import Profile
 from relay.agents.structured_source import (
-    ERROR_RETRY,
-    LIMIT_RETRY,
     SourceState,
     StructuredSource,
     Tokens,
+    limited,
     markers_in,
     object_in,
     seconds_of,
@@ -36,7 +35,7 @@ from relay.agents.structured_source import (
 from relay.core.bounded import RecentSet
 from relay.core.files import make_private_folder, write_atomically
 from relay.core.message import AgentState
-from relay.core.source_events import End, Line, Proof, SourceEvent, StateChange
+from relay.core.source_events import End, LimitCause, Line, Proof, SourceEvent
 
 Kind = Literal[
     "said",  # the model's own words, complete
@@ -448,15 +447,15 @@ class GeminiSource(StructuredSource):
         stated = _STATED.search(whole)
         words = " ".join((stated[1] if stated else whole).split())[:REASON_MAX]
         if _LIMITED.search(whole):
-            reason, retry = f"a usage limit is reached: {words}", LIMIT_RETRY
+            cause, reason = LimitCause.USAGE, f"a usage limit is reached: {words}"
         elif _REFUSED.search(whole):
-            reason, retry = f"the API refuses: {words}", LIMIT_RETRY
+            cause, reason = LimitCause.REFUSED, f"the API refuses: {words}"
         elif _THIS_REQUEST_ONLY.search(whole):
             return []
         else:
-            reason, retry = f"the API answers with an error: {words}", ERROR_RETRY
+            cause, reason = LimitCause.ERROR, f"the API answers with an error: {words}"
         self.saved.state, self._rested = AgentState.LIMITED, False
-        return [StateChange(AgentState.LIMITED, reason, retry)]
+        return [limited(cause, reason)]
 
     # -- the terminal -------------------------------------------------------------------------
 
@@ -498,9 +497,7 @@ class GeminiSource(StructuredSource):
             "Gemini CLI has stopped writing its session file: it is heard by its screen"
         )
 
-    def _change(
-        self, state: AgentState, reason: str = "", retry: float | None = None
-    ) -> list[SourceEvent]:
+    def _change(self, state: AgentState, reason: str = "") -> list[SourceEvent]:
         if state is not self.saved.state:
             self._wake()
-        return super()._change(state, reason, retry)
+        return super()._change(state, reason)

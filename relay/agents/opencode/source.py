@@ -13,19 +13,27 @@ was said before this run never do.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from relay.agents.structured_source import (
-    ERROR_RETRY,
-    LIMIT_RETRY,
     SourceState,
     StructuredSource,
+    limited,
     remembered,
 )
 from relay.core.bounded import BoundedDict
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.source_events import (
+    Degraded,
+    End,
+    LimitCause,
+    Line,
+    Proof,
+    SourceEvent,
+    StateChange,
+)
 
 #: Sessions and open questions that are remembered; the oldest are forgotten first.
 SESSIONS_MAX = 256
@@ -37,8 +45,12 @@ TEXT_MAX = 4 * 1024 * 1024
 #: Seconds that a part which has its end waits for the news that it was broken off. The end of a
 #: part that the person stops looks like any other; why it ended is told beside it.
 SETTLE = 0.3
-#: Statuses with which a model refuses for longer than the next try (no credit, no right, a limit).
-_REFUSING = frozenset({401, 402, 403, 429})
+#: Statuses with which a model refuses for longer than the next try: no credit, no right.
+_REFUSING = frozenset({401, 402, 403})
+#: Statuses of a request that is wrong itself.
+_THIS_REQUEST_ONLY = frozenset({400, 413, 422})
+#: What opencode says of a usage limit while it tries again: it gives no status then.
+_USAGE = re.compile(r"\blimit|quota", re.IGNORECASE)
 
 
 def table(value: Any) -> dict[str, Any]:
@@ -57,24 +69,25 @@ def moment(time: Any, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def trouble(error: Any) -> tuple[str, bool]:
-    """What is wrong in a message's or session's ``error``, and whether the next try is likely to
-    meet it too. Empty for what the person did (Esc) and for what concerns this one answer."""
+def limit(error: Any) -> tuple[LimitCause, str] | None:
+    """Why the model does not answer, by a message's or session's ``error``. None for what the
+    person did (Esc) and for what concerns this one answer."""
     name, data = word(table(error).get("name")), table(table(error).get("data"))
-    if name in ("", "MessageAbortedError", "MessageOutputLengthError", "ContextOverflowError"):
-        return "", False
-    said = " ".join(word(data.get("message")).split())[:200]
+    detail = " ".join(word(data.get("message")).split())[:200]
     if name == "ProviderAuthError":
-        return f"the model's provider refuses: {said}" if said else "the provider refuses", True
-    if name != "APIError":
-        return "", False
+        reason = f"the model's provider refuses: {detail}" if detail else "the provider refuses"
+        return LimitCause.REFUSED, reason
     status = data.get("statusCode")
-    what = f"the API answers with an error ({status})" if status else "the API cannot be reached"
+    if name != "APIError" or status in _THIS_REQUEST_ONLY:
+        return None
+    cause, reason = LimitCause.ERROR, f"the API answers with an error ({status})"
     if status == 429:
-        what = "a usage limit is reached"
-    if status == 400 or status == 413 or status == 422:
-        return "", False  # something is wrong with this request, not with the model
-    return f"{what}: {said}" if said else what, status in _REFUSING
+        cause, reason = LimitCause.USAGE, "a usage limit is reached"
+    elif status in _REFUSING:
+        cause = LimitCause.REFUSED
+    elif not status:
+        reason = "the API cannot be reached"
+    return cause, f"{reason}: {detail}" if detail else reason
 
 
 def asked_for(request: dict[str, Any]) -> str:
@@ -90,8 +103,9 @@ class Conversation:
     parent: str = ""  # a subagent works in a session that has one
     since: float = 0.0  # when it was made, in milliseconds since the epoch
     status: str = "idle"
-    trouble: str = ""  # why its model does not answer at present
-    retry: float | None = None  # as in StateChange
+    #: Why its model does not answer at present.
+    cause: LimitCause | None = None
+    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -146,19 +160,18 @@ class Conversations:
         conversation = self._known(name)
         conversation.status = word(status.get("type"))
         if conversation.status == "retry":
-            said = " ".join(word(status.get("message")).split())[:200]
-            conversation.trouble = f"the model does not answer: {said or 'unknown'}"
-            conversation.retry = LIMIT_RETRY
+            words = " ".join(word(status.get("message")).split())[:200]
+            conversation.reason = f"the model does not answer: {words or 'unknown'}"
+            usage = _USAGE.search(words)
+            conversation.cause = LimitCause.USAGE if usage else LimitCause.REFUSED
         elif conversation.status == "busy":
-            conversation.trouble, conversation.retry = "", None
+            conversation.cause = None
 
     def failed(self, name: str, error: Any) -> None:
         """Note a turn that ended with an error."""
-        why, lasting = trouble(error)
-        if why:
+        if (known := limit(error)) is not None:
             conversation = self._known(name)
-            conversation.trouble = why
-            conversation.retry = LIMIT_RETRY if lasting else ERROR_RETRY
+            conversation.cause, conversation.reason = known
 
     def asked(self, request: dict[str, Any]) -> None:
         """Note a permission or a question that waits for the person."""
@@ -183,8 +196,8 @@ class Conversations:
         conversation = self.sessions.get(self.current)
         if conversation is None:
             return StateChange(AgentState.IDLE)
-        if conversation.trouble:
-            return StateChange(AgentState.LIMITED, conversation.trouble, conversation.retry)
+        if conversation.cause is not None:
+            return limited(conversation.cause, conversation.reason)
         busy = conversation.status == "busy"
         return StateChange(AgentState.BUSY if busy else AgentState.IDLE)
 

@@ -21,15 +21,20 @@ from typing import Any, Literal
 
 from relay.agents.profile import Profile
 from relay.agents.structured_source import (
-    ERROR_RETRY,
-    LIMIT_RETRY,
     SourceState,
     StructuredSource,
     Tokens,
     markers_in,
 )
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.source_events import (
+    Degraded,
+    End,
+    LimitCause,
+    Line,
+    Proof,
+    SourceEvent,
+)
 from relay.core.state import from_json, to_json
 
 Kind = Literal[
@@ -567,10 +572,10 @@ class QwenSource(StructuredSource):
         if not self.saved.turn and _THIS_TURN_ONLY.search(error):
             return self._change(AgentState.IDLE)
         if status == 429 or _LIMIT.search(error):
-            return self._change(AgentState.LIMITED, "a usage limit is reached", LIMIT_RETRY)
+            return self._limited(LimitCause.USAGE, "a usage limit is reached")
         if status in (401, 402, 403) or _REFUSED.search(error):
-            return self._change(AgentState.LIMITED, "the API refuses the account", LIMIT_RETRY)
-        return self._change(AgentState.LIMITED, "the API answers with an error", ERROR_RETRY)
+            return self._limited(LimitCause.REFUSED, "the API refuses the account")
+        return self._limited(LimitCause.ERROR, "the API answers with an error")
 
     def _consent(self, record: Record) -> list[SourceEvent]:
         if record.kind == "asks":
@@ -720,15 +725,10 @@ class QwenSource(StructuredSource):
         self.saved.accepted.extend(markers_in(text))
         return [Proof(text, "transcript")]
 
-    def _change(
-        self, state: AgentState, reason: str = "", retry: float | None = None
-    ) -> list[SourceEvent]:
-        if state is self.saved.state:
-            return []
-        if state is not AgentState.BLOCKED:
+    def _change(self, state: AgentState, reason: str = "") -> list[SourceEvent]:
+        if state not in (self.saved.state, AgentState.BLOCKED):
             self.saved.asked.clear()
-        self.saved.state = state
-        return [StateChange(state, reason, retry)]
+        return super()._change(state, reason)
 
 
 def was_cancelled(rows: list[str], profile: Profile) -> bool:

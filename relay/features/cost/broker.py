@@ -6,7 +6,6 @@ reckoned in US dollars, by the prices of relay.features.cost.prices.
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -23,6 +22,7 @@ from relay.core.bounded import BoundedDict
 from relay.core.errors import UsageError
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import AgentState
+from relay.core.source_events import LimitCause
 from relay.features.cost.ops import USAGE, Usage, UsageAnswer, UsageRow
 from relay.features.cost.prices import COUNTS, user_prices
 from relay.features.cost.settings import CAP_OF_ALL, CAPS
@@ -40,7 +40,6 @@ _GOES_ON = (
     "The usage limit is over that has stopped your turn. Go on where you were stopped; if nothing"
     " was left to do, do nothing."
 )
-_LIMIT = re.compile(r"\blimit|quota", re.IGNORECASE)
 _WORKS = (AgentState.BUSY.value, AgentState.BLOCKED.value)
 #: Rows of one answer.
 ROWS_MAX = 5000
@@ -161,7 +160,7 @@ class UsageLimits:
         key, before = member.name.lower(), member.record.state
         new = self._accounts.get(key) != account
         self._accounts[key] = account = account[:64]
-        limited = record.state == AgentState.LIMITED.value and _LIMIT.search(record.reason or "")
+        limited = record.state == AgentState.LIMITED and fields.get("cause") == LimitCause.USAGE
         known = self._limits.get(account)
         if limited and 0 < retry <= LONGEST:
             until = record.since_ms + retry * 1000

@@ -17,9 +17,17 @@ from relay.agents.codex.source import (
     CodexSource,
 )
 from relay.agents.profile import find_profile
-from relay.agents.structured_source import ERROR_RETRY, LIMIT_RETRY
+from relay.agents.structured_source import ERROR_RETRY, limited
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.source_events import (
+    Degraded,
+    End,
+    LimitCause,
+    Line,
+    Proof,
+    SourceEvent,
+    StateChange,
+)
 
 RECORDED = (Path(__file__).parent / "conversation.jsonl").read_text().splitlines()
 BEGUN = datetime(2026, 11, 22, 6, 42, 20, tzinfo=UTC).timestamp()
@@ -96,8 +104,8 @@ def test_a_rate_limit_is_a_limit() -> None:
     error = {"message": "exceeded retry limit", "codex_error_info": info}
     script = Script().look(INPUT_LINE).event("task_started", turn_id="t1")
     script.event("task_complete", turn_id="t1", error=error)
-    limited = StateChange(AgentState.LIMITED, "the API's rate limit is reached", LIMIT_RETRY)
-    assert script.events[-1] == limited
+    expected = limited(LimitCause.USAGE, "the API's rate limit is reached")
+    assert script.events[-1] == expected
 
 
 def test_what_is_read_twice_is_heard_once_also_after_a_restart() -> None:
@@ -251,7 +259,7 @@ def test_a_usage_limit_is_over_when_codex_says_so() -> None:
     script.event("token_count", rate_limits=limits).event(
         "task_complete", turn_id="t1", error=error
     )
-    assert script.events[-1] == StateChange(AgentState.LIMITED, "a usage limit is reached", 900)
+    assert script.events[-1] == limited(LimitCause.USAGE, "a usage limit is reached", 900)
 
 
 def test_an_error_of_one_request_does_not_hold_the_next() -> None:

@@ -11,9 +11,17 @@ import pytest
 
 from relay.agents.gemini.source import GeminiSource
 from relay.agents.profile import find_profile
-from relay.agents.structured_source import ERROR_RETRY, LIMIT_RETRY
+from relay.agents.structured_source import limited
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, End, Line, Proof, SourceEvent, StateChange
+from relay.core.source_events import (
+    Degraded,
+    End,
+    LimitCause,
+    Line,
+    Proof,
+    SourceEvent,
+    StateChange,
+)
 
 FOLDER = Path(__file__).parent
 RECORDED = (FOLDER / "recorded" / "session.jsonl").read_text().splitlines()
@@ -140,13 +148,13 @@ def test_states_come_from_title_and_screen(source: GeminiSource) -> None:
 def test_a_model_that_does_not_answer_is_a_state_until_it_does(source: GeminiSource) -> None:
     source.look(rows("busy"), BUSY, 1.0)
     limits = [e for e in read(source, RECORDED) if isinstance(e, StateChange)]
-    assert limits == [StateChange(AgentState.LIMITED, QUOTA, LIMIT_RETRY)]
+    assert limits == [limited(LimitCause.USAGE, QUOTA)]
     assert source.look(rows("busy"), BUSY, 1.1) == []  # drawn before the error was
     assert source.look(rows("after-limit"), IDLE, 1.2) == []
     assert source.look(rows("busy"), BUSY, 2.0) == [StateChange(AgentState.BUSY)]
     again = source.transcript(record("error", "[API Error: fetch failed]", "e2"), 3.0)
     reason = "the API answers with an error: fetch failed"
-    assert again == [StateChange(AgentState.LIMITED, reason, ERROR_RETRY)]
+    assert again == [limited(LimitCause.ERROR, reason)]
     source.look(rows("idle"), IDLE, 3.1)
     # A turn so short that nobody has seen it.
     source.transcript(record("user", [{"text": "again"}], "u3"), 4.0)

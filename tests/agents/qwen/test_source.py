@@ -18,9 +18,9 @@ from relay.agents.qwen.source import (
     VERDICT,
     QwenSource,
 )
-from relay.agents.structured_source import ERROR_RETRY, LIMIT_RETRY
+from relay.agents.structured_source import ERROR_RETRY, LIMIT_RETRY, limited
 from relay.core.message import AgentState
-from relay.core.source_events import Degraded, End, Line, Proof, StateChange
+from relay.core.source_events import Degraded, End, LimitCause, Line, Proof, StateChange
 from tests.agents.qwen.heard import ASKS, IDLE, STOPPED, WORKS, Heard, lines, states
 
 HERE = Path(__file__).parent
@@ -208,7 +208,7 @@ def test_the_error_of_an_api_is_not_the_agents_word(it: Heard) -> None:
     it.stop()
     assert lines(it.events) == []
     assert it.events[-1] == StateChange(
-        AgentState.LIMITED, "the API answers with an error", ERROR_RETRY
+        AgentState.LIMITED, "the API answers with an error", ERROR_RETRY, cause=LimitCause.ERROR
     )
 
 
@@ -243,7 +243,7 @@ def test_what_only_looks_like_an_error_is_heard(it: Heard) -> None:
 
 def test_a_limit_shows_while_qwen_code_still_tries(it: Heard) -> None:
     [change] = it.chat("api_error", status_code=429, error_message="429 slow down")
-    assert change == StateChange(AgentState.LIMITED, "a usage limit is reached", LIMIT_RETRY)
+    assert change == limited(LimitCause.USAGE, "a usage limit is reached")
     assert it.source.in_turn
     it.open()
     assert states(it.text("Here")) == [AgentState.BUSY]

@@ -123,14 +123,16 @@ def test_who_shares_the_account_is_told_and_the_broken_turn_goes_on_once(home: H
             await reports(eve, "idle", account="acc-2")
             await reports(ann, "busy")
             for _ in range(3):  # as after a kill of the broker, or where a note is new
-                await reports(ann, "limited", reason=REASON, retry=3600.0, notes=[str(_)])
+                await reports(
+                    ann, "limited", reason=REASON, cause="usage", retry=3600.0, notes=[str(_)]
+                )
             await bob.until(lambda: told(bob))
             [limit] = told(bob)
             assert 3590 < limit["seconds"] <= 3600 and "ann uses, too" in limit["reason"]
             await ann.until(lambda: goes_on(ann))
             # A session after a kill says it all anew, and is offered what is open.
             async with Session(home, "Ann", run="r1") as again:
-                await reports(again, "limited", reason=REASON, retry=3600.0)
+                await reports(again, "limited", reason=REASON, cause="usage", retry=3600.0)
                 await again.until(lambda: goes_on(again))
                 assert [one["id"] for one in goes_on(again)] == [goes_on(ann)[0]["id"]]
                 # Somebody who comes later is told, too.
@@ -138,7 +140,9 @@ def test_who_shares_the_account_is_told_and_the_broken_turn_goes_on_once(home: H
                     await reports(cid, "idle")
                     await cid.until(lambda: told(cid))
                 # An idle agent that meets the limit has nothing to go on with.
-                await reports(eve, "limited", account="acc-2", reason=REASON, retry=60.0)
+                await reports(
+                    eve, "limited", account="acc-2", reason=REASON, cause="usage", retry=60.0
+                )
                 await reports(again, "idle")
                 await bob.until(lambda: told(bob)[-1]["seconds"] == 0)
             assert not goes_on(eve) and not told(eve) and not told(ann)
