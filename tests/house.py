@@ -27,7 +27,7 @@ RATCHETS = {
     "constructors": 2,
     "callbacks": 156,
     "cycles": 0,
-    "limits": 541,
+    "limits": 537,
     "words": 44,
 }
 

@@ -24,12 +24,17 @@ from relay.core.log import Log
 
 #: Bytes of one line: a page of memories fits, even if every byte is escaped.
 _LINE_MAX = 32 * 1024 * 1024
-#: Bytes a second that are read of the service's output: a flood slows down only the service.
+#: Bytes of a service's output that are read at a time, and the pause after so many: a flood leaves
+#: the broker its time, and holds the service up for no more than that.
+_READ, _READ_PAUSE = 256 * 1024, 0.001
+#: Bytes of its output that are logged in a second, and that may wait for that; more is left out.
 _OUTPUT_RATE = 1024 * 1024
+#: Bytes of its output that are kept for whoever asks for it.
+_PRINTED = 16 * 1024
 #: Bytes that are masked at a time, and the pause after it as a multiple of the time that it took:
 #: the broker needs the processor, and in the worst case masking takes 2 s for each MiB.
 _PIECE, _REST = 16 * 1024, 20
-#: Seconds in which a service's last output is logged; the rest is dropped.
+#: Seconds in which a service's last output is logged; the rest is left out.
 _LAST_WORDS = 1.0
 #: Seconds in which the processes that it has started are found and killed.
 _KILLING = 2.0
@@ -67,8 +72,8 @@ class ServiceProcess(asyncio.Protocol):
 
     ``received`` gets each line. It returns the number of the request that the line answers, with
     the answer or the error; None if it answers none. If it raises ValueError (an invalid line), the
-    process is killed. ``ended(how)`` is called once: when the process is reaped and all its lines
-    are read, and before the waiting requests fail.
+    process is killed. ``ended(how)`` is called once: when the process is reaped and all that it has
+    said and printed is read, and before the waiting requests fail. What it prints is logged.
     """
 
     def __init__(
@@ -90,14 +95,15 @@ class ServiceProcess(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        #: Set once the process has ended.
+        #: Set once the process has ended, and what it printed is logged.
         self.gone = asyncio.Event()
         self._finished = self.killed = False
         #: Why it was killed, given by whoever did.
         self.why: object = None
         self._how = ""  # how the process ended, once it is reaped
         self._read_all = False
-        self._log_closed = threading.Event()
+        self._reading: asyncio.TimerHandle | None = None  # goes on with the output
+        self._printed = Printed()
         ours, theirs = socket.socketpair()
         self._output, their_output = socket.socketpair()
         try:
@@ -119,8 +125,9 @@ class ServiceProcess(asyncio.Protocol):
             their_output.close()
         connecting = self._loop.create_connection(lambda: self, sock=ours)
         self._connecting = self._loop.create_task(connecting)  # a loop holds tasks weakly
-        self._logging = threading.Thread(target=self._log_output, args=(Log(log),), daemon=True)
-        self._logging.start()
+        self._log = _OutputLog(Log(log), self._loop, self.gone)
+        self._output.setblocking(False)
+        self._loop.add_reader(self._output, self._read_output)
         threading.Thread(target=self._reap, daemon=True).start()
 
     def send(self, line: bytes) -> None:
@@ -237,12 +244,6 @@ class ServiceProcess(asyncio.Protocol):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, signal.SIGKILL)
         status = self._popen.wait()
-        with suppress(OSError):
-            self._output.shutdown(socket.SHUT_RDWR)  # a child that lives on may hold the other end
-        self._logging.join(_LAST_WORDS)
-        self._log_closed.set()
-        self._logging.join()
-        self._output.close()
         names = {one.value: one.name for one in signal.Signals}
         killer = names.get(-status, f"signal {-status}")
         how = f"was ended by {killer}" if status < 0 else f"ended with status {status}"
@@ -258,19 +259,137 @@ class ServiceProcess(asyncio.Protocol):
             return
         for limit in list(self._timers):
             self.lift(limit)
+        self._read_printed()
+        self._stop_reading()
+        self._output.close()  # a child that lives on may hold the other end
         self._ended(self._how)
         for number in list(self._pending):
             self._settle(number, ServiceEnded(self._how))
-        self.gone.set()
+        self._log.close()
 
-    def _log_output(self, log: Log) -> None:
+    # -- what it prints
+
+    def take_printed(self) -> Printed:
+        """What it has printed since this was called last. What it has printed before it said
+        something is part of it when that is received."""
+        self._read_printed()
+        printed, self._printed = self._printed, Printed()
+        return printed
+
+    def _read_printed(self) -> None:
+        for _ in range(16):  # a socket holds less: more is only there where it prints without end
+            if self._output.fileno() < 0 or not self._read_piece():
+                return
+
+    def _read_output(self) -> None:
+        if self._read_piece() >= _READ // 4:  # a flood
+            self._stop_reading()
+            self._reading = self._loop.call_later(_READ_PAUSE, self._read_on)
+
+    def _read_on(self) -> None:
+        self._loop.add_reader(self._output, self._read_output)
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+        self._loop.remove_reader(self._output)
+
+    def _read_piece(self) -> int:
+        try:
+            data = self._output.recv(_READ)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            data = b""
+        if not data:  # it has closed its end
+            self._stop_reading()
+            return 0
+        self._log.add(data)
+        self._printed.add(data)
+        return len(data)
+
+
+class Printed:
+    """What a process has printed: the first of it, and how much more there was."""
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        self._kept = bytearray()
+
+    def add(self, data: bytes) -> None:
+        """Keep it, as far as there is room."""
+        room = _PRINTED - len(self._kept)
+        self._kept += data[:room]
+        self.left_out += max(0, len(data) - room)
+
+    def __str__(self) -> str:
+        text = self._kept.decode(errors="replace")
+        return f"{text}…\n({self.left_out} bytes more were printed)\n" if self.left_out else text
+
+
+class _OutputLog:
+    """Logs what a process prints, in a thread: masking may take long."""
+
+    def __init__(self, log: Log, loop: asyncio.AbstractEventLoop, logged: asyncio.Event) -> None:
+        """``logged`` is set in ``loop`` once there is no more to log."""
+        self._log = log
+        self._loop = loop
+        self._logged = logged
+        self._waiting = bytearray()
+        self._left_out = 0
+        self._changed = threading.Condition()
+        self._closed: float | None = None  # since when
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def add(self, data: bytes) -> None:
+        """Log it; of very much the last."""
+        with self._changed:
+            self._waiting += data
+            self._leave_out(len(self._waiting) - _OUTPUT_RATE)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """There will be no more: what waits is logged for a moment longer."""
+        with self._changed:
+            self._closed = time.monotonic()
+            self._changed.notify()
+
+    def _run(self) -> None:
         from relay.directive.redact import redact
 
-        with suppress(OSError):
-            while data := self._output.recv(_PIECE):
-                began = time.thread_time()
-                log.write(redact(data.decode(errors="backslashreplace").rstrip()))
-                spent = time.thread_time() - began
-                if self._log_closed.wait(max(len(data) / _OUTPUT_RATE, _REST * spent)):
-                    log.write("what else it printed is left out")
-                    return
+        while data := self._next():
+            began = time.thread_time()
+            self._log.write(redact(data.decode(errors="backslashreplace").rstrip()))
+            self._rest(max(len(data) / _OUTPUT_RATE, _REST * (time.thread_time() - began)))
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._logged.set)
+
+    def _next(self) -> bytes:
+        """What is to be logged next; nothing once there will be no more."""
+        with self._changed:
+            while not self._waiting and self._closed is None:
+                self._changed.wait()
+            if self._closed is not None and time.monotonic() - self._closed >= _LAST_WORDS:
+                self._leave_out(len(self._waiting) - _PIECE)
+            left_out, self._left_out = self._left_out, 0
+            data = bytes(self._waiting[:_PIECE])
+            del self._waiting[:_PIECE]
+        if left_out:
+            self._log.write(f"{left_out} bytes of what it printed are left out")
+        return data
+
+    def _leave_out(self, count: int) -> None:
+        if count > 0:
+            del self._waiting[:count]
+            self._left_out += count
+
+    def _rest(self, seconds: float) -> None:
+        """Leave the processor to others; after the end for no longer than the last words take."""
+        until = time.monotonic() + seconds
+        with self._changed:
+            while (left := until - time.monotonic()) > 0:
+                if self._closed is not None:
+                    left = min(left, self._closed + _LAST_WORDS - time.monotonic())
+                    if left <= 0:
+                        return
+                self._changed.wait(left)

@@ -15,6 +15,7 @@ import os
 import resource
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,7 @@ from relay.core.errors import ConfigError, RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.features.automations.definition import Principal
-from relay.features.personas.worker import LOG_MAX, STATE_MAX
+from relay.features.personas.worker import STATE_MAX
 from relay.ledger import search_index, sql_query
 from relay.protocol.turns import TurnEnded, TurnRequest, TurnState
 
@@ -110,16 +111,10 @@ class AutomationContext:
         self.ledger = LedgerReader(home, end)
         self._home = home
         self.llm = LanguageModel(asked["llm"], home, end)
-        lines = LogLines()
+        #: Beside what is printed: the broker keeps both, also of a run that does not end.
         self.log = logging.Logger(self.automation.name)
-        self.log.addHandler(lines)
-        self._lines = lines
+        self.log.addHandler(_PrintedLines())
         self._before = {key: json.dumps(one) for key, one in self.state.items()}
-
-    @property
-    def told(self) -> str:
-        """What was logged."""
-        return self._lines.text
 
     def search(
         self,
@@ -201,26 +196,19 @@ class LedgerReader:
         return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 
 
-class LogLines(logging.Handler):
-    """Keeps what is logged as text, up to LOG_MAX characters, and says where more was."""
+class _PrintedLines(logging.Handler):
+    """Prints what is logged, at once, and after what was printed before."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.text = ""
-        self._full = False
         self.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line = self.format(record) + "\n"
+            sys.stdout.flush()
+            os.write(2, f"{self.format(record)}\n".encode(errors="backslashreplace"))
         except Exception:
             self.handleError(record)
-            return
-        if not self._full:
-            self.text += line[: LOG_MAX - len(self.text)]
-        if not self._full and len(self.text) >= LOG_MAX:
-            self._full = True
-            self.text += "…\n(more was logged than is kept)\n"
 
 
 def _moment(ms: int) -> datetime:

@@ -133,7 +133,9 @@ class AutomationWorker:
             if isinstance(error, MemoryError):
                 said["spoiled"] = True
         said["latency_us"] = int((time.perf_counter() - began) * 1e6)
-        return said | {"llm_calls": ctx.llm.calls, "log": ctx.told}
+        with suppress(Exception):  # a handler may have closed it
+            sys.stdout.flush()
+        return said | {"llm_calls": ctx.llm.calls}
 
     def _something_is_left(self) -> bool:
         """Whether the run has left what the next one would meet; small things are put right."""

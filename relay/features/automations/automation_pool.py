@@ -27,7 +27,7 @@ from relay.core.paths import Home
 from relay.directive.escape import clean
 from relay.features.automations.definition import AutomationResult, Definition
 from relay.features.automations.settings import WORKERS
-from relay.features.personas.worker import ERROR_MAX, LOG_MAX, STATE_MAX
+from relay.features.personas.worker import ERROR_MAX, STATE_MAX
 from relay.features.personas.workers import START_LIMIT
 from relay.protocol.broker import Json, error_from
 
@@ -45,7 +45,8 @@ SOURCES_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class RunAnswer:
-    """How one run of an automation ended. ``state``: what it changed; None for what it removed."""
+    """How one run of an automation ended. ``log``: what it printed and logged. ``state``: what it
+    changed; None for what it removed."""
 
     started_ms: int
     latency_us: int
@@ -70,6 +71,7 @@ class _Job:
         self.began = time.monotonic()
         self.began_ms = time.time_ns() // 1_000_000
         self.answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self.log = ""  # what it has printed
 
 
 class _Worker:
@@ -126,6 +128,7 @@ class _Worker:
             self._settle(error)
             return
         line = json.dumps({"id": self._number, **job.question, "source": source})
+        self._process.take_printed()  # until now it is nothing of this run
         self._process.send(line.encode() + b"\n")
         if self._idle is not None:
             self._idle.cancel()
@@ -157,6 +160,8 @@ class _Worker:
 
     def _settle(self, said: Json | RelayError) -> None:
         job, self.job = self.job, None
+        if job is not None:
+            job.log = clean(str(self._process.take_printed()))
         if job is not None and not job.answer.done():
             if isinstance(said, RelayError):
                 job.answer.set_exception(said)
@@ -224,7 +229,7 @@ class AutomationPool:
         job = _Job({"do": "run", **question}, source)
         try:
             said = await self._ask(job, urgent=urgent)
-            return _answer(said, job.began_ms)
+            return _answer(said, job)
         except RelayError as error:
             if error.code != "worker_ended":
                 raise
@@ -232,7 +237,7 @@ class AutomationPool:
         except (KeyError, TypeError, ValueError):
             told = "its worker answered nonsense"
         latency_us = int((time.monotonic() - job.began) * 1e6)
-        return RunAnswer(job.began_ms, latency_us, error=told)
+        return RunAnswer(job.began_ms, latency_us, error=told, log=job.log)
 
     async def close(self) -> None:
         """End all of them; who waits for an answer gets none."""
@@ -303,14 +308,13 @@ class AutomationPool:
         self._assign()
 
 
-def _answer(said: Json, started_ms: int) -> RunAnswer:
+def _answer(said: Json, job: _Job) -> RunAnswer:
     """Read it, with its texts as a terminal may show them. Raises TypeError or ValueError: the code
     that runs there may write anything."""
     error, state = said["error"], said["state"]
-    latency_us, llm_calls, log = said["latency_us"], said["llm_calls"], said["log"]
+    latency_us, llm_calls = said["latency_us"], said["llm_calls"]
     numbers = all(type(one) is int and 0 <= one < 1 << 53 for one in (latency_us, llm_calls))
-    good = numbers and isinstance(log, str)
-    good = good and isinstance(state, dict) and json_text.size_of(state) <= 2 * STATE_MAX
+    good = numbers and isinstance(state, dict) and json_text.size_of(state) <= 2 * STATE_MAX
     if not good or not (error is None or isinstance(error, str)):
         raise ValueError("not an answer")
     try:
@@ -320,5 +324,4 @@ def _answer(said: Json, started_ms: int) -> RunAnswer:
     if result is not None:
         json_text.size_of(result.to_json())  # no text that cannot be stored
     told = None if error is None else clean(error[:ERROR_MAX])
-    kept = clean(log[: 2 * LOG_MAX])
-    return RunAnswer(started_ms, latency_us, result, told, llm_calls, kept, state)
+    return RunAnswer(job.began_ms, latency_us, result, told, llm_calls, job.log, state)

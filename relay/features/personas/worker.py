@@ -34,7 +34,7 @@ A worker of automations belongs to none of them, and has one question at a time.
      "about": {"id", "name", "created_at", "last_triggered", "config"}, "state": {key: value},
      "llm": settings or null, "now_ms": int (not given: the clock's; the broker never does)}
         -> {"id", "latency_us", "result": AutomationResult or null, "error": str or null,
-            "llm_calls": int, "log": str, "state": {key: value or null where it was removed}}
+            "llm_calls": int, "state": {key: value or null where it was removed}}
 
 ``source`` is null where the worker has run that version before. With ``"last": true`` in an answer
 it takes no more questions, and ends. Moments are milliseconds. ``state`` is what has changed.
@@ -46,8 +46,8 @@ from __future__ import annotations
 LINE_MAX = 32 * 1024 * 1024
 #: Bytes of one result as JSON, and characters of one error.
 RESULT_MAX, ERROR_MAX = 64 * 1024, 2000
-#: Bytes of the state of one automation as JSON, and characters of what one run logs.
-STATE_MAX, LOG_MAX = 64 * 1024, 16 * 1024
+#: Bytes of the state of one automation as JSON.
+STATE_MAX = 64 * 1024
 #: Seconds.
 WORKER_ALIVE_EVERY = 5.0
 #: Evaluations that the broker has under way in one worker.

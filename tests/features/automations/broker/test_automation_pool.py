@@ -300,7 +300,7 @@ def test_what_the_person_waits_for_has_workers_that_no_run_takes(home: Home) -> 
 FORGES = """
 import json, os, stat, time
 def handler(ctx):
-    about = {"latency_us": 0, "llm_calls": 0, "log": "", "state": {}, "result": None, "error": None}
+    about = {"latency_us": 0, "llm_calls": 0, "state": {}, "result": None, "error": None}
     for fd in range(3, 60):
         try:
             if stat.S_ISSOCK(os.fstat(fd).st_mode):
@@ -313,7 +313,7 @@ def handler(ctx):
 
 @pytest.mark.parametrize(
     "forged",
-    [{"latency_us": 10**30}, {"llm_calls": -1}, {"log": 1}],
+    [{"latency_us": 10**30}, {"llm_calls": -1}, {"state": 1}],
     ids=lambda one: next(iter(one)),
 )
 def test_an_answer_that_no_worker_gives_is_an_error_of_the_run(home: Home, forged: Json) -> None:
@@ -436,17 +436,45 @@ def test_what_is_printed_is_logged_by_whole_lines(home: Home) -> None:
     assert [one for one in said if one in words] == words, log  # whatever the worker says beside
 
 
-def test_a_flood_of_output_and_of_log_lines_is_cut(home: Home) -> None:
+def test_a_flood_of_output_and_of_log_lines_is_cut_and_costs_no_wait(home: Home) -> None:
     flood = file(
+        "import os\n"
         "def handler(ctx):\n"
         "    for _ in range(20_000): ctx.log.warning('x' * 100)\n"
-        "    print('y' * 1_200_000)\n"
+        "    os.write(1, b'y' * 20_000_000)\n"
     )
-    [answer] = ran(home, flood)
+    [answer] = ran(home, flood, deadline=10.0)  # at the rate of the log it takes longer
     assert answer.error is None and len(answer.log) < 17_000
-    assert answer.log.endswith("(more was logged than is kept)\n")
+    assert answer.log.startswith("WARNING: xxx")
+    left_out = 20_000 * 110 + 20_000_000 - 16 * 1024
+    assert answer.log.endswith(f"…\n({left_out} bytes more were printed)\n")
     log = Path(home.logs) / "automations.log"
     assert 0 < log.stat().st_size < 1_100_000
+
+
+HANGS = {
+    "sleeps": "time.sleep(600)",
+    "spins": "while True: pass",
+    "ignores signals": "[signal.signal(one, signal.SIG_IGN) for one in IGNORED]; time.sleep(600)",
+    "a child holds the output": "subprocess.Popen(['sleep', '600'], start_new_session=True).wait()",
+}
+
+
+@pytest.mark.parametrize("how", HANGS.values(), ids=HANGS)
+def test_what_a_run_that_hangs_has_printed_is_kept(home: Home, how: str) -> None:
+    hangs = file(
+        "import os, signal, subprocess, time\n"
+        "IGNORED = signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM\n"
+        "def handler(ctx):\n"
+        "    print('before', '\\x1b[2J')\n"
+        "    ctx.log.info('begins')\n"
+        "    subprocess.run(['echo', 'a program'])\n"
+        f"    {how}\n"
+    )
+    hung, good = ran(home, hangs, GOOD, deadline=3.0)
+    assert hung.error == "it did not end within 3 s, so it was ended"
+    assert hung.log == "before ␛[2J\nINFO: begins\na program\n"
+    assert (good.result, good.log) == (AutomationResult(fire=True), "")
 
 
 def test_a_worker_without_work_ends_and_the_next_run_has_another(
