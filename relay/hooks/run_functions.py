@@ -99,6 +99,11 @@ class FunctionRunner:
             why or self._outcome(call, next(jobs)) for call, why in zip(calls, refused, strict=True)
         ]
 
+    def hanging(self) -> set[Callee]:
+        """The handlers whose calls were given up and have not ended."""
+        self._given_up = [one for one in self._given_up if not one[1].finished]
+        return {callee for callee, _what, _due in self._given_up}
+
     async def close(self, timeout: float = 2.0) -> None:
         """Take no more calls, wait ``timeout`` seconds for what runs, then cancel what is async."""
         self._closed = True

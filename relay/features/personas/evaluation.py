@@ -3,12 +3,15 @@
 What is to be evaluated is due from the commit that stores the event to the one that has the
 evaluations and the dispatches (relay.features.personas.due_rows). An event during whose evaluation
 the worker ends is asked for again, alone; after ``DEATHS_MAX`` ends that is what is recorded of it.
+A worker in which a function was given up that still runs is replaced, once it has answered for all
+that it has; after ``HUNG_PER_HANDLER`` such calls in a row the function is switched off.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -44,6 +47,7 @@ from relay.features.personas.worker import ERROR_MAX, IN_FLIGHT
 from relay.features.personas.workers import ConfigWorker, ConfigWorkers, EventAnswer, RouteAnswer
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import ASKED_KINDS
+from relay.hooks.run_functions import HUNG_PER_HANDLER
 from relay.ledger.content_files import path_of
 from relay.ledger.event_rows import files_of
 from relay.ledger.persons import sender_type, with_address
@@ -138,6 +142,7 @@ class Evaluations:
         self._engine = engine
         self._lanes: dict[str, _Lane] = {}
         self._tasks = BrokerTasks(kernel)
+        self._hangs: Counter[str] = Counter()  # calls in a row that did not end, by the hook's id
         #: The hooks that are switched off, by id.
         self.disabled: dict[str, HookOff] = disabled_hooks(kernel.ledger)
 
@@ -170,6 +175,7 @@ class Evaluations:
         """A hook was switched off, as ``off`` says, or on."""
         if off is None:
             self.disabled.pop(hook_id, None)
+            self._hangs.pop(hook_id, None)
         else:
             self.disabled[hook_id] = off
         self._configs.look_again()
@@ -268,6 +274,8 @@ class Evaluations:
                 lane.problem = "its configuration is not trusted any more"
                 return 0
             worker = self._workers.get(config)
+            if worker.spent:  # what it still has ends first
+                return 0
             events = [(row.event, event_of(self._ledger, self._home, row.event)) for row in rows]
         except StorageError:
             return AGAIN_AFTER
@@ -291,6 +299,8 @@ class Evaluations:
         finally:
             lane.out.discard(seq)
             lane.alone = lane.alone and bool(lane.out)
+            if asked.worker.spent and not lane.out:
+                self._workers.end(asked.worker)
             lane.woken.set()
 
     async def _answer(self, asked: _Asked) -> EventAnswer | None:
@@ -300,7 +310,7 @@ class Evaluations:
         off = [hook.removeprefix(prefix) for hook in self.disabled if hook.startswith(prefix)]
         question: Json = {"do": "evaluate", "event": event.to_json(), "skip": off}
         try:
-            return EventAnswer.of(await worker.ask(question))
+            return self._counted(asked, EventAnswer.of(await worker.ask(question)))
         except RelayError as error:
             how = str(error)
         except (KeyError, TypeError, ValueError):
@@ -312,6 +322,19 @@ class Evaluations:
             return _failed(event, f"{how}, {DEATHS_MAX} times while this was evaluated")
         lane.cursor = min(lane.cursor, seq - 1)
         return None
+
+    def _counted(self, asked: _Asked, answer: EventAnswer) -> EventAnswer:
+        """The answer, of whose functions that hang only those are left that are switched off now;
+        its worker is replaced if any of them hangs."""
+        hung = [f"{asked.lane.key}/{name}" for name in answer.hung]
+        asked.worker.spent = asked.worker.spent or bool(hung)
+        if self._hangs:
+            quiet = json.loads(answer.quiet)
+            ended = [*quiet, *(one.name for one in answer.said if one.error is None)]
+            for name in ended:
+                self._hangs.pop(f"{asked.lane.key}/{name}", None)
+        self._hangs.update(hung)
+        return answer._replace(hung=[one for one in hung if self._hangs[one] >= HUNG_PER_HANDLER])
 
     def _note_try(self, lane: _Lane, seq: int, batch: Batch) -> int:
         self._ledger.begin()
@@ -352,10 +375,12 @@ class Evaluations:
             if result is None:
                 continue
             if result.disable_hook:
-                self._disable(row.hook_id, seq, event.id, batch)
+                self._disable(row.hook_id, "it disabled itself", asked, batch)
             if result.fire:
                 priority = worker.priorities.get(one.name, 0)
                 dispatches.append(dispatch_of(event, row.hook_id, result, priority))
+        for hook_id in said.hung:
+            self._disable(hook_id, f"{HUNG_PER_HANDLER} calls in a row did not end", asked, batch)
         add_evaluations(self._ledger, lane.key, seq, said.started_ms, rows, said.quiet)
         if (worker.ready or {}).get("merge") == "same_session":
             dispatches = merged(dispatches)
@@ -383,11 +408,11 @@ class Evaluations:
             return replace(row, error=str(wrong)[:ERROR_MAX]), None
         return replace(row, fired=result.fire, result=result.to_json()), result
 
-    def _disable(self, hook_id: str, seq: int, event: str, batch: Batch) -> None:
-        reason = "it disabled itself"
-        disable_hook(self._ledger, hook_id, reason, seq, batch.now_ms)
+    def _disable(self, hook_id: str, reason: str, asked: _Asked, batch: Batch) -> None:
+        disable_hook(self._ledger, hook_id, reason, asked.seq, batch.now_ms)
         # At once: another event of this batch may find it fired too.
-        self.disabled[hook_id] = {"reason": reason, "event": event, "disabled_ms": batch.now_ms}
+        event, now_ms = asked.event.id, batch.now_ms
+        self.disabled[hook_id] = {"reason": reason, "event": event, "disabled_ms": now_ms}
         self._configs.look_again()
         batch.on_failure.append(partial(self.switched, hook_id, None))
 

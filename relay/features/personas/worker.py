@@ -10,7 +10,7 @@ The broker asks, and each question is answered once, in whatever order::
 
     {"id": int, "do": "evaluate", "event": Event, "skip": [name]}
         -> {"id", "started_ms", "said": [[name, latency_us, result or null, error or null]],
-            "quiet": JSON of {name: latency_us}, as a text}
+            "quiet": JSON of {name: latency_us}, as a text, "hung": [name]}
     {"id": int, "do": "channel_send", …}    (see relay.features.personas.channel_adapters)
         -> {"id", "sent": …} or {"id", "error": {…}}
     {"id": int, "do": "hooks", "event": a HookEventName, "fields": {…}}
@@ -21,8 +21,9 @@ numbered by itself::
 
     {"ask": int, "op": str, …} -> {"ask": int, …}    (``event``, ``adapter_failed``)
 
-``quiet`` are the functions that did not fire and said nothing else; ``result`` is what
-HookResult.to_json makes. The end of the socket means stop.
+``quiet`` are the functions that did not fire and said nothing else; ``hung`` those that were given
+up and still run, for which the worker is replaced; ``result`` is what HookResult.to_json makes. The
+end of the socket means stop.
 
 A worker of automations belongs to none of them, and has one question at a time. Its first line is
 ``{"ready": true}``, and it says nothing unasked::

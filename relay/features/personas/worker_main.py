@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -35,12 +35,10 @@ from relay.hooks.aggregator import aggregate
 from relay.hooks.engine import HookEventHandler
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_log import Record, result_record
-from relay.hooks.hook_types import Call, RouteFunction
+from relay.hooks.hook_types import Call, Callee, RouteFunction
 from relay.hooks.outputs import HandlerError
 from relay.hooks.planner import Planner
 from relay.hooks.run_functions import (
-    HUNG_MAX,
-    HUNG_PER_HANDLER,
     WAITING_MAX,
     WORKERS,
     FunctionRunner,
@@ -195,6 +193,8 @@ class Worker:
         plain = [one for one in asked if not one.callee.is_async]
         rest = [one for one in asked if one.callee.is_async]
         answers = await asyncio.gather(self._plain.call(event, plain), self._await(event, rest))
+        hanging = self._plain.hanging() | self._functions.hanging()
+        hung: list[str] = []
         said: list[list[Any]] = []
         quiet: dict[str, int] = {}
         for one, (latency_us, result, error) in zip(plain + rest, chain(*answers), strict=True):
@@ -202,10 +202,11 @@ class Worker:
                 quiet[one.name] = latency_us
             else:
                 said.append([one.name, latency_us, result, error and error[:ERROR_MAX]])
+                hung += [one.name] if one.callee in hanging else []
         # In the order of their priorities: so their dispatches are made.
         order = {one.name: number for number, one in enumerate(asked)} if rest else {}
         said.sort(key=lambda row: order.get(row[0], 0))
-        return {"started_ms": started_ms, "said": said, "quiet": _line(quiet)}
+        return {"started_ms": started_ms, "said": said, "quiet": _line(quiet), "hung": hung}
 
     def _wanted(self, kind: str, channel: str) -> list[RouteFunction]:
         known = self._by_kind.get((kind, channel))
@@ -269,18 +270,16 @@ class PlainCalls:
         self._read = read
         self._timeout = timeout
         self._threads: set[threading.Thread] = set()
-        self._hung: list[tuple[str, threading.Thread]] = []
+        self._given_up: list[tuple[Callee, threading.Thread]] = []
+
+    def hanging(self) -> set[Callee]:
+        """Whose calls were given up and have not ended."""
+        self._given_up = [one for one in self._given_up if one[1].is_alive()]
+        return {callee for callee, _ in self._given_up}
 
     async def call(self, event: Event, routes: Sequence[RouteFunction]) -> list[Said]:
         """What each said, in the order of ``routes``. Never raises."""
         sweep = _Sweep(event, routes, self._read)
-        self._hung = [one for one in self._hung if one[1].is_alive()]
-        hang = Counter(name for name, _ in self._hung)
-        for index, one in enumerate(routes) if hang else ():
-            if hang[one.name] >= HUNG_PER_HANDLER or len(self._hung) >= HUNG_MAX:
-                sweep.left.remove(index)
-                which = f"{hang[one.name]} of its" if hang[one.name] else f"{HUNG_MAX} other"
-                sweep.found[index] = (0, None, f"switched off: {which} calls hang")
         self._start(sweep, 1)
         while None in sweep.found:
             waiting = len(sweep.left)
@@ -320,7 +319,7 @@ class PlainCalls:
                 sweep.found[index] = (took, None, f"it did not end within {limit:g} s")
                 sweep.begun.pop(index, None)
                 self._threads.discard(thread)
-                self._hung.append((sweep.routes[index].name, thread))
+                self._given_up.append((sweep.routes[index].callee, thread))
 
 
 class _Sweep:

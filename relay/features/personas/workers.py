@@ -51,22 +51,25 @@ class RouteAnswer(NamedTuple):
 
 
 class EventAnswer(NamedTuple):
-    """What a worker said of one event; ``quiet``: the functions that said nothing."""
+    """What a worker said of one event; ``quiet``: the functions that said nothing; ``hung``: those
+    that were given up and still run."""
 
     started_ms: int
     said: list[RouteAnswer]
     quiet: str  # JSON of microseconds by name
+    hung: Sequence[str] = ()
 
     @classmethod
     def of(cls, given: Json) -> EventAnswer:
         """Read it. Raises TypeError or ValueError: the code that runs there may write anything."""
         said = [RouteAnswer(*one) for one in given["said"]]
-        found = cls(given["started_ms"], said, given["quiet"])
+        found = cls(given["started_ms"], said, given["quiet"], given["hung"])
         for one in found.said:
             texts = isinstance(one.name, str) and (one.error is None or isinstance(one.error, str))
             if not texts or type(one.latency_us) is not int:
                 raise ValueError("not an evaluation")
-        if type(found.started_ms) is not int or type(found.quiet) is not str:
+        hung = isinstance(found.hung, list) and all(isinstance(one, str) for one in found.hung)
+        if type(found.started_ms) is not int or type(found.quiet) is not str or not hung:
             raise ValueError("not an answer")
         return found
 
@@ -89,6 +92,8 @@ class ConfigWorker:
         self.priorities: dict[str, int] = {}
         #: Why it cannot use its configuration.
         self.problem = ""
+        #: A function that was given up still runs in it: it is asked nothing more.
+        self.spent = False
         self.used = time.monotonic()
         self._asked = asked
         self._numbers = itertools.count(1)
@@ -118,8 +123,9 @@ class ConfigWorker:
         return self._process.ask(number, _line({"id": number, **fields}))
 
     def finish(self) -> None:
-        """Nothing more will be asked."""
+        """Nothing more will be asked; after CLOSE_DEADLINE it is killed."""
         self._process.finish()
+        self._process.kill_after("end", CLOSE_DEADLINE)
 
     def kill(self) -> None:
         """End it at once."""

@@ -15,6 +15,7 @@ from relay.broker.client import connect
 from relay.config.trust import trust
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.core.processes import read_process
 from relay.features.personas import evaluation
 from relay.features.personas.ops import HOOK_SWITCH, ROUTES
 from relay.protocol.message_ops import EVENT, SEND, SHOW, STATE
@@ -229,6 +230,39 @@ def test_a_function_that_takes_too_long_costs_only_its_own_part(
         settled(home, 2)
     errors = rows(home, "SELECT hook_id, error FROM evaluations ORDER BY hook_id")
     assert errors == [("user/quick", None), ("user/slow", "it did not end within 0.2 s")]
+
+
+def test_a_function_that_hangs_again_and_again_is_switched_off_and_its_workers_are_replaced(
+    home: Home, served: None, configure: Configure, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    configure(
+        "import os\n@relay.route(timeout=0.2)\ndef spins(event):\n"
+        "    while 'spin' in event.content: pass\n"
+        f"@relay.route\ndef quick(event):\n    with open({str(pids)!r}, 'a') as file:\n"
+        "        print(os.getpid(), file=file)\n    return True"
+    )
+    contents = ["spin 1", "ends", "spin 2", "spin 3", "spin 4", "spin 5"]
+    with connect(home) as client:
+        for number, content in enumerate(contents):
+            client.request(EVENT, outside=outside(content, content))
+            settled(home, 2 * (number + 1) - (number > 4))
+        errors = rows(
+            home, "SELECT error FROM evaluations WHERE hook_id='user/spins' ORDER BY event"
+        )
+        late = ("it did not end within 0.2 s",)
+        assert errors == [late, (None,), late, late, late]
+        shown = {row["hook"]: row["disabled"] for row in client.request(ROUTES)["rows"]}
+        assert shown["user/quick"] is None
+        off = shown["user/spins"]
+        assert off is not None and off["reason"] == "3 calls in a row did not end"
+        workers = [int(pid) for pid in pids.read_text().split()]
+        assert workers[1] == workers[2] and len(set(workers)) == 5
+        wait_until(lambda: not any(map(read_process, workers[:-1])), what="the end of the others")
+        client.request(HOOK_SWITCH, hook="spins", on=True)
+        client.request(EVENT, outside=outside("spin 6", "spin 6"))
+        settled(home, 13)
+    assert rows(home, "SELECT count(*) FROM evaluations WHERE error NOT NULL") == [(5,)]
 
 
 def test_what_no_ledger_can_hold_is_an_error_of_its_function(
