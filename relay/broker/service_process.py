@@ -159,6 +159,12 @@ class ServiceProcess(asyncio.Protocol):
         if (timer := self._timers.pop(limit, None)) is not None:
             timer.cancel()
 
+    async def answered(self, seconds: float) -> None:
+        """Wait until it has answered all that it was asked, though no longer than so many
+        seconds."""
+        if self._pending:
+            await asyncio.wait(list(self._pending.values()), timeout=seconds)
+
     async def close(self, seconds: float) -> bool:
         """Let it end, and kill it after so many seconds. Returns whether it ended by itself."""
         self.finish()

@@ -300,7 +300,7 @@ class Evaluations:
             lane.out.discard(seq)
             lane.alone = lane.alone and bool(lane.out)
             if asked.worker.spent and not lane.out:
-                self._workers.end(asked.worker)
+                self._workers.replace(asked.worker)
             lane.woken.set()
 
     async def _answer(self, asked: _Asked) -> EventAnswer | None:

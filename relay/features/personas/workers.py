@@ -13,9 +13,9 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from relay.broker.service_process import ServiceProcess, Starts
 from relay.broker.trusted_configs import TrustedConfig
@@ -127,6 +127,11 @@ class ConfigWorker:
         self._process.finish()
         self._process.kill_after("end", CLOSE_DEADLINE)
 
+    async def finish_answered(self) -> None:
+        """End it once it has answered, or SILENCE_MAX is over: what it sends is not cut off."""
+        await self._process.answered(SILENCE_MAX)
+        self.finish()
+
     def kill(self) -> None:
         """End it at once."""
         self._process.kill()
@@ -148,16 +153,19 @@ class ConfigWorker:
         elif "failed" in said:
             self.problem = str(said["failed"])
         elif "ask" in said:
-            # In the owner's set: a loop holds tasks weakly.
-            task = self._loop.create_task(self._answer(said))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.start(self._answer(said))
         if self.ready is not None:  # from then on it tells that it lives
             self._process.kill_after("silence", SILENCE_MAX)
         if "id" not in said:
             return None
         error = said.get("error")
         return int(said["id"]), error_from(error) if isinstance(error, dict) else said
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done for it."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)  # a loop holds tasks weakly
+        task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, said: Json) -> None:
         try:
@@ -223,6 +231,13 @@ class ConfigWorkers:
         """End one whose configuration may not run any more, or is another one now."""
         if self._running.get(worker.config.key) is worker:
             self._retire(worker)
+
+    def replace(self, worker: ConfigWorker) -> None:
+        """Have another one asked from now on; this one ends when it has answered."""
+        if self._running.get(worker.config.key) is worker:
+            del self._running[worker.config.key]
+            self._leaving.add(worker)
+            worker.start(worker.finish_answered())
 
     def end_idle(self) -> None:
         """End those that were asked nothing for ``IDLE`` seconds and have no channels to serve."""
