@@ -209,11 +209,19 @@ class AutomationRunRow(Record):
     waits: str | None  # why nobody takes its dispatch
 
 
+class RunUnderWay(Record):
+    """A run that has not ended."""
+
+    event: str  # its id
+    started_ms: int
+
+
 class AutomationRunsAnswer(Record):
     """The newest runs first."""
 
     rows: list[AutomationRunRow]
     more: bool
+    running: RunUnderWay | None
 
 
 AUTOMATION_REGISTER = Op("automation_register", AutomationRegisterQuery, AutomationAnswer)

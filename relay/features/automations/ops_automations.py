@@ -37,7 +37,6 @@ from relay.features.automations import automation_rows
 from relay.features.automations.automation_pool import RunAnswer
 from relay.features.automations.automation_rows import (
     ActiveAutomation,
-    AutomationRegistry,
     AutomationRow,
     AutomationStatus,
     RegisteredVersion,
@@ -75,6 +74,7 @@ from relay.features.automations.ops import (
     ShownAutomation,
     TestedDispatch,
 )
+from relay.features.automations.run_queues import RunQueues
 from relay.features.automations.settings import automation_settings
 from relay.features.personas import evaluation
 from relay.features.personas.known_personas import Personas
@@ -120,7 +120,7 @@ class AutomationOps:
             kernel.home, kernel.ledger, kernel.directory, automations, self._later, personas
         )
         self._reports = AutomationReports(
-            kernel.ledger, kernel.directory, automations.runs.registry, personas
+            kernel.ledger, kernel.directory, automations.runs, personas
         )
         self._home = kernel.home
         self._ledger = kernel.ledger
@@ -386,12 +386,12 @@ class AutomationReports:
         self,
         ledger: Ledger,
         directory: Directory,
-        registry: AutomationRegistry,
+        runs: RunQueues,
         personas: Personas,
     ) -> None:
         self._ledger = ledger
         self._directory = directory
-        self._registry = registry
+        self._runs = runs
         self._personas = personas
 
     def ops(self) -> list[Served]:
@@ -446,10 +446,11 @@ class AutomationReports:
         for run, waiting in found:
             run["waits"] = waiting and self._personas.why_absent(*waiting)
         rows, cut = fitting([run for run, _ in found[:limit]])
-        return {"rows": rows, "more": cut or len(found) > limit}
+        running = self._runs.under_way(row.id)
+        return {"rows": rows, "more": cut or len(found) > limit, "running": running}
 
     def _shown(self, row: AutomationRow, batch: Batch) -> ShownAutomation:
-        return shown(row, batch.now_ms, self._registry.problems.get(row.id))
+        return shown(row, batch.now_ms, self._runs.registry.problems.get(row.id))
 
 
 def shown(row: AutomationRow, now_ms: int, problem: str | None = None) -> ShownAutomation:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import deque
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,6 +35,7 @@ from relay.features.automations.automation_rows import (
 from relay.features.automations.automation_runs import SeenEvent, SeenEvents, run_key
 from relay.features.automations.circuit import CircuitState
 from relay.features.automations.definition import RESULT_MAX, AutomationResult
+from relay.features.automations.ops import RunUnderWay
 from relay.features.automations.settings import automation_settings
 from relay.features.personas import due_rows
 from relay.features.personas.dispatch_rows import add_dispatches
@@ -93,6 +95,7 @@ class _Lane:
     id: str
     woken: bool = False  # something is due since the last commit has looked
     running: asyncio.Task[RunAnswer] | None = None
+    under_way: RunUnderWay | None = None
     holds: deque[Hold] = field(default_factory=deque)
 
 
@@ -131,6 +134,11 @@ class RunQueues:
     def busy(self) -> bool:
         """Whether an automation runs."""
         return bool(self._lanes)
+
+    def under_way(self, id_: str) -> RunUnderWay | None:
+        """The run of an automation that has not ended."""
+        lane = self._lanes.get(id_)
+        return None if lane is None else lane.under_way
 
     def look_again(self) -> None:
         """Other automations are active than before: what is not any more is run no further."""
@@ -198,6 +206,8 @@ class RunQueues:
         source = partial(self.registry.source, run.automation)
         asked = self.pool.run(run.question, source, urgent=run.hold is not None)
         lane.running = self._loop.create_task(asked)
+        event: str = run.question["event"]["id"]
+        lane.under_way = {"event": event, "started_ms": time.time_ns() // 1_000_000}
         try:
             await asyncio.wait([lane.running])
             return _Ended(run, None if lane.running.cancelled() else lane.running.result())
@@ -205,7 +215,7 @@ class RunQueues:
             self._log.write(error.line if isinstance(error, RelayError) else repr(error))
         finally:
             lane.running.cancel()
-            lane.running = None
+            lane.running = lane.under_way = None
         await asyncio.sleep(BUSY_AFTER)
         return None
 

@@ -528,18 +528,18 @@ def runs_verb(options: Any) -> int:
     fields = {"limit": options.last, "errors_only": options.errors_only}
     with connect(Home.from_env()) as client:
         answer = client.request(AUTOMATION_RUNS, name=options.name, **fields, **output.speaker())
-    rows = answer["rows"][::-1]
+    rows, running = answer["rows"][::-1], answer["running"]
     if options.json:
         for row in rows:
             row["started_at"] = output.iso(row.pop("started_ms"))
         output.as_json(rows)
     elif not rows and options.errors_only:
         output.note(f"{options.name} has not failed")
-    elif not rows:
-        output.note("it has not run, or its first run has not ended")
+    elif not rows and running is None:
+        output.note("it has not run")
         output.note(f"  relay automation info {options.name} shows what it runs for")
         output.note(f"  relay automation test {options.name} --event ID tries it with an event")
-    else:
+    elif rows:
         cells = [
             (
                 table.when(row["started_ms"]),
@@ -555,6 +555,9 @@ def runs_verb(options: Any) -> int:
         table.table(_RUNS_HEAD, cells, width=table.columns(), remarks=[_said(row) for row in rows])
     if answer["more"]:
         output.note("older ones are left out: --last N shows more")
+    if running is not None:
+        since = table.when(running["started_ms"])
+        output.note(f"it runs for event {running['event'][-8:]} since {since}")
     return 0
 
 

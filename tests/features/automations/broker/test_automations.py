@@ -29,6 +29,7 @@ from relay.features.automations.ops import (
     AUTOMATION_DELETE,
     AUTOMATION_DISABLE,
     AUTOMATION_ENABLE,
+    AUTOMATION_RUNS,
     AUTOMATION_UPDATE,
 )
 from relay.features.personas import evaluation
@@ -597,11 +598,11 @@ def test_one_that_is_switched_off_while_it_runs_holds_nothing_up_any_more(
     install(home, "hangs", hangs, blocking=True, deadline=60.0)
     install(home, "too", hangs, deadline=60.0)
     with broker_thread(home), connect(home) as client:
-        client.request(EVENT, outside=outside("1"))
-        wait_until(
-            lambda: rows(home, "SELECT count(*) FROM automations WHERE begun")[0][0],
-            what="it to run",
+        id_ = client.request(EVENT, outside=outside("1"))["id"]
+        running = wait_until(
+            lambda: client.request(AUTOMATION_RUNS, name="hangs")["running"], what="it to run"
         )
+        assert running is not None and running["event"] == id_
         client.request(op, name="hangs")
         wait_until(
             lambda: rows(home, "SELECT count(*) FROM automations WHERE begun") == [(2,)],
