@@ -634,6 +634,8 @@ def stored(
 def test_a_dead_dispatch_is_told_to_the_agent_or_to_who_is_known_elsewhere_and_of_strangers_to_you(
     requests: Callable[[], list[Json]], home: Home
 ) -> None:
+    with broker_thread(home), register(home, "Bob", "run-8"):
+        pass  # he is known, and away
     stored(home, "fail: an agent's", session="a")
     stored(home, "fail: a friend's", sender="mom@x.org", channel="mail", type_=PersonType.KNOWN)
     stored(home, "fail: a stranger's", sender="spam@x.org", channel="mail", session="b")
