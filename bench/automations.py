@@ -33,6 +33,8 @@ from relay.features.automations import automation_rows
 from relay.features.automations.automation_rows import AutomationStatus, RegisteredVersion
 from relay.features.automations.definition import Definition
 from relay.ledger.store import Ledger
+from relay.protocol.broker_ops import STOP
+from relay.protocol.message_ops import EVENT, STATE, TURN
 
 #: Each as (name, code of its handler, further fields).
 Automations = list[tuple[str, str, dict[str, Any]]]
@@ -78,13 +80,13 @@ def served(folder: str, name: str, automations: Automations) -> Iterator[tuple[H
         try:
             yield home, client
         finally:
-            client.request("stop")
+            client.request(STOP)
 
 
 def tell(client: BrokerClient, content: str) -> None:
     """One event of another channel."""
     about = {"channel": "mail", "source_id": os.urandom(8).hex(), "sender": "mom@example.org"}
-    client.request("event", outside={**about, "content": content})
+    client.request(EVENT, outside={**about, "content": content})
 
 
 def wait_until_nothing_is_due(home: Home, seconds: float) -> bool:
@@ -151,9 +153,9 @@ def match(count: int) -> dict[str, object]:
             if number >= 5:  # the worker is warm
                 taken.append((time.perf_counter() - begin) * 1000)
             for state in ("delivering", "submitted", "seen"):
-                persona.request("state", id=push["id"], state=state)
+                persona.request(STATE, id=push["id"], state=state)
             now = int(time.time() * 1000)
-            persona.request("turn", ids=[push["id"]], text="done", started_ms=now)
+            persona.request(TURN, ids=[push["id"]], text="done", started_ms=now)
         with closing(sqlite3.connect(home.ledger)) as db:
             ran = [row[0] / 1000 for row in db.execute("SELECT latency_us FROM automation_runs")]
             made = [row[0] for row in db.execute("SELECT created_ms FROM dispatches ORDER BY seq")]

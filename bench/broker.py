@@ -44,6 +44,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import broker_latency
@@ -54,7 +55,10 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
+from relay.protocol.agent_ops import AGENT_STATE, REGISTER
 from relay.protocol.broker import encode
+from relay.protocol.broker_ops import REINDEX, STOP
+from relay.protocol.message_ops import HISTORY
 
 IN_FLIGHT = 64
 BODY = "x" * 512
@@ -150,12 +154,12 @@ def receivers(home: Home) -> Iterator[BrokerClient]:
     def register(name: str) -> BrokerClient:
         client = connect(home)
         client.request(
-            "register", name=name, run=name, token="t", kind="bench", pid=0, cwd="/", command=""
+            REGISTER, name=name, run=name, token="t", kind="bench", pid=0, cwd="/", command=""
         )
         return client
 
     away = register("Away")
-    away.request("agent_state", state="gone")
+    away.request(AGENT_STATE, state="gone")
     here = register("Here")
     here_socket = here._socket
     assert here_socket is not None
@@ -170,7 +174,7 @@ def receivers(home: Home) -> Iterator[BrokerClient]:
         here_socket.shutdown(socket.SHUT_RDWR)
         reader.join(timeout=10)
         here.close()
-        client.request("stop")
+        client.request(STOP)
         client.close()
 
 
@@ -222,16 +226,16 @@ def search(rounds: int) -> dict[str, object]:
             home = Home(os.path.join(folder, str(count)))
             _stored(home, bodies, count)
             client = clients[count] = stack.enter_context(connect(home))
-            stack.callback(client.request, "stop")
-            begin, step = time.perf_counter(), {"more": True}
-            while step["more"]:
-                step = client.request("reindex", deadline=600.0)
+            stack.callback(partial(client.request, STOP))
+            begin, more = time.perf_counter(), True
+            while more:
+                more = client.request(REINDEX, deadline=600.0)["more"]
             built[count] = round(time.perf_counter() - begin, 1)
         for _ in range(rounds):
             for word in wanted:
                 for count, client in clients.items():
                     begin = time.perf_counter()
-                    client.request("history", grep=word, limit=ROWS)
+                    client.request(HISTORY, grep=word, limit=ROWS)
                     waited[count].append((time.perf_counter() - begin) * 1000)
     small, large = (round(statistics.median(waited[count]), 2) for count in (SMALL, LARGE))
     return {

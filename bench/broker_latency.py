@@ -25,7 +25,9 @@ from collections import deque
 from relay.broker.client import BrokerClient, connect
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
+from relay.protocol.agent_ops import AGENT_STATE, REGISTER
 from relay.protocol.broker import encode
+from relay.protocol.broker_ops import STOP
 
 SESSIONS = 1000
 CLIENTS = 100
@@ -46,7 +48,7 @@ from relay.core.paths import Home
 home, look, held = Home(sys.argv[1]), selectors.DefaultSelector(), []
 for number in range(int(sys.argv[2])):
     held.append(connect(home, start=False))
-    held[-1].request("register", name=f"S{number}", run=f"r{number}", token="t", kind="bench",
+    held[-1].request(REGISTER, name=f"S{number}", run=f"r{number}", token="t", kind="bench",
                      pid=0, cwd="/", command="")
     held[-1]._socket.setblocking(False)
     look.register(held[-1]._socket, selectors.EVENT_READ)
@@ -138,9 +140,9 @@ def report(rounds: int, count: int) -> dict[str, object]:
         lone = connect(quiet)
         with connect(quiet) as away:
             away.request(
-                "register", name="Away", run="r", token="t", kind="x", pid=0, cwd="/", command=""
+                REGISTER, name="Away", run="r", token="t", kind="x", pid=0, cwd="/", command=""
             )
-            away.request("agent_state", state="gone")
+            away.request(AGENT_STATE, state="gone")
         clients = [connect(busy) for _ in range(CLIENTS)]
         names = [f"S{number}" for number in range(SESSIONS)]
         words = [sys.executable, "-c", _SESSIONS, busy.root, str(SESSIONS)]
@@ -155,7 +157,7 @@ def report(rounds: int, count: int) -> dict[str, object]:
                 times["many"] += paced(clients, names)
             sessions.stdin.close()
         for client in (lone, clients[0]):
-            client.request("stop")
+            client.request(STOP)
         for client in (lone, *clients):
             client.close()
     middle = {name: statistics.median(values) for name, values in times.items()}

@@ -20,6 +20,9 @@ from pathlib import Path
 
 from relay.broker.client import BrokerClient, connect
 from relay.core.paths import Home
+from relay.protocol.agent_ops import REGISTER
+from relay.protocol.broker_ops import STOP
+from relay.protocol.message_ops import SEND, STATE, TURN
 
 ROUTES = 1000
 GOAL_MS = 5.0
@@ -53,7 +56,7 @@ class Subject:
         # Without route functions the message itself; else it goes to somebody who is not there.
         to = "atlas" if not self.routes else "Away"
         begin = time.perf_counter()
-        self._speaker.request("send", to=to, body="x" * 512)
+        self._speaker.request(SEND, to=to, body="x" * 512)
         while True:
             push = self._persona.next_push(30.0)
             if push is None:
@@ -62,10 +65,10 @@ class Subject:
                 break
         seconds = time.perf_counter() - begin
         for state in ("delivering", "submitted", "seen"):
-            self._persona.request("state", id=push["id"], state=state)
+            self._persona.request(STATE, id=push["id"], state=state)
         if self.routes:
             now = int(time.time() * 1000)
-            self._persona.request("turn", ids=[push["id"]], text="done", started_ms=now)
+            self._persona.request(TURN, ids=[push["id"]], text="done", started_ms=now)
         return seconds
 
 
@@ -74,14 +77,14 @@ def registered(home: Home, name: str) -> Iterator[BrokerClient]:
     """A session of an agent, far from any configuration but the person's own."""
     with connect(home) as client:
         client.request(
-            "register", name=name, run=name, token="t", kind="bench", pid=0, cwd="/", command=""
+            REGISTER, name=name, run=name, token="t", kind="bench", pid=0, cwd="/", command=""
         )
         yield client
 
 
 def _stop(home: Home) -> None:
     with connect(home) as client:
-        client.request("stop")
+        client.request(STOP)
 
 
 def configured(folder: str, routes: int) -> Home:

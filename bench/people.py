@@ -38,6 +38,7 @@ from relay.core.ids import new_ulid
 from relay.core.message import State
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
+from relay.protocol.agent_ops import AGENT_STATE
 
 AGENTS, RATE = 50, 100
 #: Messages in the ledger that the web page begins with.
@@ -61,7 +62,7 @@ class _Agent:
         await self.client.register(
             name=self.name, run=self.name, token="t", kind="bench", pid=0, cwd="/", command=""
         )
-        await self.client.request("agent_state", state="idle")
+        await self.client.request(AGENT_STATE, state="idle")
 
     def _heard(self, push: dict[str, object]) -> None:
         if push.get("push") == "deliver":
@@ -73,9 +74,9 @@ class _Agent:
         id_ = str(push["id"])
         await self.client.report(id_, State.DELIVERING, attempt=1)
         await self.client.report(id_, State.SUBMITTED)
-        await self.client.request("agent_state", state="busy")
+        await self.client.request(AGENT_STATE, state="busy")
         await self.client.report(id_, State.SEEN)
-        await self.client.request("agent_state", state="idle")
+        await self.client.request(AGENT_STATE, state="idle")
 
 
 async def talk(where: Home) -> None:

@@ -12,6 +12,7 @@ from relay.core.paths import Home
 from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.broker import message_from
 from relay.protocol.message_ops import DeliverPush
+from relay.protocol.op import Answer, Fields, Op
 from relay.session.session_commands import PersonNote, SessionAsked
 from relay.session.session_events import (
     BrokerReturned,
@@ -46,7 +47,9 @@ class RegisteredBroker:
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._register(registration))
 
-    async def request(self, op: str, *_: Any, **fields: Any) -> Any:
+    async def request(
+        self, op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
+    ) -> Answer:
         """Ask the broker as this agent. Raises relay.core.errors."""
         # The event wakes its waiters in the order in which they came, so that what was said first
         # is also sent first.
@@ -56,7 +59,7 @@ class RegisteredBroker:
                     await self._registered.wait()
             except TimeoutError:
                 raise BrokerUnavailable("the agent is not registered yet") from None
-        return await self._client.request(op, **fields)
+        return await self._client.request(op, *args, **fields)
 
     async def close(self, *, over: bool) -> None:
         """Hang up. When the run is ``over`` the broker is told; else the agent may come back."""

@@ -12,7 +12,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from relay.broker.start import DEADLINE, Starter, open_socket
 from relay.core.build import build
@@ -32,7 +32,7 @@ from relay.protocol.broker import (
     error_from,
 )
 from relay.protocol.broker_ops import HELLO
-from relay.protocol.message_ops import SEND, STATE
+from relay.protocol.message_ops import SEND, STATE, MessageSent, StateStored
 from relay.protocol.op import Op
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ class AsyncClient:
         return answer
 
     async def send(
-        self, to: str | list[str], body: str, *, deadline: float = 30.0, **fields: object
-    ) -> Json:
+        self, to: str | list[str], body: str, *, deadline: float = 30.0, **fields: Any
+    ) -> MessageSent:
         """Send a message; see the op ``send``."""
         return await self.request(SEND, deadline=deadline, to=to, body=body, **fields)
 
@@ -151,7 +151,7 @@ class AsyncClient:
         proof: str | None = None,
         attempt: int | None = None,
         deadline: float = 30.0,
-    ) -> Json:
+    ) -> StateStored:
         """Report how far a delivery is. Pass ``attempt`` (the push's plus 1) with
         ``delivering``, so that a repeated report is not counted as another try."""
         return await self.request(
@@ -164,29 +164,25 @@ class AsyncClient:
             attempt=attempt,
         )
 
-    @overload
-    async def request(  # type: ignore[overload-overlap]
-        self, op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
-    ) -> Answer: ...
-
-    @overload
-    async def request(self, op: str, *, deadline: float = 30.0, **fields: object) -> Json: ...
-
-    async def request(self, op, *, deadline=30.0, **fields):  # type: ignore[no-untyped-def]  # noqa: ANN001,ANN003,ANN201
-        """Ask, and wait for the answer at most ``deadline`` seconds, reconnects included.
+    async def request(
+        self, op: Op[Fields, Any, Answer], *_: Fields.args, **asked: Fields.kwargs
+    ) -> Answer:
+        """Ask, and wait for the answer at most ``deadline`` seconds (30), reconnects included.
 
         Raises the broker's refusal, BrokerUnavailable when it could not be reached in that time,
         Timeout when it did not answer. After either of the last two the request may still have
         been carried out; asking again with the same ``id`` is always right.
         """
-        op = op if isinstance(op, str) else op.name
+        fields: dict[str, Any] = dict(asked)
+        deadline: float = fields.pop("deadline", 30.0)
         if op in IDENTIFIED:
             fields.setdefault("id", new_ulid(int(self._clock() * 1000)))
         try:
             async with asyncio.timeout(deadline):
                 request = await self._enqueue(op, fields)
                 try:
-                    return await request.future
+                    answer: Any = await request.future
+                    return answer  # type: ignore[no-any-return]
                 finally:
                     await self._forget(request)
         except TimeoutError:
@@ -309,7 +305,7 @@ class AsyncClient:
     async def _resume(self, link: _Link) -> None:
         """Register again and repeat the requests without an answer."""
         if self._registration is not None:
-            await link.ask("register", self._registration, DEADLINE)
+            await link.ask(REGISTER, self._registration, DEADLINE)
         for request in list(self._requests.values()):
             if request.future.done():
                 continue

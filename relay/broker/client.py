@@ -33,7 +33,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
     from types import TracebackType
-    from typing import Any, Self, overload
+    from typing import Any, Self
 
     from relay.protocol.op import Answer, Fields, Op
 
@@ -71,18 +71,12 @@ class BrokerClient:
         self._pushes: list[Json] = []
         self._open()
 
-    if TYPE_CHECKING:
-
-        @overload
-        def request(  # type: ignore[overload-overlap]
-            self, op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
-        ) -> Answer: ...
-
-        @overload
-        def request(self, op: str, *, deadline: float = 30.0, **fields: object) -> Json: ...
-
-    def request(self, op, *, deadline=30.0, **fields):  # type: ignore[no-untyped-def]  # noqa: ANN001,ANN003,ANN201
-        """Ask and wait for the answer's fields, at most ``deadline`` seconds."""
+    def request(
+        self, op: Op[Fields, Any, Answer], *_: Fields.args, **asked: Fields.kwargs
+    ) -> Answer:
+        """Ask and wait for the answer's fields, at most ``deadline`` seconds (30)."""
+        fields: dict[str, Any] = dict(asked)
+        deadline: float = fields.pop("deadline", 30.0)
         if op in IDENTIFIED:
             fields.setdefault("id", new_ulid(int(time.time() * 1000)))
         if op in IDENTIFIED and os.environ.get("RELAY_CALLED"):
@@ -91,7 +85,8 @@ class BrokerClient:
         end = began + deadline
         while True:
             try:
-                return self._until_answered(op, fields, end)
+                answer: Any = self._until_answered(op, fields, end)
+                return answer  # type: ignore[no-any-return]
             except RelayError as error:
                 # An agent's first tools may run before its session has told the broker of it.
                 if error.code != "unknown_run" or time.monotonic() >= min(end, began + KNOWN):
@@ -269,21 +264,10 @@ def connect(home: Home, start: bool = True, deadline: float = DEADLINE) -> Broke
     return BrokerClient(home, start=start, deadline=deadline)
 
 
-if TYPE_CHECKING:
-
-    @overload
-    def request(  # type: ignore[overload-overlap]
-        op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
-    ) -> Answer: ...
-
-    @overload
-    def request(op: str, *, deadline: float = 30.0, **fields: object) -> Json: ...
-
-
-def request(op, *, deadline=30.0, **fields):  # type: ignore[no-untyped-def]  # noqa: ANN001,ANN003,ANN201
+def request(op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs) -> Answer:
     """The answer to one request to the broker of this environment; see ``BrokerClient.request``."""
     with connect(Home.from_env()) as client:
-        return client.request(op, deadline=deadline, **fields)
+        return client.request(op, *args, **fields)
 
 
 def check_person(home: Home, what: str, hint: str = "") -> None:

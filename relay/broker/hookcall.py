@@ -5,29 +5,25 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
+from relay.broker.client import BrokerClient
 from relay.core.errors import RelayError, UsageError
 from relay.protocol.agent_ops import ASK
 from relay.protocol.broker import ASK_TIMEOUT_MAX
+from relay.protocol.op import Auth
 
 #: Added to the session's time for both ways. Seconds.
 _WAY = 10.0
 
 
-class Asker(Protocol):
-    """The part of the broker's client that is used here."""
-
-    def request(self, op: str, *, deadline: float = ..., **fields: object) -> dict[str, Any]: ...
-
-
 def fire(
-    client: Asker,
+    client: BrokerClient,
     agent: str,
     event: str,
     given: Mapping[str, Any],
     timeout: float,
-    **auth: object,
+    auth: Auth | None = None,
 ) -> dict[str, Any]:
     """Run the hooks of ``event`` in the session of ``agent``, at most ``timeout`` seconds.
 
@@ -52,7 +48,7 @@ def fire(
             kind="hooks",
             request=request,
             timeout=timeout,
-            **auth,
+            auth=auth,
         )
     except RelayError as error:
         error.details.setdefault("correlation_id", identifier)

@@ -12,7 +12,7 @@ from relay.core.errors import EXIT_NOT_FOUND, NotFound, UsageError
 from relay.core.paths import Home
 from relay.core.visible import visible
 from relay.protocol.agent_ops import ASK
-from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
+from relay.protocol.item_ops import ITEM_ANSWER, ITEMS, Item
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def transcript_verb(options: Options) -> int:
 
 def items_verb(options: Options) -> int:
     """``relay items``: 3 where it is asked for an agent that asks nothing."""
-    answer = request("items", **output.speaker())
+    answer = request(ITEMS, **output.speaker())
     rows = [one for one in answer["rows"] if options.name is None or _is_of(one, options.name)]
     if options.json:
         output.as_json(rows)
@@ -128,7 +128,7 @@ def items_verb(options: Options) -> int:
     return EXIT_NOT_FOUND if options.name and not rows else 0
 
 
-def show_items(rows: list[Json]) -> None:
+def show_items(rows: list[Item]) -> None:
     """What waits, each whole and with its choices: nobody says yes to what they have not seen."""
     now_ms, width = time.time_ns() // 1_000_000, table.columns()
     for n, item in enumerate(rows):
@@ -159,28 +159,33 @@ def answer_verb(options: Options) -> int:
     if not (options.which or options.held):
         raise UsageError("say what you answer: ids, an agent, or --held", hint="relay items")
     single = len(options.which) == 1 and not options.held
-    answers: list[Json] = []
+    answers: list[Any] = []
     with connect(Home.from_env()) as client:
         more = True
         while more:  # one answer lists a limited number
             listed = client.request(ITEMS, **output.speaker())
             ids = _held_ids(options.which, listed["rows"]) if options.held else None
             which = [_id_of(one, listed["rows"]) for one in options.which] if ids is None else ids
-            fields = {"id": which[0] if single else which, "choice": options.choice}
-            fields |= {"note": options.note, **output.speaker()}
             if which:
-                said = client.request(ITEM_ANSWER, deadline=_TYPING, **fields)
+                said = client.request(
+                    ITEM_ANSWER,
+                    deadline=_TYPING,
+                    id=which[0] if single else which,
+                    choice=options.choice,
+                    note=options.note,
+                    **output.speaker(),
+                )
                 answers += [said] if single else said["answers"]
             more = bool(ids and listed["more"])
     if options.json:
         shown = [{key: one[key] for key in one if key not in ("n", "ok")} for one in answers]
         output.as_json(shown[0] if single else shown)
         return 0
-    for said in answers:
-        item = said["item"]
+    for one in answers:
+        item = one["item"]
         code = "" if single else f"{item['id'][-8:]}  "
-        output.data(f"{code}{item['agent']}: {said['choice']['label']}")
-        if said.get("gone") is False:
+        output.data(f"{code}{item['agent']}: {one['choice']['label']}")
+        if one.get("gone") is False:
             output.note(f"typed, but something still stands there: relay peek {item['agent']}")
     if not answers:
         output.note("nothing is held")
@@ -197,11 +202,11 @@ def interrupt_verb(options: Options) -> int:
     return 0
 
 
-def _is_of(item: Json, name: str) -> bool:
+def _is_of(item: Item, name: str) -> bool:
     return bool(item["agent"].lower() == name.lower())
 
 
-def _held_ids(names: list[str], rows: list[Json]) -> list[str]:
+def _held_ids(names: list[str], rows: list[Item]) -> list[str]:
     """The held messages from and to these, or all."""
     lower = {name.lower() for name in names}
     found = []
@@ -214,7 +219,7 @@ def _held_ids(names: list[str], rows: list[Json]) -> list[str]:
     return found
 
 
-def _id_of(which: str, rows: list[Json]) -> str:
+def _id_of(which: str, rows: list[Item]) -> str:
     """The id of what is to be answered. Raises UsageError where several are meant."""
     theirs = [one for one in rows if _is_of(one, which)]
     named = [one for one in rows if one["id"].upper().endswith(which.upper())]

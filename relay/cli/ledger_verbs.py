@@ -12,8 +12,7 @@ from relay.cli.parser import Parser, count, moment, wait_seconds
 from relay.cli.verbs import verb
 from relay.core.errors import UsageError
 from relay.core.paths import Home
-from relay.protocol.broker import Json
-from relay.protocol.broker_ops import COMPACT, REINDEX
+from relay.protocol.broker_ops import COMPACT, REINDEX, Compacted
 
 #: Seconds that one step of making the index may take.
 _STEP_WITHIN = 300.0
@@ -132,12 +131,11 @@ def export_verb(options: Any) -> int:
 
 def reindex_verb(options: Any) -> int:
     """``relay ledger reindex``."""
-    number, begin = 0, True
-    step: Json = {"more": True}
+    number, begin, more = 0, True, True
     with connect(Home.from_env()) as client, progress.on_stderr(data_on_stdout=False) as bar:
-        while step["more"]:
+        while more:
             step = client.request(REINDEX, begin=begin, deadline=_STEP_WITHIN)
-            begin = False
+            begin, more = False, step["more"]
             number += step["indexed"]
             bar.show(number, None, f"{number} texts")
     output.data(f"{number} texts are indexed")
@@ -157,7 +155,7 @@ def compact_verb(options: Any) -> int:
     return 0
 
 
-def _agreed(options: Any, would: Json) -> bool:
+def _agreed(options: Any, would: Compacted) -> bool:
     if not options.yes:
         output.note(
             f"Of what was said in {would['turns']} turns the beginning stays, of their tool calls"
@@ -166,12 +164,12 @@ def _agreed(options: Any, would: Json) -> bool:
     return output.agreed("Compact them?", yes=options.yes)
 
 
-def _compact(client: BrokerClient, options: Any, *, really: bool) -> Json:
-    total: Json = {"turns": 0, "characters": 0}
+def _compact(client: BrokerClient, options: Any, *, really: bool) -> Compacted:
+    turns = characters = 0
     after: int | None = 0
     while after is not None:
         step = client.request(COMPACT, before_ms=options.before, after=after, really=really)
         after = step["after"]
-        for name in total:
-            total[name] += step[name]
-    return total
+        turns += step["turns"]
+        characters += step["characters"]
+    return {"turns": turns, "characters": characters, "after": None}

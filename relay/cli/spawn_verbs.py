@@ -16,6 +16,7 @@ from relay.config import names
 from relay.config.spawned_agents import OPTIONS, Spawn, record_of
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home, working_folder
+from relay.protocol.agent_ops import RELEASE
 
 
 def add(verbs: Parser) -> None:
@@ -141,7 +142,7 @@ def release_verb(options: Any) -> int:
     home = Home.from_env()
     record = record_of(home, options.name)
     # Inside an agent the broker says whether it is one of its own helpers.
-    if not request("release", name=options.name, **output.speaker())["by"]:
+    if not request(RELEASE, name=options.name, **output.speaker())["by"]:
         check_person(home, "release agents")
     run = names.run_of(home, options.name)  # None: release() says so
     spawned = record is not None and not record.get("ended") and record["run"] in ("", run)

@@ -11,6 +11,7 @@ from relay.config.trust import TRUSTED, candidates, found_at, trusted_paths
 from relay.core.build import build, is_older
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home, working_folder
+from relay.protocol.agent_ops import AGENTS, AgentRow
 from relay.protocol.broker_ops import STATUS
 
 TYPE_CHECKING = False
@@ -42,7 +43,7 @@ def add(verbs: Parser) -> None:
 
 def agents_verb(options: Any) -> int:
     """``relay agents``."""
-    rows: list[Json] = request("agents")["agents"]
+    rows = request(AGENTS)["agents"]
     if options.live:
         rows = [row for row in rows if row["state"] != "gone"]
     if options.json:
@@ -54,7 +55,7 @@ def agents_verb(options: Any) -> int:
     return 0
 
 
-def _print_agents(rows: list[Json]) -> None:
+def _print_agents(rows: list[AgentRow]) -> None:
     width = table.columns()
     roles = any(row.get("roles") for row in rows)
     for row in rows:

@@ -21,6 +21,7 @@ from relay.core.errors import Timeout, UsageError
 from relay.core.features import named
 from relay.core.message import BODY_MAX, MODES, Message, QueueMode
 from relay.core.suggest import did_you_mean
+from relay.protocol.op import Op
 
 #: How long a sync handler waits when it does not say, in seconds.
 WAIT_DEFAULT = 10.0
@@ -55,7 +56,7 @@ class Actions(Protocol):
         """The agents that the broker knows, as ``relay agents --json`` lists them."""
         ...
 
-    def request(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
+    def request(self, op: Op[..., Any, Any], fields: dict[str, Any]) -> Future[dict[str, Any]]:
         """Ask the broker, for what a feature adds; the future ends with the answer's fields."""
         ...
 

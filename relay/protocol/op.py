@@ -95,6 +95,12 @@ class Done(Record):
     """Nothing but that it is done."""
 
 
+def by_name(name: str) -> Op[..., Any, dict[str, Any]]:
+    """The op with this name, for a feature that asks another one's and must not need it: its fields
+    are checked by the broker only."""
+    return Op(name, dict, dict)
+
+
 #: What a module that describes ops may take from here.
 __all__ = [
     "Any",

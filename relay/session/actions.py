@@ -14,6 +14,8 @@ from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import QueueMode
 from relay.directive.grammar import Match
 from relay.hooks.context import checked_body
+from relay.protocol.agent_ops import AGENTS
+from relay.protocol.op import Op
 from relay.session.broker_reports import Broker
 from relay.session.detector import Detection
 from relay.session.door import SessionFeatures
@@ -129,9 +131,9 @@ class SessionActions:
 
     def agents(self) -> Future[list[dict[str, Any]]]:
         """Who is there, as ``relay agents`` lists them."""
-        return self._ask("agents", {}, lambda fields: fields["agents"])
+        return self._ask(AGENTS, {}, lambda fields: fields["agents"])
 
-    def request(self, op: str, fields: dict[str, Any]) -> Future[dict[str, Any]]:
+    def request(self, op: Op[..., Any, Any], fields: dict[str, Any]) -> Future[dict[str, Any]]:
         """Ask the broker as this agent, for what a feature adds to ``ctx``."""
         return self._ask(op, fields, lambda reply: reply)
 
@@ -167,7 +169,10 @@ class SessionActions:
         return identifier, answer
 
     def _ask(
-        self, op: str, fields: dict[str, Any], convert: Callable[[dict[str, Any]], Any]
+        self,
+        op: Op[..., Any, Any],
+        fields: dict[str, Any],
+        convert: Callable[[dict[str, Any]], Any],
     ) -> Future[Any]:
         answer: Future[Any] = Future()
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from relay.core.bounded import BoundedDict
 from relay.core.errors import BrokerUnavailable, RelayError, StorageError, Timeout
@@ -43,13 +43,9 @@ REMARKS_MAX = 1000
 class Broker(Protocol):
     """The part of the broker's client that a session needs."""
 
-    @overload
-    async def request(  # type: ignore[overload-overlap]
+    async def request(
         self, op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
     ) -> Answer: ...
-
-    @overload
-    async def request(self, op: str, **fields: Any) -> dict[str, Any]: ...
 
 
 class BrokerReports:

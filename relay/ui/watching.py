@@ -13,7 +13,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home
 from relay.protocol.broker import Json
-from relay.protocol.broker_ops import WATCH
+from relay.protocol.broker_ops import WATCH, Watch, Watched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class _Place:
     def __init__(
         self, kinds: Iterable[str], agents: Iterable[str], after: tuple[str, int] | None = None
     ) -> None:
-        self._fields: Json = {"kinds": list(kinds) or None, "agents": list(agents) or None}
+        self._fields: Watch = {"kinds": list(kinds) or None, "agents": list(agents) or None}
         self._epoch, self._seq = ("", 0) if after is None else after
 
     @property
@@ -43,13 +43,13 @@ class _Place:
         """The epoch, and the sequence number of the last row that was read."""
         return self._epoch, self._seq
 
-    def fields(self) -> Json:
+    def fields(self) -> Watch:
         """The fields of the next ``watch``."""
         if not self._epoch:
             return self._fields
-        return {**self._fields, "epoch": self._epoch, "after": self._seq}
+        return self._fields | {"epoch": self._epoch, "after": self._seq}
 
-    def begins(self, answer: Json) -> None:
+    def begins(self, answer: Watched) -> None:
         """A broker has answered; rows may have come already."""
         if self._epoch != answer["epoch"]:
             self._epoch, self._seq = answer["epoch"], answer["seq"]

@@ -31,7 +31,10 @@ from relay.core.ids import new_ulid
 from relay.core.log import Log
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
+from relay.protocol.agent_ops import REGISTER
 from relay.protocol.broker import encode
+from relay.protocol.broker_ops import STATUS, STOP
+from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
 from tests.support import wait_until
 
 Json = dict[str, Any]
@@ -41,7 +44,7 @@ def stop_broker(home: Home) -> None:
     """Stop the broker of ``home``, if one runs, and wait until it has ended."""
     try:
         with connect(home, start=False) as client:
-            client.request("stop")
+            client.request(STOP)
     except RelayError:
         pass
     wait_until(lambda: lock_is_free(home), what="the broker to end")
@@ -50,7 +53,7 @@ def stop_broker(home: Home) -> None:
 def kill_broker(home: Home) -> None:
     """Kill the broker of ``home``, a process, with SIGKILL."""
     with connect(home, start=False) as client:
-        os.kill(client.request("status")["pid"], signal.SIGKILL)
+        os.kill(client.request(STATUS)["pid"], signal.SIGKILL)
     wait_until(lambda: lock_is_free(home), what="the broker to end")
 
 
@@ -193,7 +196,7 @@ def register(
     client = connect(home)
     try:
         fields = registration(name, run, token, store, cwd)
-        client.request("register", **fields, version=build())
+        client.request(REGISTER, **fields, version=build())
     except BaseException:
         client.close()
         raise
@@ -245,13 +248,13 @@ class Session:
 
 def held(person: BrokerClient) -> list[Json]:
     """The messages that are held for the person."""
-    return [item for item in person.request("items")["rows"] if item["kind"] == "held"]
+    return [dict(item) for item in person.request(ITEMS)["rows"] if item["kind"] == "held"]
 
 
 def decide(person: BrokerClient, choice: str, *ids: str) -> None:
     """Answer these held messages, or all."""
     every = [item["id"] for item in held(person)]
-    person.request("item_answer", id=list(ids) or every, choice=choice)
+    person.request(ITEM_ANSWER, id=list(ids) or every, choice=choice)
 
 
 def message_id(number: int) -> str:

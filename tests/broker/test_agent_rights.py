@@ -11,18 +11,22 @@ import pytest
 from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.features.personas.ops import DISPATCH
 from relay.protocol import broker as protocol
+from relay.protocol.agent_ops import ASK, HOOKS_RAN
 from relay.protocol.message_ops import HISTORY, SEND, STATE, TURN, WAIT
+from relay.protocol.op import Auth
 from tests.broker.fixtures import Configure
 from tests.broker.support import Json, register
 from tests.broker.test_hook_runs import record
+from tests.support import unchecked
 
 
 def asked(client: BrokerClient, by: str, kind: str, agent: str) -> str:
     """How the broker ends the request: ``no_session`` where it would have gone on."""
-    auth = {"run": by, "token": "secret"} if by else None
+    auth: Auth | None = {"run": by, "token": "secret"} if by else None
     with pytest.raises(RelayError) as caught:
-        client.request("ask", agent=agent, kind=kind, request={}, auth=auth)
+        client.request(ASK, agent=agent, kind=kind, request={}, auth=auth)
     return caught.value.code
 
 
@@ -81,7 +85,7 @@ def reading(id_: str, said: str) -> list[tuple[str, Json]]:
 def told(client: BrokerClient, op: str, fields: Json) -> str:
     """All that the broker says to a request, also by the pushes that follow."""
     try:
-        answer = json.dumps(client.request(op, **fields, deadline=20.0))
+        answer = json.dumps(unchecked(client).request(op, **fields, deadline=20.0))
     except RelayError as error:
         return f"{error.message} {error.hint}"
     while op == "watch" and (push := client.next_push(1)) is not None:
@@ -105,8 +109,8 @@ def test_no_op_tells_an_agent_the_words_of_others(home: Home, configure: Configu
         for state in ("delivering", "seen"):
             bob.request(STATE, id=id_, state=state)
         bob.request(TURN, ids=[id_], **ENDED)
-        bob.request("hooks_ran", records=[{**record(), "stdout": WORDS}])
-        client.request("dispatch", persona="atlas", body=WORDS)
+        bob.request(HOOKS_RAN, records=[{**record(), "stdout": WORDS}])
+        client.request(DISPATCH, persona="atlas", body=WORDS)
         [turn] = client.request(HISTORY, grep=f"{WORDS} turn")["rows"]
         agents: dict[str, Json] = {
             name: {"auth": {"run": name, "token": "secret"}} for name in ("ann", "eve", "ed", "tim")
@@ -142,4 +146,4 @@ def test_a_receiver_is_told_how_far_a_message_is_and_not_what_was_answered(home:
         assert (row["to"], row["state"]) == ("Bob", "seen")
         for asks, fields in ((bob, {"answer": True}), (eve, {})):
             with pytest.raises(RelayError, match="only read"):
-                asks.request(WAIT, id=id_, timeout=0, **fields)
+                unchecked(asks).request(WAIT, id=id_, timeout=0, **fields)

@@ -11,6 +11,7 @@ import pytest
 from relay.broker import async_client
 from relay.core.errors import BrokerUnavailable, NameTaken, RelayError, UsageError
 from relay.core.paths import Home
+from relay.protocol.broker_ops import HELLO
 from relay.protocol.message_ops import HISTORY, WAIT
 from tests.broker.support import Json, Session, registration
 
@@ -20,7 +21,7 @@ def test_requests_survive_the_brokers_death(home: Home) -> None:
         async with Session(home, "Al") as al:
             pids = set()
             for round_ in range(3):
-                pid = (await al.client.request("hello"))["pid"]
+                pid = (await al.client.request(HELLO))["pid"]
                 pids.add(pid)
                 sends = [
                     asyncio.ensure_future(al.client.send("Bob", f"{round_} {number}"))
@@ -58,7 +59,7 @@ def test_a_full_outbox_waits_and_then_says_so(home: Home, monkeypatch: pytest.Mo
 
     async def play() -> None:
         async with Session(home, "Al") as al:
-            pid = (await al.client.request("hello"))["pid"]
+            pid = (await al.client.request(HELLO))["pid"]
             os.kill(pid, signal.SIGSTOP)
             try:
                 stuck = [asyncio.ensure_future(al.client.send("Bob", f"{i}")) for i in range(2)]
@@ -88,7 +89,7 @@ def test_the_connection_is_reported(home: Home) -> None:
         client = async_client.AsyncClient(home, on_push=pushes.append, on_connected=connected)
         await client.open()
         await client.register(**registration("Al"))
-        pid = (await client.request("hello"))["pid"]
+        pid = (await client.request(HELLO))["pid"]
         os.kill(pid, signal.SIGKILL)
         async with asyncio.timeout(30):
             while states != [True, False, True]:
@@ -118,7 +119,7 @@ def test_without_a_broker_a_request_ends_in_time(home: Home) -> None:
     async def play() -> None:
         async with Session(home, "Al") as al:
             al.client._start = False
-            os.kill((await al.client.request("hello"))["pid"], signal.SIGKILL)
+            os.kill((await al.client.request(HELLO))["pid"], signal.SIGKILL)
             with pytest.raises(BrokerUnavailable, match="in time"):
                 await al.client.send("Bob", "x", deadline=0.3)
             assert any("no broker" in problem.message for problem in al.problems)
@@ -131,10 +132,10 @@ def test_closing_ends_who_waits(home: Home) -> None:
         async with Session(home, "Al") as al:
             id_ = (await al.client.send("Bob", "x"))["id"]
             waits = asyncio.ensure_future(al.client.request(WAIT, id=id_, timeout=60))
-            await al.client.request("hello")
+            await al.client.request(HELLO)
         with pytest.raises(BrokerUnavailable, match="closed"):
             await waits
         with pytest.raises(BrokerUnavailable, match="closed"):
-            await al.client.request("hello")
+            await al.client.request(HELLO)
 
     asyncio.run(play())

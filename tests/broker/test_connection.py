@@ -20,7 +20,9 @@ from relay.broker.client import connect
 from relay.broker.connection import ClientConnection
 from relay.core.paths import Home
 from relay.core.processes import MARKS
+from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.broker import decode
+from relay.protocol.broker_ops import STATUS
 from relay.protocol.message_ops import SEND, STATE, WAIT
 from tests.broker.support import broker_thread, register, registration, stop_broker
 
@@ -69,7 +71,7 @@ def test_silent_connections_lock_nobody_out(home: Home) -> None:
             one.connect(home.broker_socket)
             one.settimeout(20)
         with connect(home) as person:
-            assert person.request("status")["connections"] == 8
+            assert person.request(STATUS)["connections"] == 8
         assert silent[0].recv(100) == b""  # the oldest had to go
         for state in ("delivering", "submitted", "seen"):
             al.request(STATE, id=id_, state=state)
@@ -87,7 +89,7 @@ if not os.fork():
     for number in range(20):
         held.append(connect(Home(sys.argv[1]), start=False))
         me = {"name": f"A{number}", "run": f"r{number}", "token": "t", "kind": "x"}
-        held[-1].request("register", **me)
+        held[-1].request(REGISTER, **me)
     print("FULL", flush=True)
     sys.stdin.read()
     os._exit(0)
@@ -104,8 +106,8 @@ def test_agents_that_an_agent_registers_lock_nobody_out(home: Home) -> None:
             assert agent.stdin is not None and agent.stdout is not None
             assert agent.stdout.readline() == b"FULL\n"
             with connect(home) as person:
-                assert person.request("status")["connections"] == 8
-            al.request("agent_state", state="idle")
+                assert person.request(STATUS)["connections"] == 8
+            al.request(AGENT_STATE, state="idle")
             agent.stdin.close()
 
 

@@ -20,7 +20,9 @@ from relay.broker.delivery_window import DeliveryWindows
 from relay.broker.directory import Directory
 from relay.core.message import State
 from relay.core.paths import Home
+from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.broker import WINDOW
+from relay.protocol.broker_ops import HELLO
 from relay.protocol.message_ops import SEND, SHOW, STATE
 from tests.broker.support import Json, Session, register, stop_broker
 
@@ -32,7 +34,7 @@ BURST = 2000
 def test_a_burst_to_one_receiver(home: Home) -> None:
     async def play() -> None:
         async with Session(home, "Al") as al, Session(home, "Bob", "run-2") as bob:
-            reports: set[asyncio.Task[Json]] = set()
+            reports: set[asyncio.Task[object]] = set()
             loop = asyncio.get_running_loop()
 
             def seen(push: Json) -> None:
@@ -62,7 +64,7 @@ def test_a_session_has_a_window_of_deliveries_in_hand(home: Home) -> None:
         ids = [client.request(SEND, to="Bob", body="x")["id"] for _ in range(WINDOW + 50)]
 
         def pushed() -> list[str]:
-            bob.request("hello")  # what was pushed before its answer is here then
+            bob.request(HELLO)  # what was pushed before its answer is here then
             out = []
             while push := bob.next_push(0):
                 out.append(push["id"])
@@ -80,7 +82,7 @@ def test_a_session_that_does_not_read_costs_bounded_memory(home: Home) -> None:
     stop_broker(home)  # its memory is looked at: it must be a process
     size, count = 200_000, 250
     with connect(home) as client, register(home, "Bob") as bob:
-        pid = client.request("hello")["pid"]
+        pid = client.request(HELLO)["pid"]
         before = _resident(pid)
         for number in range(count):
             client.request(SEND, to="Bob", body=f"{number} " + "x" * size)
@@ -113,7 +115,7 @@ def test_after_a_crash_of_the_broker_everything_open_is_offered_again(home: Home
             await bob.until(lambda: len(bob.delivered()) == 2)
             await bob.client.report(first, State.DELIVERING, attempt=1)
             await bob.client.report(first, State.SUBMITTED)
-            pid = (await al.client.request("hello"))["pid"]
+            pid = (await al.client.request(HELLO))["pid"]
             os.kill(pid, signal.SIGKILL)
             third = (await al.client.send("Bob", "third"))["id"]
             await bob.until(lambda: len(bob.delivered()) == 5)
@@ -136,7 +138,7 @@ def test_a_new_run_gets_what_the_last_one_left_open(home: Home) -> None:
             id_ = client.request(SEND, to="Bob", body="x")["id"]
             assert bob.next_push(20) is not None
             bob.request(STATE, id=id_, state="delivering", attempt=1)
-            bob.request("agent_state", state="gone")
+            bob.request(AGENT_STATE, state="gone")
         with register(home, "Bob", run="run-2") as bob:
             push = bob.next_push(20)
             assert push is not None and (push["id"], push["attempt"]) == (id_, 1)

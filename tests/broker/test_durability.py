@@ -23,6 +23,7 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
 from relay.protocol.broker import decode, encode
+from relay.protocol.broker_ops import HELLO, STATUS, STOP
 from relay.protocol.message_ops import HISTORY, INBOX, SEND, SHOW
 from tests.broker.support import (
     Json,
@@ -138,8 +139,8 @@ def test_killed_at_any_moment(home: Home) -> None:
 
 def check(home: Home, promised: dict[str, str]) -> None:
     with connect(home) as client:  # a last start: it recovers and serves what was stored
-        assert client.request("status")["counts"]["waiting"] >= len(promised)
-        client.request("stop")
+        assert client.request(STATUS)["counts"]["waiting"] >= len(promised)
+        client.request(STOP)
     wait_until(lambda: lock_is_free(home), what="the broker to end")
     database = sqlite3.connect(home.ledger)
     assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -170,7 +171,7 @@ def test_a_repetition_after_a_lost_answer_is_one_message(home: Home) -> None:
         lost.sendall(line)
         assert lost.recv(1)  # it is stored; the answer is not read to its end
         with connect(home) as other:
-            other.request("stop")
+            other.request(STOP)
     with connect(home) as client:  # after a restart, too
         again = client.request(SEND, to="Bob", body="x", id=id_, offline=True)
         assert again["duplicate"] is True
@@ -202,7 +203,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_acknowledged(home: Home) -> None
             assert failure is not None and "nothing" in failure.hint
             assert accepted
             # It goes on reading, and refuses again without harm.
-            assert client.request("hello")["protocol"] == 1
+            assert client.request(HELLO)["protocol"] == 1
             try:
                 client.request(SEND, to="Bob", body="y" * 500_000, offline=True)
                 raise AssertionError("a message that cannot be stored was accepted")

@@ -18,6 +18,8 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
 from relay.ledger.schema import AgentRecord
+from relay.protocol.agent_ops import AGENT_STATE, PERSON
+from relay.protocol.broker_ops import STATUS
 from relay.protocol.message_ops import HISTORY, INBOX, SEND, SHOW, STATE, DeliveryState
 from tests.broker.support import (
     Json,
@@ -101,7 +103,7 @@ def test_a_chain_stops_and_the_person_lets_it_go_on(home: Home, client: BrokerCl
 def test_a_word_of_the_person_begins_a_chain_anew(home: Home, client: BrokerClient) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
         exchange(al, bob, HOPS_MAX)
-        al.request("person")
+        al.request(PERSON)
         assert say(al, "Bob", "my user says go on")["state"] == "queued"
         assert read(bob)["body"] == "my user says go on"
         client.request(SEND, to="Al", body="from the shell")
@@ -128,7 +130,7 @@ def test_a_message_names_what_caused_it(home: Home, client: BrokerClient) -> Non
 
 def test_what_is_still_queued_is_not_yet_a_cause(home: Home) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
-        bob.request("agent_state", state="busy")
+        bob.request(AGENT_STATE, state="busy")
         say(al, "Bob", "one")
         message = next_delivery(bob)
         bob.request(STATE, id=message["id"], state="delivering")
@@ -153,7 +155,7 @@ def test_too_many_a_minute_wait_also_after_a_restart(
         assert say(al, "Bob", "6")["state"] == "held"
         assert [read(bob)["body"] for _ in range(3)] == ["0", "1", "2"]
         with connect(home) as client:
-            assert len(held(client)) == client.request("status")["parked"] == 4
+            assert len(held(client)) == client.request(STATUS)["parked"] == 4
             decide(client, "yes")
         assert [read(bob)["body"] for _ in range(4)] == ["3", "4", "5", "6"]
 
@@ -171,7 +173,7 @@ def test_the_person_refuses(home: Home, client: BrokerClient) -> None:
 def test_another_run_of_the_same_name_begins_a_chain_anew(home: Home) -> None:
     with register(home, "Al") as al, register(home, "Bob") as bob:
         exchange(al, bob, HOPS_MAX)
-        al.request("agent_state", state="gone")
+        al.request(AGENT_STATE, state="gone")
     with register(home, "Al", run="run-2", token="other") as al:
         assert say(al, "Bob", "I was started a moment ago")["state"] == "queued"
 
@@ -186,7 +188,7 @@ def test_a_killed_broker_neither_forgets_a_chain_nor_a_minute(
         kill_broker(home)
     with register(home, "Al") as al, register(home, "Bob") as bob:
         assert "21 messages followed" in str(say(al, "Bob", "thank you")["reason"])
-        al.request("person")
+        al.request(PERSON)
         kill_broker(home)
     with register(home, "Al") as al, register(home, "Bob"):
         # From a word of the person's it begins anew, but the minute goes on.
@@ -205,7 +207,7 @@ def test_what_relay_says_of_what_an_agent_said_counts_as_a_hop(home: Home) -> No
             al.request(SEND, body="not sent again", notice="about")
         assert refused.value.code == "loop"
         assert say(al, "Bob", "again")["state"] == "held"
-        al.request("person")
+        al.request(PERSON)
         al.request(SEND, body="not sent", notice="about")
         assert read(al)["body"] == "not sent"
 

@@ -17,7 +17,9 @@ from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.core.processes import MARK, MARKS, Process, ancestry
 from relay.core.processes import SESSION as SESSION_NAME
+from relay.protocol.agent_ops import AGENTS
 from relay.protocol.broker import message_from
+from relay.protocol.broker_ops import STATUS
 from relay.protocol.message_ops import HISTORY, SEND, DeliverPush
 from tests.broker.support import (
     broker_process,
@@ -184,7 +186,7 @@ def test_who_has_gone_before_it_was_looked_at_is_nobody(isolated_home: object) -
         subprocess.run(command, check=True, timeout=30)
         os.kill(process.pid, signal.SIGCONT)
         with connect(home) as client:
-            wait_until(lambda: client.request("status")["connections"] >= 1)
+            wait_until(lambda: client.request(STATUS)["connections"] >= 1)
             assert client.request(HISTORY)["rows"] == []
         stop_broker(home)
 
@@ -200,11 +202,11 @@ name_process(MARK)
 if os.fork() == 0:
     with connect(Home(sys.argv[1]), start=False) as client:
         try:
-            client.request("register", name="Bob", run="run-2", token="other", kind="screen",
+            client.request(REGISTER, name="Bob", run="run-2", token="other", kind="screen",
                            cwd="/", command="true")
         except RelayError as error:
             print(error.message, flush=True)
-        print(client.request("history")["rows"], flush=True)
+        print(client.request(HISTORY)["rows"], flush=True)
     os._exit(0)
 os.wait()
 """
@@ -217,7 +219,7 @@ def test_no_process_of_an_agent_takes_the_name_of_another_one(isolated_home: obj
         register(home, "Bob").close()
         with connect(home) as client:
             client.request(SEND, to="Bob", body="the secret plan", offline=True)
-            wait_until(lambda: client.request("agents")["agents"][0]["state"] == "gone")
+            wait_until(lambda: client.request(AGENTS)["agents"][0]["state"] == "gone")
         command = [sys.executable, "-c", HEIR, home.root]
         told = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert "was not started in here" in told.stdout and "secret" not in told.stdout, told.stderr

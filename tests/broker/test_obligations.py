@@ -11,6 +11,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.broker import ABOUT, OBLIGATION
 from relay.protocol.message_ops import CANCEL, EVENT, HISTORY, SEND, STATE, TURN
 from relay.protocol.op import AwaitMaybe
@@ -76,13 +77,13 @@ def test_an_agent_is_told_once_and_that_a_dialog_is_in_the_way(
     """Its time is up, and later the turn ends without an answer; or the other way round."""
     overdue: Json = {"to": ["Ann"], "notice": ABOUT, "body": "no answer from Bob within 6 s"}
     with register(home, "Ann") as ann, register(home, "Bob", "run-2") as bob:
-        bob.request("agent_state", state="blocked", reason="asks to use Bash")
+        bob.request(AGENT_STATE, state="blocked", reason="asks to use Bash")
         ids = []
         for text in ("first?", "second?"):
             ids.append(ann.request(SEND, to="Bob", body=text, **AWAIT)["id"])
             see(bob, ids[-1])
         ann.request(SEND, **overdue, question=ids[0])
-        bob.request("agent_state", state="idle")
+        bob.request(AGENT_STATE, state="idle")
         bob.request(TURN, ids=ids, **ENDED)
         ann.request(SEND, **overdue, question=ids[1])
     with connect(home) as after:
@@ -108,7 +109,7 @@ def test_the_person_is_told_of_what_nobody_waits_for(home: Home, client: BrokerC
         for agent in (bob, client):
             with pytest.raises(RelayError, match="only the broker"):
                 agent.request(EVENT, kind="unanswered")
-        bob.request("agent_state", state="gone")
+        bob.request(AGENT_STATE, state="gone")
     assert told(home, owner) == [
         "Bob ended its turn without an answer to “two”",
         "Bob has gone without an answer to “three”",

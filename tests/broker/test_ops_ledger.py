@@ -12,6 +12,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.ledger import search_index
+from relay.protocol.broker_ops import REINDEX
 from relay.protocol.message_ops import HISTORY, SEND
 from tests.broker.support import register
 
@@ -78,7 +79,7 @@ def test_an_index_that_is_far_behind_is_not_waited_for(
 
 def test_only_the_person_makes_the_index_anew(home: Home, client: BrokerClient) -> None:
     say(client, "one", "two")
-    answer = client.request("reindex", begin=True)
+    answer = client.request(REINDEX, begin=True)
     assert (answer["indexed"], answer["more"]) == (2, False)
     with register(home, "Bob") as agent, pytest.raises(RelayError, match="only"):
-        agent.request("reindex", auth={"run": "run-1", "token": "secret"})
+        agent.request(REINDEX, auth={"run": "run-1", "token": "secret"})

@@ -10,6 +10,8 @@ from relay.config.spawned_agents import Spawn, keep
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.core.processes import MARKS
+from relay.protocol.agent_ops import RELEASE, SPAWN
+from relay.protocol.op import Auth
 from tests.broker.fixtures import Configure
 from tests.broker.support import register
 
@@ -18,9 +20,9 @@ pytestmark = pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only
 
 def asked(client: BrokerClient, by: str, name: str) -> str:
     """Whose helper ``name`` may be, or why it may not be started."""
-    auth = {"run": by, "token": "secret"} if by else None
+    auth: Auth | None = {"run": by, "token": "secret"} if by else None
     try:
-        return str(client.request("spawn", name=name, command=["true"], auth=auth)["parent"])
+        return str(client.request(SPAWN, name=name, command=["true"], auth=auth)["parent"])
     except RelayError as error:
         assert error.code == "forbidden"
         return error.message
@@ -53,11 +55,11 @@ def test_an_agent_ends_those_that_the_kernel_has_below_it_and_nobody_else(
     with register(home, "Lead", run="Lead") as lead, register(home, "Bob", run="Bob"):
         for name in ("Bob", "Lead", "Ann"):
             with pytest.raises(RelayError, match="only the person may release"):
-                lead.request("release", name=name)
+                lead.request(RELEASE, name=name)
         found = Directory.around
         monkeypatch.setattr(
             Directory, "around", lambda of, *bob: [*found(of, *bob), of.get("Lead")]
         )
-        assert lead.request("release", name="bob")["by"] == "Lead"
+        assert lead.request(RELEASE, name="bob")["by"] == "Lead"
     with connect(home) as person:
-        assert person.request("release", name="Bob")["by"] == ""
+        assert person.request(RELEASE, name="Bob")["by"] == ""

@@ -12,6 +12,7 @@ from relay.core.errors import NotFound, UsageError
 from relay.core.message import REPORTED
 from relay.core.paths import Home
 from relay.ledger.store import Ledger
+from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.message_ops import SEND, STATE, TURN, WAIT, ToolCallFields
 from tests.broker.support import Json, register
 
@@ -38,7 +39,7 @@ def see(agent: BrokerClient, id_: str) -> None:
 
 
 def looked_up(client: BrokerClient, id_: str) -> Json:
-    return client.request(WAIT, id=id_, timeout=0, answer=True)
+    return dict(client.request(WAIT, id=id_, timeout=0, answer=True))
 
 
 def test_who_waits_for_an_answer_gets_it_from_everybody(home: Home, client: BrokerClient) -> None:
@@ -87,7 +88,7 @@ def test_nobody_waits_for_one_who_has_gone(home: Home, client: BrokerClient) -> 
     with register(home, "Bob") as bob:
         id_ = ask(client)
         see(bob, id_)
-        bob.request("agent_state", state="gone")
+        bob.request(AGENT_STATE, state="gone")
         assert looked_up(client, id_)["done"] and not looked_up(client, id_)["answers"]
 
 

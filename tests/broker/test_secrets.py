@@ -12,9 +12,10 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
-from relay.protocol.message_ops import HISTORY, INBOX, READ, SEND, STATE, TURN
+from relay.protocol.message_ops import HISTORY, INBOX, READ, SEND, STATE, TURN, ToolCallFields
 from tests.broker.fixtures import Configure
 from tests.broker.support import Json, broker_thread, register
+from tests.support import unchecked
 
 SECRET = "sk-ant-api03-" + "aB3d" * 12
 KEY = "AKIAABCDEFGHIJKLMNOP"
@@ -44,7 +45,7 @@ def looks(client: BrokerClient, id_: str) -> str:
         ("wait", {"id": id_, "timeout": 0, "answer": True}),
         ("watch", {"after": 0, "epoch": ""}),
     ]
-    said = [json.dumps(client.request(op, **fields)) for op, fields in asked]
+    said = [json.dumps(unchecked(client).request(op, **fields)) for op, fields in asked]
     while (push := client.next_push(0.2)) is not None:
         said.append(json.dumps(push))
     return "\n".join(said)
@@ -68,7 +69,10 @@ def test_a_secret_reaches_who_it_is_for_and_is_masked_for_all_others(home: Home)
             assert delivered(bob)["body"] == BODY  # it has not been seen yet
             bob.request(STATE, id=id_, state="seen")
             answer: Json = {"state": "completed", "text": f"done with {SECRET}", "ended_ms": 9}
-            call = {"name": "shell", "params": json.dumps({"command": f"x {SECRET}"})}
+            call: ToolCallFields = {
+                "name": "shell",
+                "params": json.dumps({"command": f"x {SECRET}"}),
+            }
             bob.request(TURN, ids=[id_], started_ms=5, tool_calls=[call], **answer)
         said = looks(client, id_)
         assert "done with sk-ant-*****" in said and SECRET not in said

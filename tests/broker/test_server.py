@@ -17,7 +17,9 @@ from relay.core.errors import NameTaken, NotFound, RelayError, UsageError
 from relay.core.ids import new_ulid
 from relay.core.message import BODY_MAX, State
 from relay.core.paths import Home
+from relay.protocol.agent_ops import AGENT_STATE, AGENTS, REGISTER
 from relay.protocol.broker import LINE_MAX, decode, encode
+from relay.protocol.broker_ops import HELLO, STATUS
 from relay.protocol.message_ops import (
     CANCEL,
     EVENT,
@@ -46,8 +48,8 @@ def client(home: Home) -> Iterator[BrokerClient]:
 
 
 def agent(client: BrokerClient, name: str) -> Json:
-    found = [row for row in client.request("agents")["agents"] if row["name"] == name]
-    return found[0] if found else {}
+    found = [row for row in client.request(AGENTS)["agents"] if row["name"] == name]
+    return dict(found[0]) if found else {}
 
 
 def speaking_as(name: str) -> Json:
@@ -107,14 +109,14 @@ def test_an_empty_body_is_refused(client: BrokerClient, body: str) -> None:
     with pytest.raises(UsageError) as failure:
         client.request(SEND, to=["Bob"], body=body, offline=True)
     assert failure.value.hint
-    assert client.request("status")["counts"]["events"] == 0
+    assert client.request(STATUS)["counts"]["events"] == 0
 
 
 def test_a_body_that_is_too_large_is_refused_not_cut(client: BrokerClient) -> None:
     with pytest.raises(RelayError, match=f"at most {BODY_MAX}") as failure:
         client.request(SEND, to="Bob", body="é" * (BODY_MAX // 2 + 1), offline=True)
     assert failure.value.code == "too_large"
-    assert client.request("status")["counts"]["events"] == 0
+    assert client.request(STATUS)["counts"]["events"] == 0
 
 
 def test_half_a_surrogate_pair_is_refused(client: BrokerClient) -> None:
@@ -150,7 +152,7 @@ def test_what_is_wrong_is_refused_and_nothing_is_stored(client: BrokerClient, fi
     request = {"to": "Bob", "body": "x", "offline": True, **fields}
     with pytest.raises(RelayError):
         client.request(SEND, **request)
-    assert client.request("status")["counts"]["events"] == 0
+    assert client.request(STATUS)["counts"]["events"] == 0
 
 
 def test_the_same_id_again_changes_nothing(home: Home, client: BrokerClient) -> None:
@@ -237,7 +239,7 @@ def test_a_repeated_broadcast_is_known_though_everyone_has_left(
     id_ = new_ulid(5)
     with register(home, "Bob") as bob:
         client.request(SEND, to="*", body="x", id=id_)
-        bob.request("agent_state", state="gone")
+        bob.request(AGENT_STATE, state="gone")
         again = client.request(SEND, to="*", body="x", id=id_)
         assert again["duplicate"] and again["deliveries"][0]["to"] == "Bob"
 
@@ -330,7 +332,7 @@ def test_an_agent_that_has_ended_is_said_not_to_run(home: Home, client: BrokerCl
     with register(home, "Bob") as bob:
         early = client.request(SEND, to="Bob", body="x")
         assert early["deliveries"] == [{"to": "Bob", "state": "queued", "reason": None}]
-        bob.request("agent_state", state="gone")
+        bob.request(AGENT_STATE, state="gone")
         late = client.request(SEND, to="Bob", body="y")
     absent = {"to": "Bob", "state": "queued", "reason": "Bob is not running"}
     assert late["deliveries"] == [absent]
@@ -369,7 +371,7 @@ def test_a_message_for_a_name_that_comes_later(home: Home) -> None:
 
 def test_messages_to_one_that_was_here_wait_for_it(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob:
-        bob.request("agent_state", state="gone")
+        bob.request(AGENT_STATE, state="gone")
     assert agent(client, "Bob")["state"] == "gone"
     for number in range(3):
         client.request(SEND, to="Bob", body=f"{number}")
@@ -416,7 +418,7 @@ def test_an_agent_cannot_have_the_persons_name(home: Home) -> None:
 @pytest.mark.parametrize("name", ["relay", "*", "a b", "", pytest.param("x" * 65, id="too long")])
 def test_names_that_cannot_be(client: BrokerClient, name: str) -> None:
     with pytest.raises(UsageError):
-        client.request("register", **registration(name))
+        client.request(REGISTER, **registration(name))
 
 
 def test_nobody_speaks_as_an_agent(home: Home, client: BrokerClient) -> None:
@@ -553,7 +555,7 @@ def test_wait_runs_out(client: BrokerClient) -> None:
 
 def test_an_agent_is_gone_a_moment_after_its_connection(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob:
-        bob.request("agent_state", state="busy", source="hooks", notes=["no transcript"])
+        bob.request(AGENT_STATE, state="busy", source="hooks", notes=["no transcript"])
         row = agent(client, "Bob")
         assert (row["state"], row["source"], row["notes"]) == ("busy", "hooks", ["no transcript"])
     assert agent(client, "Bob")["state"] == "busy"
@@ -590,7 +592,7 @@ def test_events_that_are_no_messages(client: BrokerClient) -> None:
 
 
 def test_status(home: Home, client: BrokerClient) -> None:
-    status = client.request("status")
+    status = client.request(STATUS)
     assert status["running"] is True and status["home"] == home.root
     assert status["socket"] == home.broker_socket and status["uptime_s"] >= 0
 
@@ -600,7 +602,7 @@ def test_the_status_of_a_home_whose_name_is_no_unicode(tmp_path: Path) -> None:
     home = Home(os.fsdecode(os.fsencode(tmp_path) + b"/h\xff"))
     try:
         with connect(home) as client:
-            assert client.request("status")["home"] == f"{tmp_path}/h?"
+            assert client.request(STATUS)["home"] == f"{tmp_path}/h?"
     finally:
         stop_broker(home)
 
@@ -629,7 +631,7 @@ def test_what_is_no_request_is_refused_and_harms_nobody(client: BrokerClient, li
     assert connection is not None
     connection.sendall(line + b"\n")
     assert b'"ok":false' in connection.recv(4096)
-    assert client.request("hello")["protocol"] == 1
+    assert client.request(HELLO)["protocol"] == 1
 
 
 def test_a_line_without_end_is_cut_off(home: Home, client: BrokerClient) -> None:
@@ -641,7 +643,7 @@ def test_a_line_without_end_is_cut_off(home: Home, client: BrokerClient) -> None
             assert b"more than" in raw.recv(4096)
         except (BrokenPipeError, ConnectionResetError):
             pass  # cut off while it was still writing
-    assert client.request("hello")["protocol"] == 1
+    assert client.request(HELLO)["protocol"] == 1
 
 
 def test_the_socket_is_private(home: Home, client: BrokerClient) -> None:

@@ -16,9 +16,12 @@ from relay.broker.connection import OUTPUT_MAX
 from relay.broker.start import open_socket
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, Timeout, UsageError
 from relay.core.paths import Home
+from relay.protocol.agent_ops import AGENT_STATE, ANSWER, ASK
 from relay.protocol.broker import LINE_MAX, encode
+from relay.protocol.broker_ops import HELLO, STATUS
 from relay.protocol.message_ops import SEND
 from tests.broker.support import Json, Session, register, registration, stop_broker
+from tests.support import unchecked
 
 pytestmark = pytest.mark.usefixtures("served")
 
@@ -41,7 +44,9 @@ class Bench:
     def ask(
         self, request: object = REQUEST, agent: object = "Ann", kind: object = "hooks", **more: Any
     ) -> asyncio.Future[Json]:
-        asked = self.person.client.request("ask", agent=agent, kind=kind, request=request, **more)
+        asked = unchecked(self.person.client).request(
+            ASK, agent=agent, kind=kind, request=request, **more
+        )
         self.asked.append(asyncio.ensure_future(asked))
         return self.asked[-1]
 
@@ -55,7 +60,7 @@ class Bench:
         return hooks()
 
     async def answer(self, push: Json, response: object) -> bool:
-        answer = await self.ann.client.request("answer", id=push["id"], response=response)
+        answer = await self.ann.client.request(ANSWER, id=push["id"], response=response)
         return bool(answer["taken"])
 
 
@@ -109,7 +114,7 @@ def test_a_request_gets_the_response_of_the_session_and_nothing_is_stored(home: 
 
 def test_who_is_not_there_cannot_be_asked(home: Home) -> None:
     with register(home, "Bob", run="r2") as bob:
-        bob.request("agent_state", state="gone")
+        bob.request(AGENT_STATE, state="gone")
 
     async def scenario(bench: Bench) -> None:
         unknown = await error_of(bench.ask(agent="An"))
@@ -210,14 +215,14 @@ def test_an_error_of_the_session_is_the_askers(home: Home) -> None:
         [push] = await bench.pushed()
         assert push["kind"] == "approval"
         error = {"code": "unsupported_event", "message": "no", "hint": "yes?", "status": 2}
-        await bench.ann.client.request("answer", id=push["id"], error=error)
+        await bench.ann.client.request(ANSWER, id=push["id"], error=error)
         told = await error_of(asked)
         assert isinstance(told, UsageError)
         assert (told.code, told.message, told.hint) == ("unsupported_event", "no", "yes?")
         asked = bench.ask(kind="approval")
         push = (await bench.pushed(2))[1]
         odd = {"code": "odd", "message": [], "status": [2], "details": "no"}
-        assert (await bench.ann.client.request("answer", id=push["id"], error=odd))["taken"]
+        assert (await bench.ann.client.request(ANSWER, id=push["id"], error=odd))["taken"]
         assert (await error_of(asked)).code == "odd"
 
     play(home, scenario)
@@ -270,11 +275,11 @@ def test_only_the_session_that_was_asked_answers(home: Home) -> None:
         asked = bench.ask()
         [push] = await bench.pushed()
         forged = {"id": push["id"], "response": response()}
-        error = await error_of(bench.person.client.request("answer", **forged))
+        error = await error_of(bench.person.client.request(ANSWER, **forged))
         assert error.code == "forbidden"
         async with Session(home, "Bob", run="r2") as bob:
-            assert (await error_of(bob.client.request("answer", **forged))).code == "forbidden"
-        unknown = await bench.person.client.request("answer", id="x", response=1)
+            assert (await error_of(bob.client.request(ANSWER, **forged))).code == "forbidden"
+        unknown = await bench.person.client.request(ANSWER, id="x", response=1)
         assert unknown["taken"] is False
         assert not asked.done()
         assert await bench.answer(push, response(reason="mine"))
@@ -293,9 +298,7 @@ def test_a_session_that_goes_away_ends_its_requests_also_when_it_returns(home: H
         away = await error_of(bench.ask(agent="Bob"))
         assert away.code == "no_session" and "away at the moment" in away.message
         async with Session(home, "Bob", run="r2") as again:
-            answer = await again.client.request(
-                "answer", id=bob.pushes[0]["id"], response=response()
-            )
+            answer = await again.client.request(ANSWER, id=bob.pushes[0]["id"], response=response())
             assert answer["taken"] is False
             # One that takes over the agent's connection ends what the other was asked.
             asked = bench.ask(agent="Bob")
@@ -351,7 +354,7 @@ def test_what_one_agent_and_all_of_them_have_in_hand_is_bounded(home: Home) -> N
             asked = bench.ask(agent="Bob")
             await bob.until(lambda: bob.pushes)
             answer = {"id": bob.pushes[0]["id"], "response": response()}
-            assert (await bob.client.request("answer", **answer))["taken"]
+            assert (await bob.client.request(ANSWER, **answer))["taken"]
             assert (await asked)["response"] == response()
 
     play(home, scenario)
@@ -364,13 +367,13 @@ def test_a_session_that_does_not_read_is_asked_no_more_and_not_cut_off(home: Hom
     with register(home, "Bob") as bob, connect(home) as client:
         for _ in range(tries):
             with pytest.raises(RelayError) as caught:
-                client.request("ask", agent="Bob", kind="hooks", request=big, timeout=0.02)
+                client.request(ASK, agent="Bob", kind="hooks", request=big, timeout=0.02)
             errors.add(caught.value.code)
         assert errors == {"timeout", "busy"}
-        assert bob.request("hello")["ok"]
+        assert bob.request(HELLO)["pid"]
         # It has read everything now, and is asked again.
         with pytest.raises(Timeout):
-            client.request("ask", agent="Bob", kind="hooks", request=REQUEST, timeout=0.02)
+            client.request(ASK, agent="Bob", kind="hooks", request=REQUEST, timeout=0.02)
 
 
 def test_there_is_an_end_to_what_all_agents_have_in_hand(home: Home) -> None:
@@ -392,7 +395,7 @@ def test_there_is_an_end_to_what_all_agents_have_in_hand(home: Home) -> None:
             with open(raw.fileno(), "rb", closefd=False) as lines:
                 assert b'"n":99' in lines.readline()
         with connect(home) as client, pytest.raises(RelayError, match="512 requests") as caught:
-            client.request("ask", agent=f"A{full}", kind="hooks", request=REQUEST)
+            client.request(ASK, agent=f"A{full}", kind="hooks", request=REQUEST)
         assert caught.value.code == "busy"
 
 
@@ -405,11 +408,11 @@ def test_a_broker_that_ends_is_not_asked_again_in_the_asker_s_name(home: Home) -
 
         def at_a_shell() -> None:
             with connect(home) as client:
-                client.request("ask", agent="Ann", kind="hooks", request=REQUEST)
+                client.request(ASK, agent="Ann", kind="hooks", request=REQUEST)
 
         shell = asyncio.ensure_future(asyncio.to_thread(at_a_shell))
         await bench.pushed(2)
-        await bench.person.client.request("status")
+        await bench.person.client.request(STATUS)
         await asyncio.to_thread(stop_broker, home)
         assert isinstance(await error_of(shell), BrokerUnavailable)
         assert isinstance(await error_of(asked), BrokerUnavailable)

@@ -19,6 +19,7 @@ from relay.broker.start import failure_since
 from relay.core.errors import BrokerUnavailable, RelayError, StorageError
 from relay.core.paths import Home
 from relay.core.processes import read_process
+from relay.protocol.broker_ops import HELLO, STOP
 from relay.protocol.message_ops import SEND
 from tests.broker.support import broker_process, lock_is_free, lock_kept, wait_for_broker
 from tests.support import wait_until
@@ -26,12 +27,12 @@ from tests.support import wait_until
 
 def test_a_client_starts_it_and_leaves_no_child(home: Home) -> None:
     with connect(home) as client:
-        pid = client.request("hello")["pid"]
+        pid = client.request(HELLO)["pid"]
         with pytest.raises(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)
         assert os.getsid(pid) != os.getsid(0)
         with connect(home) as other:
-            assert other.request("hello")["pid"] == pid
+            assert other.request(HELLO)["pid"] == pid
 
 
 def test_it_is_not_started_when_that_is_not_wanted(home: Home) -> None:
@@ -47,12 +48,12 @@ def test_of_several_that_start_at_once_one_serves(home: Home) -> None:
     try:
         wait_for_broker(home)
         with connect(home, start=False) as client:
-            pid = client.request("hello")["pid"]
+            pid = client.request(HELLO)["pid"]
             losers = [process for process in started if process.pid != pid]
             assert len(losers) == 3
             assert [process.wait(timeout=30) for process in losers] == [0, 0, 0]
             client.request(SEND, to="Bob", body="x", offline=True)
-            client.request("stop")
+            client.request(STOP)
         winner = next(process for process in started if process.pid == pid)
         assert winner.wait(timeout=30) == 0
     finally:
@@ -69,7 +70,7 @@ def test_a_stale_socket_is_replaced(home: Home) -> None:
     stale.bind(home.broker_socket)
     stale.close()
     with connect(home) as client:
-        assert client.request("hello")["protocol"] == 1
+        assert client.request(HELLO)["protocol"] == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -90,10 +91,10 @@ def test_a_signal_ends_it_cleanly(home: Home, number: signal.Signals) -> None:
 def test_it_ends_when_nobody_needs_it(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RELAY_BROKER_IDLE", "0.2")
     with connect(home) as client:
-        pid = client.request("hello")["pid"]
+        pid = client.request(HELLO)["pid"]
     wait_until(lambda: lock_is_free(home), what="the broker to end by itself")
     with connect(home) as client:
-        assert client.request("hello")["pid"] != pid
+        assert client.request(HELLO)["pid"] != pid
 
 
 def test_it_does_not_end_while_somebody_is_connected(
@@ -101,9 +102,9 @@ def test_it_does_not_end_while_somebody_is_connected(
 ) -> None:
     monkeypatch.setenv("RELAY_BROKER_IDLE", "0.05")
     with connect(home) as client:
-        pid = client.request("hello")["pid"]
+        pid = client.request(HELLO)["pid"]
         assert client.next_push(0.5) is None
-        assert client.request("hello")["pid"] == pid
+        assert client.request(HELLO)["pid"] == pid
 
 
 @pytest.mark.parametrize("content", [b"this is no database", b"\x00" * 4096])
@@ -116,7 +117,7 @@ def test_a_file_that_is_no_ledger_is_reported_to_the_client(home: Home, content:
     assert Path(home.ledger).read_bytes() == content
     os.unlink(home.ledger)
     with connect(home) as client:  # as the hint says
-        assert client.request("hello")["protocol"] == 1
+        assert client.request(HELLO)["protocol"] == 1
 
 
 def test_a_reason_that_cannot_be_left_for_the_client_is_in_the_log(home: Home) -> None:
@@ -141,7 +142,7 @@ def test_a_stranger_that_holds_the_lock_is_the_reason_that_clients_are_told(
     assert reason.line.startswith(f"process {stranger.pid} (sleep 600) holds the broker's lock")
     assert "relay broker stop ends it" in reason.hint
     with connect(home) as client:
-        assert client.request("hello")["protocol"] == 1
+        assert client.request(HELLO)["protocol"] == 1
 
 
 def test_a_state_directory_that_cannot_be_made(tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ def test_the_reason_of_an_earlier_failure_is_not_taken_for_this_one(home: Home) 
     Path(home.run, "broker.failed").write_text('{"at": 1, "error": {"code": "storage"}}')
     assert failure_since(home, 2.0) is None
     with connect(home) as client:
-        client.request("hello")
+        client.request(HELLO)
     assert not os.path.exists(os.path.join(home.run, "broker.failed"))
 
 
@@ -176,7 +177,7 @@ def test_a_socket_that_is_taken_away_is_made_again_by_the_same_broker(
     home: Home, moved: str
 ) -> None:
     with connect(home) as client:
-        pid = client.request("hello")["pid"]
+        pid = client.request(HELLO)["pid"]
         if moved == "unlink":
             os.unlink(home.broker_socket)
         else:
@@ -185,20 +186,20 @@ def test_a_socket_that_is_taken_away_is_made_again_by_the_same_broker(
             Path(home.broker_socket).write_text("")
         if moved != "another":  # who only asks waits until it is there again
             with connect(home, start=False) as other:
-                assert other.request("hello")["pid"] == pid
+                assert other.request(HELLO)["pid"] == pid
         with connect(home) as other:
-            assert other.request("hello")["pid"] == pid
-        assert client.request("hello")["pid"] == pid
+            assert other.request(HELLO)["pid"] == pid
+        assert client.request(HELLO)["pid"] == pid
     assert "the socket was removed: it is made again" in Path(home.broker_log).read_text()
 
 
 def test_a_broker_whose_lock_was_taken_away_ends_for_the_next_one(home: Home) -> None:
     with connect(home) as client:
-        pid = client.request("hello")["pid"]
+        pid = client.request(HELLO)["pid"]
     os.unlink(home.broker_lock)
     wait_until(lambda: read_process(pid) is None, what="the first broker to end")
     with connect(home) as client:
-        assert client.request("hello")["pid"] != pid
+        assert client.request(HELLO)["pid"] != pid
 
 
 def test_a_home_that_may_not_be_written_is_called_that() -> None:
@@ -226,7 +227,7 @@ def test_too_few_files_are_named_by_their_number(home: Home, limit: int) -> None
             return
         wait_for_broker(home)
         with connect(home, start=False) as client:
-            client.request("stop")
+            client.request(STOP)
 
 
 _SHUT = """
@@ -270,12 +271,12 @@ def test_another_user_is_refused() -> None:
             wait_for_broker(home)
             with connect(home, start=False) as client:
                 refuses_another_user(home, client, Path(folder))
-                client.request("stop")
+                client.request(STOP)
             assert process.wait(timeout=30) == 0
 
 
 def refuses_another_user(home: Home, client: BrokerClient, folder: Path) -> None:
-    pid = client.request("hello")["pid"]
+    pid = client.request(HELLO)["pid"]
     command = [sys.executable, "-I", "-c", _STRANGER, home.broker_socket]
     shut = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     assert shut.stdout.strip() == "PermissionError"
@@ -289,7 +290,7 @@ def refuses_another_user(home: Home, client: BrokerClient, folder: Path) -> None
     out = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     assert "belongs to another user" in out.stdout
     assert '"ok":true' not in out.stdout
-    assert client.request("hello")["pid"] == pid
+    assert client.request(HELLO)["pid"] == pid
 
 
 _IMPOSTOR = """

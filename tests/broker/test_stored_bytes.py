@@ -9,8 +9,11 @@ from relay.broker.stored_bytes import MIB, MINUTES, ROW, StoredBytes
 from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.protocol.agent_ops import AGENT_STATE, HOOKS_RAN
+from relay.protocol.broker_ops import STATUS
 from relay.protocol.message_ops import EVENT, INBOX, SEND
 from tests.broker.support import Json, register
+from tests.support import unchecked
 
 
 def test_the_room_comes_back_with_time_and_each_run_has_its_own() -> None:
@@ -40,14 +43,14 @@ def test_an_agent_that_floods_is_refused_and_status_says_so(
         ]
         for op, fields in beyond:
             with pytest.raises(RelayError, match="one agent can have 4 MiB stored") as refused:
-                bob.request(op, **fields)
+                unchecked(bob).request(op, **fields)
             assert refused.value.code == "too_much" and refused.value.hint
-        assert bob.request("hooks_ran", records=[{"stdout": text}])["stored"] == 0
+        assert bob.request(HOOKS_RAN, records=[{"stdout": text}])["stored"] == 0
         # What it owes is told all the same, its notices arrive, and the person is not limited.
-        bob.request("agent_state", state="busy", reason="y" * MIB)
+        bob.request(AGENT_STATE, state="busy", reason="y" * MIB)
         bob.request(SEND, to="Bob", body="not sent: why", notice="about")
         for _ in range(5):
             person.request(SEND, to="Bob", body=text[ROW:])
         assert len(person.request(INBOX)["rows"]) == 3
-        [agent] = person.request("status")["agents"]
+        [agent] = person.request(STATUS)["agents"]
         assert agent["notes"][0].startswith("4 requests of 4 MiB were refused: one agent can have")

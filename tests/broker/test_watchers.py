@@ -9,6 +9,8 @@ import pytest
 from relay.broker import watchers
 from relay.broker.client import BrokerClient, connect
 from relay.core.paths import Home
+from relay.protocol.agent_ops import AGENT_STATE
+from relay.protocol.broker_ops import WATCH
 from relay.protocol.message_ops import SEND, STATE, TURN
 from relay.ui.watching import Watching
 from tests.broker.support import Json, register
@@ -36,8 +38,8 @@ def test_a_message_is_followed_from_its_sending_to_the_turn_that_answers_it(
     with Watching(home) as watching, Watching(home, kinds=["turn"], agents=["BOB"]) as turns:
         with register(home, "Bob") as bob:
             assert until(watching, "agent", name="Bob")[-1]["was"] is None
-            bob.request("agent_state", state="idle")
-            bob.request("agent_state", state="idle")  # no news
+            bob.request(AGENT_STATE, state="idle")
+            bob.request(AGENT_STATE, state="idle")  # no news
             id_ = client.request(SEND, to="Bob", body="how?", answer=True)["id"]
             bob.request(STATE, id=id_, state="delivering")
             bob.request(STATE, id=id_, state="seen", proof="hook")
@@ -63,10 +65,10 @@ def test_a_message_is_followed_from_its_sending_to_the_turn_that_answers_it(
 
 def test_an_agent_sees_who_is_there_and_what_is_its_own(home: Home, client: BrokerClient) -> None:
     with register(home, "Bob") as bob, register(home, "Cy") as cy:
-        bob.request("watch")
+        bob.request(WATCH)
         client.request(SEND, to="Cy", body="not for Bob")
         bob.request(SEND, to="Cy", body="hello")
-        cy.request("agent_state", state="busy")
+        cy.request(AGENT_STATE, state="busy")
         seen: list[Json] = []
         while not seen or seen[-1]["what"] != "agent":
             push = bob.next_push(20)
@@ -79,11 +81,11 @@ def test_who_was_away_too_long_is_told_how_many_rows_went_by(
     home: Home, client: BrokerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watchers, "RING_MAX", 3)
-    began = client.request("watch")
+    began = client.request(WATCH)
     for number in range(5):
         client.request(SEND, to="Bob", body=str(number), offline=True)  # two rows each
     with connect(home) as again:
-        again.request("watch", after=began["seq"], epoch=began["epoch"])
+        again.request(WATCH, after=began["seq"], epoch=began["epoch"])
         push = again.next_push(20)
         assert push is not None
         assert push["rows"][0]["lost"] == 7

@@ -9,14 +9,15 @@ import pytest
 
 from relay.config.trust import CONFIG_NAME
 from relay.core.paths import Home
+from relay.protocol.agent_ops import AGENT_STATE
 from tests.broker.support import register
 from tests.cli.fixtures import Run
 
 
 def test_agents(relay: Run, broker_home: Home) -> None:
     with register(broker_home, "Bob") as bob, register(broker_home, "Al") as al:
-        al.request("agent_state", state="gone")
-        bob.request("agent_state", state="busy")
+        al.request(AGENT_STATE, state="gone")
+        bob.request(AGENT_STATE, state="busy")
         relay("send", "Bob", "x")
         rows = json.loads(relay("agents", "--json").stdout)
         shown = ["name", "state", "kind", "pid", "cwd", "unread", "since"]
@@ -40,7 +41,7 @@ def test_nobody(relay: Run) -> None:
 def test_status_shows_what_does_not_work(relay: Run, broker_home: Home) -> None:
     with register(broker_home, "Bob") as bob:
         bob.request(
-            "agent_state", state="blocked", reason="a dialog", source="screen", notes=["no hooks"]
+            AGENT_STATE, state="blocked", reason="a dialog", source="screen", notes=["no hooks"]
         )
         out = relay("status").stdout
         assert "Bob: blocked (a dialog), screen, source screen" in out and "! no hooks" in out

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from relay.core.agent_names import owner_name
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.features.governance.ops import APPROVAL_ASK
+from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
 from relay.protocol.message_ops import SEND
 from tests.broker.support import Json, register
 from tests.broker.test_held_messages import next_delivery
@@ -36,13 +38,13 @@ def waiting(home: Home, what: str) -> Iterator[Future[Json]]:
     texts = {"why": "it changes what others see", "intent": "INT-001", "root": "/src/shop"}
     call: Json = {**times, **texts, "tool": "Bash", "what": what, "cwd": ""}
     with register(home, "Bob") as bob, ThreadPoolExecutor(1) as pool, connect(home) as person:
-        answer = pool.submit(lambda: bob.request(APPROVAL_ASK, **call))
-        wait_until(lambda: person.request("items")["rows"], what="the call to wait")
+        answer = pool.submit(lambda: dict(bob.request(APPROVAL_ASK, **call)))
+        wait_until(lambda: person.request(ITEMS)["rows"], what="the call to wait")
         try:
             yield answer
         finally:
-            for row in person.request("items")["rows"]:
-                person.request("item_answer", id=row["id"], choice="no")
+            for row in person.request(ITEMS)["rows"]:
+                person.request(ITEM_ANSWER, id=row["id"], choice="no")
 
 
 def test_the_person_sees_a_call_and_says_yes(broker_home: Home, relay: Run) -> None:
@@ -126,7 +128,7 @@ def test_what_an_agent_asks_for_is_shown_whole_and_looks_like_nothing_of_relays(
 
 
 def test_items_of_a_broker_of_an_older_relay_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    item = {
+    item: Any = {
         "id": "01J8ZD4QXK7Z2M000000000001",
         "agent": "Al",
         "kind": "held",

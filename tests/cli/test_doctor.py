@@ -17,6 +17,7 @@ from relay.config.trust import CONFIG_NAME
 from relay.core import processes
 from relay.core.errors import RelayError
 from relay.core.paths import Home
+from relay.protocol.agent_ops import REGISTER
 from tests.broker.support import broker_thread, registration
 from tests.cli.verbs import Verb, program, verbs_of
 from tests.config.trusted import trusted
@@ -193,7 +194,7 @@ def test_an_agent_that_runs_is_not_called_absent(
     relay: Verb, broker_home: Home, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with connect(broker_home) as bob:
-        bob.request("register", **{**registration("Bob"), "kind": "claude"})
+        bob.request(REGISTER, **{**registration("Bob"), "kind": "claude"})
         assert relay("doctor") == 0
     shown = capsys.readouterr().out
     assert "not in this PATH; Bob runs it" in shown

@@ -18,6 +18,7 @@ from relay.core.paths import Home
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_log import aggregated_record
 from relay.hooks.hook_types import Aggregated
+from relay.protocol.agent_ops import ANSWER, HOOKS_RAN
 from tests.broker.support import register
 from tests.broker.test_hook_runs import record
 from tests.cli.fixtures import Run
@@ -153,7 +154,7 @@ def answering(home: Home, *responses: dict[str, Any]) -> Iterator[list[Any]]:
                 push = ann.next_push(30)
                 assert push is not None
                 asked.append((push["request"], push["timeout"]))
-                ann.request("answer", id=push["id"], **one)
+                ann.request(ANSWER, id=push["id"], **one)
 
         answered = pool.submit(answer)
         yield asked
@@ -202,7 +203,7 @@ def test_the_log_is_what_the_ledger_has_the_newest_last(broker_home: Home, relay
     assert "no hook has run" in relay("hooks", "log").stderr
     with register(broker_home, "Ann", run="r1") as ann:
         failed = record("lint", success=False, error="it crashed", event="AfterTool")
-        ann.request("hooks_ran", records=[record(decision="deny"), failed])
+        ann.request(HOOKS_RAN, records=[record(decision="deny"), failed])
     rows = json.loads(relay("hooks", "log", "--json").stdout)
     assert [(row["hook"], row["decision"], row["success"]) for row in rows] == [
         ("guard", "deny", True),

@@ -13,6 +13,7 @@ from relay.core.errors import UsageError
 from relay.core.paths import Home
 from relay.core.visible import is_visible
 from relay.directive.grammar import Scanner
+from relay.protocol.agent_ops import AGENT_STATE, HOOKS_RAN, REGISTER
 from relay.protocol.message_ops import SEND
 from tests.broker.support import registration
 from tests.cli.fixtures import Run
@@ -63,11 +64,11 @@ def hostile(relay: Run, broker_home: Home, tmp_path: Path, monkeypatch: pytest.M
     id_ = relay("send", "Cy", FIRES, "--offline", "--thread", "t").stdout.strip()
     relay("memory", "save", FIRES)
     with connect(broker_home) as bob:
-        bob.request("register", **{**registration("Bob"), "cwd": FIRES, "command": FIRES})
+        bob.request(REGISTER, **{**registration("Bob"), "cwd": FIRES, "command": FIRES})
         bob.request(SEND, to=OWNER, body=FIRES)
-        bob.request("agent_state", state="blocked", reason=FIRES, source=FIRES, notes=[FIRES])
+        bob.request(AGENT_STATE, state="blocked", reason=FIRES, source=FIRES, notes=[FIRES])
         texts = dict.fromkeys(("event", "hook", "kind", "source", "decision", "error"), FIRES)
-        bob.request("hooks_ran", records=[texts | {"stdout": FIRES, "stderr": FIRES}])
+        bob.request(HOOKS_RAN, records=[texts | {"stdout": FIRES, "stderr": FIRES}])
     database = sqlite3.connect(broker_home.ledger, timeout=20)
     with database:
         # As an earlier version, or a program of another's, may have written them.
@@ -100,4 +101,4 @@ def test_the_broker_takes_no_name_that_cannot_be_seen(
         assert relay("send", words[0], "x", "--offline", *words[1:]).returncode == 2, words
     for fields in ({"name": name}, {"kind": name}):
         with connect(broker_home) as client, pytest.raises(UsageError):
-            client.request("register", **{**registration("Bob"), **fields})
+            client.request(REGISTER, **{**registration("Bob"), **fields})

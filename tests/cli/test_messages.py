@@ -15,9 +15,11 @@ import pytest
 from relay.broker.client import BrokerClient
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
+from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.message_ops import SEND, STATE, TURN
 from tests.broker.support import register, stop_broker
 from tests.cli.fixtures import Run
+from tests.support import unchecked
 
 OWNER = owner_name()
 FIELDS = ["id", "from", "to", "body", "state", "reason", "mode", "thread", "created_at"]
@@ -160,7 +162,9 @@ def test_the_inbox_in_a_pipe_shows_what_waits_below_a_blank_line(
     question = {"id": "01J" + "0" * 23, "what": "Go on?", "chosen": 0, "since_ms": 1}
     choices = [{"key": "1", "label": "Yes"}, {"key": "2", "label": "No"}]
     with register(broker_home, "Bob") as bob:
-        bob.request("agent_state", state="blocked", question={**question, "choices": choices})
+        unchecked(bob).request(
+            AGENT_STATE, state="blocked", question={**question, "choices": choices}
+        )
         shown = relay("inbox").stdout
         assert shown.startswith("1 waits for your answer:\n\nBob  question")
 

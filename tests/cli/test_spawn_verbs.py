@@ -16,6 +16,7 @@ from relay.config import names
 from relay.config.spawned_agents import Spawn, keep
 from relay.core.errors import Timeout, UsageError
 from relay.core.paths import Home
+from relay.protocol.agent_ops import SPAWN
 from tests.cli.verbs import printed_json, verbs_of
 
 verbs = verbs_of(spawn_verbs)
@@ -58,7 +59,7 @@ def test_what_is_brought_back_without_a_question_is_what_the_ledger_has(
 ) -> None:
     """An agent can write the files of RELAY_HOME."""
     with connect(broker_home) as client:
-        client.request("spawn", name="Ann", command=["claude", "-p"], cwd="/", options=[])
+        client.request(SPAWN, name="Ann", command=["claude", "-p"], cwd="/", options=[])
     keep(broker_home, Spawn("Ann", ["touch", "/tmp/evil"], "/tmp"), 1, "run")
     keep(broker_home, Spawn("Eve", ["touch", "/tmp/evil"], "/"), 1, "run")
     verbs("resume", "--json")

@@ -15,6 +15,7 @@ import pytest
 from relay.broker.client import BrokerClient, connect
 from relay.core.agent_names import owner_name
 from relay.core.paths import Home
+from relay.protocol.agent_ops import AGENT_STATE, ANSWER
 from relay.protocol.message_ops import SEND, STATE, TURN
 from tests.broker.support import register
 from tests.cli.fixtures import Run
@@ -52,7 +53,7 @@ def test_ask_prints_the_answer_or_says_why_there_is_none(relay: Run, broker_home
         with started("ask", "--to", "Bob,Cy", "what is it?") as process:
             bob.request(TURN, ids=[see(bob)], **ENDED)
             id_ = see(cy)
-            cy.request("agent_state", state="blocked", reason="asks to use Bash")
+            cy.request(AGENT_STATE, state="blocked", reason="asks to use Bash")
             assert process.stderr is not None
             assert process.stderr.readline() == "Cy: blocked (asks to use Bash)\n"
             cy.request(TURN, ids=[id_], **ENDED)
@@ -63,7 +64,7 @@ def test_ask_prints_the_answer_or_says_why_there_is_none(relay: Run, broker_home
             assert ended(process) == (4, "", "Bob: interrupted (it was broken off)\n")
         with started("ask", "Bob", "and last?", "--json") as process:
             see(bob)
-            bob.request("agent_state", state="gone")
+            bob.request(AGENT_STATE, state="gone")
             status, out, _ = ended(process)
             assert (status, json.loads(out)["answers"]) == (4, [])
     assert relay("ask", "Zoe", "who?").returncode == 3
@@ -72,7 +73,7 @@ def test_ask_prints_the_answer_or_says_why_there_is_none(relay: Run, broker_home
 
 def test_wait_ends_when_it_is_proven(relay: Run, broker_home: Home) -> None:
     with connect(broker_home) as client, register(broker_home, "Bob") as bob:
-        bob.request("agent_state", state="idle")
+        bob.request(AGENT_STATE, state="idle")
         assert relay("wait", "Bob", "idle").returncode == 0  # nothing was sent to it
         client.request(SEND, to="Bob", body="do it")
         with started("wait", "bob", "idle") as idle, started("wait", "Bob", "reply") as reply:
@@ -80,13 +81,13 @@ def test_wait_ends_when_it_is_proven(relay: Run, broker_home: Home) -> None:
             assert relay("wait", "Bob", "seen", "--id", id_).returncode == 0
             done = relay("wait", "Bob", "idle", "--timeout", "0")
             assert (done.returncode, "Bob is idle after 0 s" in done.stderr) == (5, True)
-            bob.request("agent_state", state="busy")
+            bob.request(AGENT_STATE, state="busy")
             bob.request(SEND, to=owner_name(), body="done")
             assert ended(reply)[:2] == (0, "done\n")
-            bob.request("agent_state", state="idle")
+            bob.request(AGENT_STATE, state="idle")
             assert ended(idle)[0] == 0
         with started("wait", "Bob", "blocked", "--json") as process:
-            bob.request("agent_state", state="gone")
+            bob.request(AGENT_STATE, state="gone")
             status, out, _ = ended(process)
             assert (status, json.loads(out)["why"]) == (4, "Bob has gone")
     assert relay("wait", "Bob", "gone").returncode == 0
@@ -100,15 +101,15 @@ def test_wait_for_the_reply_to_a_plain_message_ends_with_the_turn(
 
     def taken(bob: BrokerClient) -> str:
         id_ = see(bob)
-        bob.request("agent_state", state="busy")
-        bob.request("agent_state", state="idle")
+        bob.request(AGENT_STATE, state="busy")
+        bob.request(AGENT_STATE, state="idle")
         return id_
 
     def tells_turns(bob: BrokerClient, turns: list[dict[str, Any]]) -> None:
         while (push := bob.next_push(20)) is not None and push["push"] != "ask":
             pass
         assert push is not None and push["kind"] == "transcript"
-        bob.request("answer", id=push["id"], response={"turns": turns})
+        bob.request(ANSWER, id=push["id"], response={"turns": turns})
 
     with connect(broker_home) as client, register(broker_home, "Bob") as bob:
         client.request(SEND, to="Bob", body="do it")

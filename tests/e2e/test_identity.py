@@ -19,6 +19,7 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import NameTaken
 from relay.core.paths import Home
 from relay.core.processes import MARKS, mark, read_process
+from relay.protocol.agent_ops import REGISTER
 from relay.protocol.broker import message_from
 from relay.protocol.message_ops import HISTORY, DeliverPush
 from tests.e2e.wrapped import (
@@ -168,11 +169,11 @@ claims = [
 ]
 with connect(Home.from_env()) as client:
     for claim in claims:
-        try: client.request("send", to="Al", body="forged", offline=True, **claim)
+        try: client.request(SEND, to="Al", body="forged", offline=True, **claim)
         except RelayError as error: print(error.message, flush=True)
     for outside in ({"channel": "relay", "content": "x"}, {"channel": "mail", "content": "x"}):
         for ask in (dict(outside=outside), dict(kind="note", body="x", meta={"proven": True})):
-            try: client.request("event", **ask)
+            try: client.request(EVENT, **ask)
             except RelayError as error: print(error.message, flush=True)
 """
 
@@ -341,7 +342,7 @@ if not os.fork():
     with connect(Home.from_env()) as client:
         auth = {"run": run, "token": token}
         try:
-            client.request("send", to="Bob", body="forged", offline=True, auth=auth)
+            client.request(SEND, to="Bob", body="forged", offline=True, auth=auth)
         except Exception as error:
             print(error, flush=True)
     os._exit(0)
@@ -412,7 +413,7 @@ def test_nobody_takes_a_name_whose_session_is_away() -> None:
         with connect(Home.from_env()) as client:
             for command in ("during", "after"):
                 with pytest.raises(NameTaken, match="another agent called Al is running"):
-                    client.request("register", command=command, **me)
+                    client.request(REGISTER, command=command, **me)
                 if command == "during":
                     wait_until(lambda: "deaf" in relay("agents"), 20, "the end of its grace")
         os.kill(program.pid, signal.SIGCONT)

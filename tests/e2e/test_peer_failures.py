@@ -12,6 +12,7 @@ from pathlib import Path
 
 from relay.broker.client import connect
 from relay.core.paths import Home
+from relay.protocol.message_ops import SEND
 from tests.directive.envelope_reader import read
 from tests.e2e import tui
 from tests.e2e.wrapped import (
@@ -45,7 +46,7 @@ def submitted(log: Path) -> list[str]:
 def burst(name: str, bodies: list[str]) -> None:
     with connect(Home.from_env()) as client:
         for body in bodies:
-            client.request("send", to=name, body=body)
+            client.request(SEND, to=name, body=body)
 
 
 def one_row(body: str) -> dict[str, str]:

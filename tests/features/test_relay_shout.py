@@ -22,6 +22,7 @@ from relay.hooks.registry import Registry
 from relay.protocol.message_ops import SEND
 from relay.ui import row_view
 from tests.broker.support import register
+from tests.support import unchecked
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "relay-shout"
 
@@ -70,9 +71,9 @@ def test_it_shouts_counts_and_is_seen(home: Home) -> None:
         watch.terminate()
         watch.communicate(timeout=20)
         assert relay("shout") == f"{owner}  2\n"
-        bob.request("shout", to=owner, body="quiet")
+        unchecked(bob).request("shout", to=owner, body="quiet")
         with pytest.raises(RelayError) as raised:
-            bob.request("shout_counts")
+            unchecked(bob).request("shout_counts")
         assert raised.value.code == "forbidden"
         assert relay("shout") == f"Bob  1\n{owner}  2\n"
     assert "write to an agent in capitals" in relay("help")
@@ -124,6 +125,6 @@ def test_one_that_fails_is_left_out_and_named(
         push = bob.next_push(20)
         assert push is not None and push["body"] == "hello"
         with pytest.raises(RelayError, match="shout"):
-            client.request("shout", to="Bob", body="hello")
+            unchecked(client).request("shout", to="Bob", body="hello")
     assert why in Path(home.broker_log).read_text()
     assert lists in " ".join(relay("doctor").split())

@@ -24,6 +24,7 @@ from typing import Any
 
 from relay.broker.client import BrokerClient
 from relay.core.paths import Home
+from relay.protocol.agent_ops import AGENTS
 from tests.fidelity.wrappers import RELAY, Wrapper
 from tests.pump.outer import Outer, alive
 from tests.support import found, wait_until
@@ -215,7 +216,7 @@ class Stage:
         with BrokerClient(Home(self.env["RELAY_HOME"]), start=False) as broker:
 
             def here() -> bool:
-                agents = broker.request("agents")["agents"]
+                agents = broker.request(AGENTS)["agents"]
                 return any(a["cwd"] == folder and a["state"] != "gone" for a in agents)
 
             self.until(here, "the session")

@@ -23,7 +23,7 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.features.agent_check import standard_conversation as talk
 from relay.features.agent_check.standard_conversation import Ask, Verdict
-from relay.protocol.agent_ops import AGENTS, AgentRow
+from relay.protocol.agent_ops import AGENTS, REGISTER, AgentRow
 from relay.protocol.message_ops import SEND, STATE
 from relay.session.typist import STARTING
 
@@ -120,7 +120,7 @@ def _there(home: Home, name: str, program: DrivenProgram) -> BrokerClient:
                 run = new_ulid(time.time_ns() // 1_000_000)
                 token = secrets.token_hex(16)
                 client.request(
-                    "register", name=CHECKER, run=run, token=token, kind="check", pid=0, cwd="/"
+                    REGISTER, name=CHECKER, run=run, token=token, kind="check", pid=0, cwd="/"
                 )
                 return client
         except BaseException:

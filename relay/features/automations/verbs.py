@@ -265,8 +265,9 @@ def enable_verb(options: Any) -> int:
                 output.note(f"  {_edited(row)}: what was registered would run, not the file")
             if not output.agreed("Load it and let it run?", yes=options.yes):
                 return 1
-        fields = {"name": row["name"], "sha256": row["sha256"]}
-        answer = client.request(AUTOMATION_ENABLE, **fields, **output.speaker())
+        answer = client.request(
+            AUTOMATION_ENABLE, name=row["name"], sha256=row["sha256"], **output.speaker()
+        )
     return _switched(answer["automation"], options.json)
 
 
@@ -464,8 +465,8 @@ def test_verb(options: Any) -> int:
     with connect(Home.from_env()) as client:
         answer = client.request(AUTOMATION_TEST, name=options.name, **event, **output.speaker())
     if options.json:
-        answer = {name: value for name, value in answer.items() if name not in ("n", "ok")}
-        output.as_json(answer | {"automation": options.name})
+        shown = {name: value for name, value in answer.items() if name not in ("n", "ok")}
+        output.as_json(shown | {"automation": options.name})
     else:
         _print_test(answer)
     return EXIT_FAILED if answer["error"] else 0
@@ -530,9 +531,9 @@ def runs_verb(options: Any) -> int:
         answer = client.request(AUTOMATION_RUNS, name=options.name, **fields, **output.speaker())
     rows, running = answer["rows"][::-1], answer["running"]
     if options.json:
-        for row in rows:
-            row["started_at"] = output.iso(row.pop("started_ms"))
-        output.as_json(rows)
+        output.as_json(
+            [output.shaped(row, [name.replace("_ms", "_at") for name in row]) for row in rows]
+        )
     elif not rows and options.errors_only:
         output.note(f"{options.name} has not failed")
     elif not rows and running is None:

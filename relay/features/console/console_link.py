@@ -17,8 +17,9 @@ from relay.features.console.console_state import ConsoleState
 from relay.features.console.console_view import Row, styled_rows_shown
 from relay.features.console.console_words import BrokerRequest
 from relay.protocol.agent_ops import AGENTS, ASK
-from relay.protocol.item_ops import ITEMS
-from relay.protocol.message_ops import HISTORY, INBOX, READ
+from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
+from relay.protocol.message_ops import CANCEL, HISTORY, INBOX, READ, SEND
+from relay.protocol.op import by_name
 from relay.ui.watching import AsyncWatching
 
 Json = dict[str, Any]
@@ -48,14 +49,13 @@ class ConsoleLink:
 
     async def start(self) -> None:
         """Learn what there is. Raises RelayError."""
-        asked = [
+        agents, history, inbox, items, channels = await asyncio.gather(
             self._client.request(AGENTS),
             self._client.request(HISTORY, limit=HISTORY_SHOWN),
             self._client.request(INBOX),
             self._client.request(ITEMS),
-            self._client.request("channels"),
-        ]
-        agents, history, inbox, items, channels = await asyncio.gather(*asked)
+            self._client.request(by_name("channels")),
+        )
         ids = {row["id"] for row in history["rows"]}
         rows = [row for row in inbox["rows"] if row["id"] not in ids] + history["rows"]
         rows.sort(key=lambda row: row["created_ms"])
@@ -111,7 +111,7 @@ class ConsoleLink:
             said = "; it may still do what you asked for, the traffic will show it"
             raise Timeout(f"{error.message}{said}") from error
         said = request.done
-        if request.op == "send":
+        if request.op == SEND:
             state = self.state
             failed = [one for one in answer["deliveries"] if one["state"] == "failed"]
             stuck = [one for one in answer["deliveries"] if one.get("reason")]
@@ -120,12 +120,12 @@ class ConsoleLink:
                 said += f"; did you mean {answer['did_you_mean']}?"
             state.say(said, failed=bool(failed))
             return
-        if request.op == "item_answer":
+        if request.op == ITEM_ANSWER:
             if self.state.answering == request.fields["id"]:
                 self.state.answering = ""
             choice = answer["choice"]
             said = f"{answer['item']['agent']}: {choice['key']} {choice['label']}"
-        if request.op == "cancel":
+        if request.op == CANCEL:
             late = [one["to"] for one in answer["deliveries"] if one["state"] == "seen"]
             said = f"too late: {', '.join(late)} has seen it" if late else said
         self.state.say(said)
@@ -138,7 +138,8 @@ class ConsoleLink:
         self.state.say(f"searching for {words} …")
         self._changed(True)
         answer = await self._client.request(HISTORY, grep=words, limit=FOUND_MAX, deadline=60.0)
-        self.state.search(words, [row for row in answer["rows"] if row.get("ledger") != "agents"])
+        rows: list[Json] = [dict(row) for row in answer["rows"] if row.get("ledger") != "agents"]
+        self.state.search(words, rows)
         self.state.say("the newest are shown" if answer["more"] else "")
 
     def read(self, ids: Iterable[str]) -> None:

@@ -16,6 +16,10 @@ from relay.core.errors import NotFound, UsageError
 from relay.core.suggest import did_you_mean
 from relay.core.visible import visible
 from relay.features.console.console_state import FINAL, ConsoleState
+from relay.protocol.agent_ops import ASK
+from relay.protocol.item_ops import ITEM_ANSWER
+from relay.protocol.message_ops import CANCEL, SEND
+from relay.protocol.op import Op
 from relay.ui.row_view import choices_of
 
 Json = dict[str, Any]
@@ -53,7 +57,7 @@ _IDS = frozenset({"cancel", "show"})
 class BrokerRequest:
     """Something that the broker is asked for; ``done`` is said when it has answered."""
 
-    op: str
+    op: Op[..., Any, Any]
     fields: Json = field(default_factory=dict)
     done: str = ""
 
@@ -110,7 +114,7 @@ def _send(to: str, body: str, usage: str, **fields: object) -> BrokerRequest:
     if not targets or not body.strip():
         raise UsageError(f"a message needs a name and a text: {usage}")
     return BrokerRequest(
-        "send", {"to": targets[0] if len(targets) == 1 else targets, "body": body.strip(), **fields}
+        SEND, {"to": targets[0] if len(targets) == 1 else targets, "body": body.strip(), **fields}
     )
 
 
@@ -129,11 +133,11 @@ def _verb(verb: str, rest: str, state: ConsoleState, verbs: Verbs) -> Asked:
             return _answer(rest, first, more.strip(), state)
         case "cancel" if rest:
             line = state.message(rest)
-            return BrokerRequest("cancel", {"id": line.id if line else rest}, "withdrawn")
+            return BrokerRequest(CANCEL, {"id": line.id if line else rest}, "withdrawn")
         case "interrupt":
             name = rest or state.chosen
             fields = {"agent": name, "kind": "interrupt", "request": {}}
-            return BrokerRequest("ask", _named(fields, name), f"{name} is interrupted")
+            return BrokerRequest(ASK, _named(fields, name), f"{name} is interrupted")
         case "help" if rest and first not in OWN:
             return RelayVerb(("help", first))
         case _ if verb in OWN:
@@ -172,7 +176,7 @@ def _about(item: Json, words: str) -> BrokerRequest:
     fields = {"id": item["id"], "choice": words}
     if first.lower() in _keys(item):
         fields = {"id": item["id"], "choice": first, **({"note": note.strip()} if note else {})}
-    return BrokerRequest("item_answer", fields)
+    return BrokerRequest(ITEM_ANSWER, fields)
 
 
 def _keys(item: Json) -> set[str]:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
@@ -61,6 +61,9 @@ from relay.features.governance.refusals import Refusal
 from relay.features.governance.scope import IntentScope
 from relay.features.governance.trace import revision
 from relay.features.governance.trace_records import TraceEntry, TraceKind
+
+if TYPE_CHECKING:
+    from relay.session.broker_reports import Broker
 
 #: Calls that are between their before and their after; the oldest is told of for a further one.
 PENDING_MAX = 256
@@ -731,12 +734,6 @@ class Approver(Protocol):
     async def ask(self, request: ApprovalRequest) -> ApprovalAnswer: ...
 
 
-class BrokerRequests(Protocol):
-    """The part of the broker's client that asking needs."""
-
-    async def request(self, op: str, **fields: Any) -> dict[str, Any]: ...
-
-
 class BrokerApprover:
     """Asks the person by way of the broker, for one agent's session.
 
@@ -744,7 +741,7 @@ class BrokerApprover:
     again where their word was lost.
     """
 
-    def __init__(self, broker: BrokerRequests) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._withdrawals: set[asyncio.Task[None]] = set()
 

@@ -37,8 +37,8 @@ from relay.session.feature_parts import FeatureParts
 from relay.session.session_commands import FeatureCommand
 
 if TYPE_CHECKING:
-    from relay.features.governance.gate import BrokerRequests
     from relay.features.governance.governed_project import GovernedProject
+    from relay.session.broker_reports import Broker
 
 #: Commands that wait; beyond it the agent is told. Characters of an id or a lesson.
 PENDING_MAX, GIVEN_MAX = 100, 2000
@@ -367,7 +367,7 @@ def project_opener(
     home: Home,
     agent: GovernedAgent,
     pid: int,
-    broker: BrokerRequests | None,
+    broker: Broker | None,
     model: Callable[[], str] = lambda: "",
 ) -> Callable[[str], GovernedProject]:
     """What opens a governed project for the ``agent``, whose process is ``pid``; without a

@@ -30,7 +30,7 @@ from relay.core.errors import (
     UsageError,
 )
 from relay.core.paths import Home
-from relay.features.ingest.ops import INGEST, INGESTED
+from relay.features.ingest.ops import INGEST, INGESTED, IngestedPlace
 from relay.protocol.past_turns import CLAUDE, CODEX
 
 #: Bytes of a line; a longer one is passed over.
@@ -247,7 +247,7 @@ class _Place:
         self.offset = known or 0
 
 
-def _is_same(file: IO[bytes], known: dict[str, Any], inode: str, size: int) -> bool:
+def _is_same(file: IO[bytes], known: IngestedPlace, inode: str, size: int) -> bool:
     """Whether the file only has grown since it was read."""
     offset = known["offset"]
     if offset is None or known["inode"] != inode or offset > size:

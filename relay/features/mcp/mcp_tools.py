@@ -20,9 +20,11 @@ from relay.core.visible import visible_lines
 from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.intents import check_id, intent_context
 from relay.features.governance.orchestration import IntentsFile, read_lessons
+from relay.protocol.agent_ops import AGENTS, ASK
 from relay.protocol.broker_ops import HELLO
 from relay.protocol.decoding import exactly, schema
-from relay.protocol.op import NotRequired, Record
+from relay.protocol.message_ops import HISTORY, INBOX, SEND, WAIT, MessageSent
+from relay.protocol.op import Answer, Fields, NotRequired, Op, Record, by_name
 from relay.protocol.reference import fields_of
 
 Json = dict[str, Any]
@@ -215,13 +217,17 @@ class ToolCaller:
         found = await self._calls[name](exactly(name, given, tool.arguments), progress)
         return json.dumps(_shown(found), ensure_ascii=False)
 
-    async def _request(self, op: str, *, deadline: float = 30.0, **fields: object) -> Json:
+    async def _request(
+        self, op: Op[Fields, Any, Answer], *_: Fields.args, **fields: Fields.kwargs
+    ) -> Answer:
         """Ask the broker. A run that it does not know yet is about to be registered."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _KNOWN
+        client: Any = self._client
         while True:
             try:
-                return await self._client.request(op, deadline=deadline, **fields, **self._auth)
+                answer: Answer = await client.request(op, **fields, **self._auth)
+                return answer
             except RelayError as error:
                 if error.code != "unknown_run" or loop.time() >= end:
                     raise
@@ -233,10 +239,10 @@ class ToolCaller:
         fields: Json = {"mode": given.get("mode"), "thread": given.get("thread")}
         return _sent(await self._sent(given, **fields))
 
-    async def _sent(self, given: SendTool | AskTool, **fields: Any) -> Json:
+    async def _sent(self, given: SendTool | AskTool, **fields: Any) -> MessageSent:
         # Whoever's client it is: a model calls these tools, and its words are not the person's.
         return await self._request(
-            "send", to=_targets(given), body=given["text"], unproven=True, **fields
+            SEND, to=_targets(given), body=given["text"], unproven=True, **fields
         )
 
     async def _ask(self, given: AskTool, progress: Progress) -> Json:
@@ -247,7 +253,7 @@ class ToolCaller:
         while True:
             step = min(_LOOK, max(0.0, end - loop.time()))
             found = await self._request(
-                "wait", deadline=step + 30, id=sent["id"], timeout=step, answer=True
+                WAIT, deadline=step + 30, id=sent["id"], timeout=step, answer=True
             )
             if found["done"] or loop.time() >= end:
                 break
@@ -260,13 +266,13 @@ class ToolCaller:
         return shown
 
     async def _inbox(self, given: InboxTool, _: Progress) -> Json:
-        answer = await self._request("inbox", limit=given.get("limit", ROWS))
+        answer = await self._request(INBOX, limit=given.get("limit", ROWS))
         rows = [_message(row) for row in answer["rows"]]
         return {"name": answer["name"], "messages": rows, "more": answer["more"]}
 
     async def _history(self, given: HistoryTool, _: Progress) -> Json:
         answer = await self._request(
-            "history",
+            HISTORY,
             agent=given.get("agent"),
             thread=given.get("thread"),
             grep=given.get("containing"),
@@ -277,27 +283,29 @@ class ToolCaller:
     # -- agents
 
     async def _agents(self, given: AgentsTool, _: Progress) -> Json:
-        answer = await self._request("agents")
+        answer = await self._request(AGENTS)
         there = [_fields(row, _AGENT) for row in answer["agents"] if row["state"] != "gone"]
         return {"agents": there, "persons": answer["persons"]}
 
     async def _peek(self, given: PeekTool, _: Progress) -> Json:
         fields: Json = {"agent": given["agent"], "kind": "screen", "request": {}}
-        screen = (await self._request("ask", **fields))["response"]
+        screen = (await self._request(ASK, **fields))["response"]
         return {"agent": given["agent"], "screen": "\n".join(screen["lines"])}
 
     # -- memory
 
     async def _memory_save(self, given: MemorySaveTool, _: Progress) -> Json:
         fields = {"text": given["text"], "scope": given.get("scope", "project"), "cwd": self._cwd}
-        saved = await self._request("memory_save", deadline=60, **{**self._memory, **fields})
+        saved = await self._request(
+            by_name("memory_save"), deadline=60, **{**self._memory, **fields}
+        )
         memory = _fields(saved["memory"], _MEMORY)
         return {**memory, **_fields(saved, ("outcome", "redacted"))}
 
     async def _memory_search(self, given: MemorySearchTool, _: Progress) -> Json:
         fields = {"query": given["query"], "limit": given.get("limit", ROWS), "cwd": self._cwd}
         named = {key: self._memory[key] for key in self._memory if key != "secrets"}
-        found = await self._request("memory_search", deadline=60, **{**named, **fields})
+        found = await self._request(by_name("memory_search"), deadline=60, **{**named, **fields})
         memories = [_fields(one, _MEMORY) for one in found["memories"]]
         return {"memories": memories, **_fields(found, ("problem",))}
 
@@ -327,7 +335,7 @@ class ToolCaller:
                 hint=f"relay intent select {given['id']} --agent NAME",
             )
         fields: Json = {"kind": "governance", "request": {"do": "select", "id": given["id"]}}
-        answer = (await self._request("ask", **fields))["response"]
+        answer = (await self._request(ASK, **fields))["response"]
         return {"intent": answer["intent"], "context": answer["text"]}
 
     def _governed(self) -> str:
@@ -344,12 +352,12 @@ def _targets(given: SendTool | AskTool) -> str | list[str]:
     return names[0] if len(names) == 1 else names
 
 
-def _sent(answer: Json) -> Json:
+def _sent(answer: Mapping[str, Any]) -> Json:
     rows = [_fields(row, ("to", "state", "reason")) for row in answer["deliveries"]]
     return {"id": answer["id"], "deliveries": rows, **_fields(answer, ("did_you_mean",))}
 
 
-def _message(row: Json) -> Json:
+def _message(row: Mapping[str, Any]) -> Json:
     shown = _fields(row, _MESSAGE)
     body = shown.get("body") or ""
     if len(body) > TEXT_MAX:
@@ -357,7 +365,7 @@ def _message(row: Json) -> Json:
     return shown
 
 
-def _fields(row: Json, names: tuple[str, ...]) -> Json:
+def _fields(row: Mapping[str, Any], names: tuple[str, ...]) -> Json:
     """These fields of a row, without those that say nothing."""
     return {name: row[name] for name in names if row.get(name) not in (None, [], "")}
 

@@ -79,7 +79,7 @@ class StoreClient(BrokerClient):
 
     if TYPE_CHECKING:
 
-        def request(  # type: ignore[override]
+        def request(
             self, op: Op[Fields, Any, Answer], *args: Fields.args, **fields: Fields.kwargs
         ) -> Answer: ...
 

@@ -15,7 +15,7 @@ from relay.core.errors import EXIT_FAILED, BrokerUnavailable, RelayError, Timeou
 from relay.core.paths import Home
 from relay.features.personas.ops import EVENT_MARK, PERSON_ADD, PERSON_MERGE, PERSONS, PersonRow
 from relay.protocol.broker import Json
-from relay.protocol.message_ops import EVENT, EventMarks
+from relay.protocol.message_ops import EVENT, EventMarks, EventStored
 
 #: Bytes of one event's JSON: one whose every byte is escaped fits.
 EVENT_MAX = 7 * 1024 * 1024
@@ -99,7 +99,7 @@ def _lines() -> Iterator[bytes]:
         line = stdin.readline(EVENT_MAX + 1)
 
 
-def _ingest(client: BrokerClient, text: bytes, files: list[Json]) -> Json:
+def _ingest(client: BrokerClient, text: bytes, files: list[Json]) -> EventStored:
     from relay.core import json_text
 
     try:
@@ -128,7 +128,7 @@ def _stored(path: str) -> Json:
     return content_files.stored(home, os.path.basename(path), data)
 
 
-def _print_event(answer: Json, in_json: bool) -> None:
+def _print_event(answer: EventStored, in_json: bool) -> None:
     if in_json:
         output.as_json_line({"id": answer["id"], "duplicate": answer["duplicate"]})
         return

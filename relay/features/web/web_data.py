@@ -141,11 +141,12 @@ class WebData:
 
     async def _answer(self, fields: Json) -> Json:
         """Answer an item, which the broker checks: it must still stand as the person saw it."""
-        wanted = {name: fields.get(name) for name in ("id", "choice", "note")}
-        if not all(isinstance(one, str) for one in wanted.values()):
+        id_, choice, note = (fields.get(name) for name in ("id", "choice", "note"))
+        if not (isinstance(id_, str) and isinstance(choice, str) and isinstance(note, str)):
             raise UsageError("an answer has the item's id, a choice and a note")
-        note = wanted.pop("note") or None
-        answer = await self._client.request(ITEM_ANSWER, **wanted, note=note, deadline=50)
+        answer = await self._client.request(
+            ITEM_ANSWER, id=id_, choice=choice, note=note or None, deadline=50
+        )
         return {"choice": answer["choice"], "by": answer["by"]}
 
     async def _send(self, fields: Json) -> Json:

@@ -13,6 +13,7 @@ from relay.broker.client import connect
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.paths import Home
 from relay.features.memory.extraction import DONE_MAX, FILES_MAX, TEXT_MAX, ExtractionFolder
+from relay.features.memory.ops import MEMORY_EXTRACT, MEMORY_LIST
 from tests.broker.support import Json, broker_process, register, wait_for_broker
 from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
 from tests.features.memory.extracting import (
@@ -336,7 +337,7 @@ def real(run: str, url: str) -> Json:
 
 def saved_texts(home: Home) -> list[str]:
     with connect(home) as client:
-        answer = client.request("memory_list", limit=100, cwd=CWD)
+        answer = client.request(MEMORY_LIST, limit=100, cwd=CWD)
     return sorted(memory["text"] for memory in answer["memories"])
 
 
@@ -345,7 +346,7 @@ def test_only_a_session_may_leave_last_words(home: Home) -> None:
     try:
         wait_for_broker(home)
         with connect(home) as client, pytest.raises(UsageError, match="only a registered session"):
-            client.request("memory_extract", **real("run-1", "http://127.0.0.1:9"))
+            client.request(MEMORY_EXTRACT, **real("run-1", "http://127.0.0.1:9"))
     finally:
         broker.terminate()
         broker.communicate(timeout=20)
@@ -365,7 +366,7 @@ def test_a_kill_between_the_saves_loses_and_doubles_nothing(home: Home) -> None:
         try:
             wait_for_broker(home)
             with register(home, "Ada") as ada:
-                ada.request("memory_extract", **real("run-1", server.url))
+                ada.request(MEMORY_EXTRACT, **real("run-1", server.url))
             wait_until(found, what="what the model found to be on the disk")
         finally:
             broker.kill()

@@ -16,6 +16,7 @@ from relay.broker.client import BrokerClient, connect
 from relay.core.paths import Home
 from relay.features.automations.automation_pool import AutomationPool, RunAnswer
 from relay.features.automations.ops import AUTOMATION_REGISTER, AUTOMATIONS
+from relay.features.personas.ops import PERSON_ADD
 from relay.ledger.store import Ledger
 from relay.protocol.message_ops import EVENT
 from tests.broker.fixtures import Configure
@@ -70,7 +71,7 @@ def test_mom_is_told_a_code_that_has_come_and_strangers_are_not(
     }
     with connect(home) as client:
         client.request(
-            "person_add", name="Mom", relationship="family", addresses=[["imessage", "+1555"]]
+            PERSON_ADD, name="Mom", relationship="family", addresses=[["imessage", "+1555"]]
         )
         register(client, "mom_2fa_helper")
         tell(client, 1, "sms", "48211", "Netflix: your code is 482113")
@@ -150,7 +151,7 @@ def test_casey_is_looked_for_once_at_the_time(
     at_ms = int(datetime.fromisoformat("2030-02-06T00:30-08:00").timestamp() * 1000)
     with broker_thread(home, now_ms=lambda: at_ms - 60_000), connect(home) as client:
         register(client, "casey_safety_check")
-        client.request("person_add", name="Casey", addresses=[["sms", "+1777"]])
+        client.request(PERSON_ADD, name="Casey", addresses=[["sms", "+1777"]])
         if text:
             tell(client, 1, "sms", "+1777", text)
     for late in (5_000, 90_000):  # the second finds nothing to do

@@ -33,13 +33,14 @@ from relay.features.automations.ops import (
     AUTOMATION_UPDATE,
 )
 from relay.features.personas import evaluation
+from relay.features.personas.ops import PERSON_ADD
 from relay.ledger.store import Ledger
 from relay.protocol.message_ops import EVENT, SEND, STATE
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread, decide, kill_broker, register
 from tests.features.personas.broker.test_evaluation import outside, rows
 from tests.features.personas.broker.test_turn_engine import Persona, inbox
-from tests.support import wait_until
+from tests.support import unchecked, wait_until
 
 Json = dict[str, Any]
 
@@ -287,9 +288,7 @@ def test_principals_are_those_of_the_persons_table(home: Home) -> None:
     install(home, "agents", told, triggers={"principal": {"type": "agent"}})
     install(home, "owner", told, triggers={"principal": {"type": "owner"}})
     with broker_thread(home), connect(home) as person:
-        person.request(
-            "person_add", name="Mom", relationship="family", addresses=[["mail", "mom@x"]]
-        )
+        person.request(PERSON_ADD, name="Mom", relationship="family", addresses=[["mail", "mom@x"]])
         person.request(EVENT, outside=outside("1", "from mom"))
         stranger = {"sender": "eve@x", "sender_name": "Mom"}  # proves nothing
         person.request(EVENT, outside={**outside("2", "from another"), **stranger})
@@ -603,12 +602,12 @@ def test_one_that_is_switched_off_while_it_runs_holds_nothing_up_any_more(
             lambda: client.request(AUTOMATION_RUNS, name="hangs")["running"], what="it to run"
         )
         assert running is not None and running["event"] == id_
-        client.request(op, name="hangs")
+        unchecked(client).request(op, name="hangs")
         wait_until(
             lambda: rows(home, "SELECT count(*) FROM automations WHERE begun") == [(2,)],
             what="the other to run",
         )
-        client.request(op, name="too")
+        unchecked(client).request(op, name="too")
         wait_until(lambda: len(dispatched(home)) == 1, what="the route function's dispatch")
         assert ran(home, 0) == []
 

@@ -20,6 +20,7 @@ from relay.features.automations import automation_rows, clock
 from relay.features.automations.automation_rows import AutomationStatus, RegisteredVersion
 from relay.features.automations.ops import AUTOMATION_REGISTER, AUTOMATION_TEST
 from relay.ledger.store import Ledger
+from relay.protocol.broker_ops import HELLO
 from relay.protocol.message_ops import EVENT, INBOX
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread
@@ -114,7 +115,7 @@ def test_a_broker_stays_for_schedules_and_ends_after_the_last(home: Home) -> Non
     with broker_thread(home, idle=0.1, now_ms=lambda: now_ms):
         time.sleep(0.5)  # five times as long as it waits for somebody
         with connect(home, start=False) as client:
-            client.request("hello")
+            client.request(HELLO)
         now_ms = START + 3 * HOUR
     with broker_thread(home, idle=0.1, now_ms=lambda: now_ms):
         log = Path(home.broker_log)

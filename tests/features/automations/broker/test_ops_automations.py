@@ -19,7 +19,7 @@ from relay.features.automations.ops import (
 from relay.features.automations.ops_automations import folder_of
 from relay.protocol.message_ops import EVENT
 from tests.broker.support import kill_broker
-from tests.support import wait_until
+from tests.support import unchecked, wait_until
 
 Json = dict[str, Any]
 
@@ -46,7 +46,7 @@ def test_each_event_is_run_by_one_version_while_others_take_its_place(
     with connect(home) as client:
 
         def runs() -> list[Json]:
-            rows: list[Json] = client.request(AUTOMATION_RUNS, name="counting")["rows"]
+            rows: list[Json] = unchecked(client).request(AUTOMATION_RUNS, name="counting")["rows"]
             return rows[::-1]
 
         client.request(AUTOMATION_REGISTER, path=path, source=COUNTING.format(version=1))
@@ -63,7 +63,7 @@ def test_each_event_is_run_by_one_version_while_others_take_its_place(
             lambda: len(client.request(AUTOMATION_RUNS, **everything)["rows"]) == events,
             what="all runs",
         )
-        found = client.request(AUTOMATION_RUNS, **everything)["rows"][::-1]
+        found = unchecked(client).request(AUTOMATION_RUNS, **everything)["rows"][::-1]
     assert [one["result"]["enrich"]["count"] for one in found] == list(range(1, events + 1))
     versions = [one["version"] for one in found]
     assert versions == sorted(versions) == [one["result"]["enrich"]["by"] for one in found]
@@ -85,7 +85,7 @@ automation = {{"name": "slow", "description": "loads slowly", "handler": print}}
     def ask() -> None:
         with connect(home) as client:
             path = str(tmp_path / "slow.py")
-            answers.append(client.request(AUTOMATION_REGISTER, path=path, source=source))
+            answers.append(dict(client.request(AUTOMATION_REGISTER, path=path, source=source)))
 
     asking = threading.Thread(target=ask)
     asking.start()

@@ -11,15 +11,17 @@ from relay.core.agent_names import owner_name
 from relay.core.errors import NotFound, UsageError
 from relay.core.paths import Home
 from relay.features.channels.ops import CHANNEL_JOIN, CHANNEL_LEAVE, CHANNELS, PRESENCE, WHOAMI
+from relay.protocol.agent_ops import AGENT_STATE, AGENTS, REGISTER
 from relay.protocol.message_ops import HISTORY, INBOX, SEND, SHOW, STATE, WAIT
 from tests.broker.support import Json, kill_broker, registration, stop_broker
+from tests.support import unchecked
 
 pytestmark = pytest.mark.usefixtures("served")
 
 
 def start(home: Home, name: str, run: str = "", **more: Any) -> BrokerClient:
     client = connect(home)
-    client.request("register", **registration(name, run or f"run-{name}"), **more)
+    client.request(REGISTER, **registration(name, run or f"run-{name}"), **more)
     return client
 
 
@@ -86,13 +88,13 @@ def test_a_role_reaches_who_has_it_and_runs_and_a_name_wins(home: Home) -> None:
             assert sent(me, "reviewer") == sent(al, "REVIEWER") == both
             assert sent(carol, "reviewer") == [("Bob", "queued")]
             assert next_delivery(carol)["attributes"] == {"role": "reviewer"}
-            carol.request("agent_state", state="gone")
+            carol.request(AGENT_STATE, state="gone")
         assert sent(me, "reviewer") == [("Bob", "queued")]
-        agents = {one["name"]: one["roles"] for one in me.request("agents")["agents"]}
+        agents = {one["name"]: one["roles"] for one in me.request(AGENTS)["agents"]}
         assert agents == {"Al": [], "Bob": ["reviewer", "tester"], "Carol": ["reviewer"]}
         with start(home, "Tester"):
             assert sent(me, "tester") == [("Tester", "queued")]
-        bob.request("agent_state", state="gone")
+        bob.request(AGENT_STATE, state="gone")
         assert sent(al, "reviewer") == [("Bob", "queued")]  # who had it last
 
 
@@ -114,8 +116,8 @@ def test_only_the_person_moves_somebody_else(home: Home) -> None:
     with start(home, "Al") as al, start(home, "Bob"), connect(home) as me:
         for op, more in (("channel_join", {"channel": "x"}), ("presence", {"who": ["*"]})):
             with pytest.raises(Exception, match="only the person"):
-                al.request(op, name="Bob", **more)
-            assert me.request(op, name="Bob", **more)["name"] == "Bob"
+                unchecked(al).request(op, name="Bob", **more)
+            assert unchecked(me).request(op, name="Bob", **more)["name"] == "Bob"
         with pytest.raises(UsageError, match="cannot be a channel"):
             al.request(CHANNEL_JOIN, channel="#a b")
         with pytest.raises(NotFound, match="Al is not in #x"):
@@ -127,14 +129,14 @@ def test_who_asked_hears_of_the_others_with_the_next_message_and_of_each_change_
 ) -> None:
     with start(home, "Al") as al, start(home, "Bob", join=["x"]) as bob, connect(home) as me:
         assert al.request(PRESENCE, who=["#x", "reviewer"])["who"] == ["#x", "reviewer"]
-        bob.request("agent_state", state="busy")
-        bob.request("agent_state", state="limited")
+        bob.request(AGENT_STATE, state="busy")
+        bob.request(AGENT_STATE, state="limited")
         with start(home, "Carol", roles=["reviewer"]), start(home, "Dan"):
             sent(me, "Al")
             assert news(al) == "Bob is limited, Carol has joined"
             sent(me, "Al")
             assert news(al) == ""
-            bob.request("agent_state", state="gone")
+            bob.request(AGENT_STATE, state="gone")
             sent(me, "Al")
             assert news(al) == "Bob has left"
         assert al.request(PRESENCE, who=["#x"], off=True)["who"] == ["reviewer"]

@@ -9,6 +9,7 @@ from relay.core.agent_names import owner_name
 from relay.core.paths import Home
 from relay.features.channels.ops import Whoami
 from relay.features.channels.verbs import status_line
+from relay.protocol.agent_ops import AGENT_STATE, REGISTER
 from relay.protocol.message_ops import SEND, STATE
 from tests.broker.support import Json, registration
 from tests.cli.fixtures import Run
@@ -22,8 +23,8 @@ def test_a_channel_from_the_first_member_to_its_history(relay: Run, broker_home:
     alone = relay("send", "#build", "anybody?")
     assert (alone.returncode, "nobody else is in #build" in alone.stderr) == (3, True)
     with connect(broker_home) as bob:
-        bob.request("register", **registration("Bob"), roles=["reviewer"], join=["build"])
-        bob.request("agent_state", state="blocked", reason="#[fg=red]`id` $(id)")
+        bob.request(REGISTER, **registration("Bob"), roles=["reviewer"], join=["build"])
+        bob.request(AGENT_STATE, state="blocked", reason="#[fg=red]`id` $(id)")
         assert relay("send", "#build", "two\nlines").returncode == 0
         assert relay("send", "reviewer", "for your role").returncode == 0
         bob.request(SEND, to="#build", body="here")
@@ -58,8 +59,8 @@ def test_a_conversation_is_followed_through_its_replies(relay: Run, broker_home:
         return push
 
     with connect(broker_home) as bob, connect(broker_home) as carol:
-        bob.request("register", **registration("Bob"))
-        carol.request("register", **registration("Carol", "run-2"))
+        bob.request(REGISTER, **registration("Bob"))
+        carol.request(REGISTER, **registration("Carol", "run-2"))
         question = relay("send", "Bob", "is it green?").stdout.strip()
         relay("send", "Carol", "something else")
         hear(bob)

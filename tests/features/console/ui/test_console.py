@@ -18,6 +18,7 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.processes import AGENT
 from relay.features.governance.ops import APPROVAL_ASK
+from relay.protocol.agent_ops import AGENT_STATE, AGENTS, REGISTER
 from relay.protocol.broker import Json
 from relay.protocol.message_ops import SEND, STATE
 from tests.broker.support import kill_broker, stop_broker
@@ -39,13 +40,13 @@ def bob(home: Home) -> Iterator[BrokerClient]:
     """An agent whose dialog waits for its person."""
     with connect(home) as client:
         join(client, "Bob")
-        client.request("agent_state", state="blocked", reason="asks to use Bash")
+        client.request(AGENT_STATE, state="blocked", reason="asks to use Bash")
         yield client
 
 
 def join(client: BrokerClient, name: str) -> None:
     client.request(
-        "register", name=name, run=name, token="t", kind="claude", pid=0, cwd="/w", command=""
+        REGISTER, name=name, run=name, token="t", kind="claude", pid=0, cwd="/w", command=""
     )
 
 
@@ -64,13 +65,13 @@ def approval(agent: BrokerClient) -> Json:
     """The person's word on a call of the agent's."""
     asked = {"what": "rm -rf build", "why": "it cannot be undone", "intent": "I-1", "root": "/w"}
     fields: Json = {"tool": "Bash", **asked, "cwd": "/w", "asked_ms": time.time_ns() // 1_000_000}
-    return agent.request(APPROVAL_ASK, id=new_ulid(fields["asked_ms"]), seconds=60, **fields)
+    return dict(agent.request(APPROVAL_ASK, id=new_ulid(fields["asked_ms"]), seconds=60, **fields))
 
 
 def test_a_person_looks_on_writes_reads_searches_and_leaves(
     home: Home, bob: BrokerClient, tmp_path: Path
 ) -> None:
-    me = bob.request("agents")["persons"][0]
+    me = bob.request(AGENTS)["persons"][0]
     env = {**os.environ, "LANG": "C.UTF-8", "NO_COLOR": "1"}
     with Terminal(argv=RELAY, env=env, cwd=tmp_path) as console:
         console.wait_match(r"▸Bob +blocked")

@@ -17,6 +17,8 @@ from relay.features.console.console_words import (
     completions,
     read,
 )
+from relay.protocol.item_ops import ITEM_ANSWER
+from relay.protocol.message_ops import SEND
 
 pytestmark = pytest.mark.unit
 
@@ -162,12 +164,12 @@ def test_an_item_is_shown_whole_and_what_is_typed_answers_just_that_one(
     text = "\n".join(shown(state, 80, 24))
     assert "  rm -rf build^[[2J" in text and "> 1  Yes" in text and "  2  No" in text
     asked = read("2", state, VERBS)
-    assert asked == BrokerRequest("item_answer", {"id": "q-1", "choice": "2"})
+    assert asked == BrokerRequest(ITEM_ANSWER, {"id": "q-1", "choice": "2"})
     state.apply([{"what": "item", "item": QUESTION, "open": False, "answer": "No", "by": "kim"}])
     with pytest.raises(NotFound, match="is over"):
         read("2", state, VERBS)
     state.back()
-    assert read("2", state, VERBS) == BrokerRequest("send", {"to": "Alice", "body": "2"})
+    assert read("2", state, VERBS) == BrokerRequest(SEND, {"to": "Alice", "body": "2"})
     assert "kim answered Bob: No" in "\n".join(shown(state, 80, 24))
 
 

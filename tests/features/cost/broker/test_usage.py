@@ -16,6 +16,8 @@ from relay.core.paths import Home
 from relay.features.cost import verbs
 from relay.features.cost.ops import USAGE
 from relay.features.cost.prices import Prices, PricesError, parse_prices, user_prices
+from relay.protocol.agent_ops import AGENT_STATE
+from relay.protocol.broker_ops import WATCH
 from relay.protocol.message_ops import INBOX, SEND, STATE
 from tests.broker.fixtures import Configure
 from tests.broker.support import Json, Session, broker_thread, decide, register
@@ -43,7 +45,7 @@ def now(home: Home) -> Iterator[Now]:
 
 
 def used(bob: BrokerClient, *counts: int) -> None:
-    bob.request("agent_state", state="busy", usage=[[MODEL, counts]])
+    bob.request(AGENT_STATE, state="busy", usage=[[MODEL, counts]])
 
 
 def test_what_a_run_has_used_counts_once_by_day_and_task(home: Home, now: Now) -> None:
@@ -80,12 +82,12 @@ def test_a_cap_holds_messages_until_the_person_lets_them_go_or_the_next_day(
         used(bob, 999_999, 0, 0, 0)
         assert me.request(SEND, to="Bob", body="a")["deliveries"][0]["state"] == "queued"
         used(bob, 1_000_000, 0, 0, 0)
-        me.request("watch", kinds=["item"])
+        me.request(WATCH, kinds=["item"])
         [held] = me.request(SEND, to="Bob", body="b")["deliveries"]
         push = me.next_push(20)
         assert push is not None and push["rows"][0]["item"]["what"] == "to Bob: b"
         assert held["state"] == "held"
-        assert held["reason"].startswith("the cap of $3.00 a day for ")
+        assert held["reason"] and held["reason"].startswith("the cap of $3.00 a day for ")
         [told] = me.request(INBOX)["rows"]
         assert "relay answer ID yes" in told["body"]
         decide(me, "yes")
@@ -98,7 +100,7 @@ REASON = "a usage limit is reached: resets 3pm"
 
 
 async def reports(one: Session, state: str, account: str = "acc-1", **fields: Any) -> None:
-    await one.client.request("agent_state", state=state, account=account, **fields)
+    await one.client.request(AGENT_STATE, state=state, account=account, **fields)
 
 
 def told(one: Session) -> list[Json]:

@@ -22,7 +22,9 @@ from relay.core.paths import Home
 from relay.features.governance import broker as governance_broker
 from relay.features.governance.gate import ApprovalAnswer, ApprovalRequest, BrokerApprover
 from relay.features.governance.ops import APPROVAL_ASK, APPROVAL_WITHDRAW
+from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
 from tests.broker.support import Json, Session, kill_broker, stop_broker
+from tests.support import unchecked
 
 
 def asked(what: str = "git push", seconds: float = 60.0, **more: Any) -> ApprovalRequest:
@@ -49,17 +51,19 @@ class Bench:
     async def waiting(self, count: int = 1) -> list[Json]:
         """What the person is shown, once it is ``count``."""
         async with asyncio.timeout(20):
-            while len(rows := (await self._person.request("items"))["rows"]) != count:
+            while len(rows := (await self._person.request(ITEMS))["rows"]) != count:
                 await asyncio.sleep(0.01)
-        return list(rows)
+        return [dict(row) for row in rows]
 
     async def decide(self, choice: str, *which: object, note: str = "") -> list[Json]:
         """Answer these items."""
         fields: Json = {"id": list(which), "choice": choice, "note": note}
-        return list((await self._person.request("item_answer", **fields))["answers"])
+        answer = await self._person.request(ITEM_ANSWER, **fields)
+        return [dict(row) for row in answer["answers"]]
 
     async def person(self, op: str, **fields: Any) -> Json:
-        return await self._person.request(op, **fields)
+        answer: Json = await unchecked(self._person).request(op, **fields)
+        return answer
 
 
 @asynccontextmanager
@@ -187,7 +191,7 @@ def test_an_agent_approves_nothing_and_sees_nothing(home: Home) -> None:
         which: Json = {"id": row["id"], "choice": "yes"}
         refused: list[tuple[str, Json]] = [("items", {}), ("item_answer", which)]
         for op, fields in refused:
-            error = await error_of(bench.bob.client.request(op, **fields))
+            error = await error_of(unchecked(bench.bob.client).request(op, **fields))
             assert error.code == "forbidden" and "only the person may" in error.message
             assert (await error_of(bench.person(op, **fields, **inside))).code == "forbidden"
         # Nor does anybody ask, or withdraw, but the session itself.
@@ -305,4 +309,4 @@ def test_where_no_broker_can_be_reached_the_answer_is_no(home: Home) -> None:
     asyncio.run(scenario())
     stop_broker(home)
     with connect(home) as client:
-        assert client.request("items")["rows"] == []
+        assert client.request(ITEMS)["rows"] == []

@@ -9,8 +9,10 @@ import pytest
 
 from relay.core.errors import NotDelivered, NotFound, RelayError, UsageError
 from relay.core.paths import Home
+from relay.protocol.agent_ops import AGENT_STATE, ANSWER
 from tests.broker.support import Json, Session
 from tests.features.governance.broker.test_approvals import Bench, asked, error_of, play
+from tests.support import unchecked
 
 QUESTION = {
     "id": "00AA11BB22CC33DD",
@@ -24,11 +26,13 @@ MORE: Json = {"agent": "Bob", "kind": "question", "until_ms": None, "about": [],
 
 
 async def asks(bob: Session, question: Json | None) -> None:
-    await bob.client.request("agent_state", state="blocked", reason="asks", question=question)
+    await unchecked(bob.client).request(
+        AGENT_STATE, state="blocked", reason="asks", question=question
+    )
 
 
 def answers(bench: Bench, push: Json, **answer: Any) -> Any:
-    return bench.bob.client.request("answer", id=push["id"], **answer)
+    return bench.bob.client.request(ANSWER, id=push["id"], **answer)
 
 
 @pytest.mark.usefixtures("served")

@@ -13,6 +13,7 @@ from relay.core.paths import Home
 from relay.features.governance.governance_store import GovernanceStore, Selection
 from relay.features.governance.governed_paths import FOLDER
 from relay.features.governance.intents import INTENTS_FILE, TRACE_FILE
+from relay.protocol.agent_ops import ANSWER
 from tests.broker.support import Json, register
 from tests.cli.fixtures import Run
 
@@ -98,7 +99,7 @@ def asked(home: Home, relay: Run, words: str, response: Json) -> tuple[Json, str
         def answer() -> Json:
             push = bob.next_push(20)
             assert push is not None
-            bob.request("answer", id=push["id"], response=response)
+            bob.request(ANSWER, id=push["id"], response=response)
             return push
 
         push = pool.submit(answer)

@@ -20,6 +20,7 @@ from relay.features.ingest.broker import note_own
 from relay.features.ingest.ops import INGEST, INGESTED
 from relay.ledger import agent_ledger
 from relay.ledger.store import Ledger
+from relay.protocol.broker_ops import STATUS
 from relay.protocol.message_ops import SEND
 from tests.broker.support import register
 from tests.cli.fixtures import Run
@@ -155,7 +156,7 @@ def test_a_kill_at_any_moment_loses_and_doubles_nothing(
     dies: str, relay: Run, transcripts: Path, broker_home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relay.features.ingest.ledger_ingest.BATCH_SIZE", 500)
-    ask = BrokerClient.request
+    ask: Any = BrokerClient.request
     kills = 0
     while True:
         pid = os.fork()
@@ -172,7 +173,7 @@ def test_a_kill_at_any_moment_loses_and_doubles_nothing(
                 return ask(self, op, **fields)
 
             def stat_pid() -> int:
-                return int(ask(connect(broker_home), "status")["pid"])
+                return int(ask(connect(broker_home), STATUS)["pid"])
 
             try:
                 BrokerClient.request = request  # type: ignore[method-assign,assignment]
@@ -393,13 +394,13 @@ def test_two_commands_at_once_do_not_both_store_the_same_bytes(broker_home: Home
         "state": {},
     }
     with connect(broker_home) as client:
-        assert client.request("ingest", known=None, offset=7, **batch)["duplicate"] is False
-        assert client.request("ingest", known=None, offset=7, **batch)["duplicate"] is True
+        assert client.request(INGEST, known=None, offset=7, **batch)["duplicate"] is False
+        assert client.request(INGEST, known=None, offset=7, **batch)["duplicate"] is True
         with pytest.raises(RelayError) as refused:
-            client.request("ingest", known=None, offset=9, **batch)
+            client.request(INGEST, known=None, offset=9, **batch)
         assert refused.value.code == "changed"
-        assert client.request("ingest", known=7, offset=9, **batch)["duplicate"] is False
+        assert client.request(INGEST, known=7, offset=9, **batch)["duplicate"] is False
         odd: list[dict[str, Any]] = [{"rows": {"turns": [[1]]}}, {"rows": []}, {"source": "x"}]
         for wrong in (*odd, {"offset": -1}):
             with pytest.raises(RelayError):
-                client.request("ingest", **{"known": 9, "offset": 9, **batch, **wrong})
+                client.request(INGEST, **{"known": 9, "offset": 9, **batch, **wrong})

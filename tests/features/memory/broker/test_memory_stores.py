@@ -20,6 +20,8 @@ from relay.config import trust
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
 from relay.features.memory import broker
+from relay.features.memory.ops import MEMORY_LIST, MEMORY_SAVE, MEMORY_SEARCH, MEMORY_STATS
+from relay.protocol.broker_ops import STOP
 from tests.broker.support import (
     Json,
     broker_process,
@@ -28,7 +30,7 @@ from tests.broker.support import (
     stop_broker,
     wait_for_broker,
 )
-from tests.support import wait_until
+from tests.support import unchecked, wait_until
 
 CWD = "/src/shop"
 #: A configuration as a user writes it. The searcher writes down which process it is in, and hangs
@@ -62,7 +64,8 @@ class Searched:
         self.spec: Json = {"backend": "searcher", "config": {}, "file": file, "sha256": sha256}
 
     def ask(self, client: BrokerClient, op: str, **fields: Any) -> Json:
-        return client.request(f"memory_{op}", store=self.spec, **fields)
+        answer: Json = unchecked(client).request(f"memory_{op}", store=self.spec, **fields)
+        return answer
 
     def save(self, client: BrokerClient, text: str) -> Json:
         return self.ask(client, "save", text=text, cwd=CWD)
@@ -117,12 +120,12 @@ def test_the_store_is_one_whatever_finds_in_it(home: Home, store: Searched) -> N
     with connect(home) as client:
         wanted = sorted(f"{name} {number}" for name in ("Ada", "Bob") for number in range(25))
         assert sorted(store.texts(client)) == wanted
-        rows = client.request("memory_list", cwd=CWD, limit=100)["memories"]
+        rows = client.request(MEMORY_LIST, cwd=CWD, limit=100)["memories"]
         assert sorted(row["text"] for row in rows) == wanted
         stats = store.ask(client, "stats")
         assert (stats["count"], stats["problem"], stats["backend"]) == (50, None, "searcher")
         assert stats["index"]["filled"] is None and store.spec["file"] in stats["index"]["title"]
-        plain = client.request("memory_stats")
+        plain = client.request(MEMORY_STATS)
         assert plain["store"] == {"backend": "local", "config": {}} and plain["index"] is None
 
 
@@ -160,7 +163,7 @@ def test_what_names_no_store_is_refused(client: BrokerClient) -> None:
     wrong: list[Any] = [1, "local", [], {"backend": "oracle"}, {"backend": "custom"}, {"x": 1}]
     for spec in wrong:
         with pytest.raises(UsageError):
-            client.request("memory_stats", store=spec)
+            client.request(MEMORY_STATS, store=spec)
 
 
 def _ignoring(store: Searched, client: BrokerClient) -> None:
@@ -180,7 +183,7 @@ def test_a_broker_that_stops_leaves_no_process_not_even_one_that_hangs(
         thread = threading.Thread(target=_ignoring, args=(store, other))
         thread.start()
         wait_until(store.pids)
-        client.request("stop")
+        client.request(STOP)
         wait_until(lambda: lock_is_free(home), timeout=60, what="the broker to end")
         thread.join(60)
         assert not thread.is_alive()
@@ -188,11 +191,11 @@ def test_a_broker_that_stops_leaves_no_process_not_even_one_that_hangs(
 
 
 def test_another_embedder_finds_what_is_there(client: BrokerClient) -> None:
-    client.request("memory_save", cwd=CWD, text="the tests need Redis")
+    client.request(MEMORY_SAVE, cwd=CWD, text="the tests need Redis")
     spec = {"backend": "local", "config": {"embedder": {"provider": "none"}}}
-    found = client.request("memory_search", query="redis", cwd=CWD, store=spec)["memories"]
+    found = client.request(MEMORY_SEARCH, query="redis", cwd=CWD, store=spec)["memories"]
     assert [hit["text"] for hit in found] == ["the tests need Redis"]
-    assert client.request("memory_stats", store=spec)["store"] == spec
+    assert client.request(MEMORY_STATS, store=spec)["store"] == spec
 
 
 def test_the_broker_imports_nothing_of_memory(home: Home, store: Searched) -> None:
@@ -214,7 +217,7 @@ def test_the_broker_imports_nothing_of_memory(home: Home, store: Searched) -> No
             process.stdin.write("now\n")
             process.stdin.flush()
             modules = set(json.loads(process.stdout.readline()))
-            client.request("stop")
+            client.request(STOP)
         process.wait(30)
     ours = {name for name in modules if name.split(".")[:2] == ["relay", "memory"]}
     assert ours == set()

@@ -15,6 +15,19 @@ import pytest
 from relay.broker.client import BrokerClient, connect
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.paths import Home
+from relay.features.memory.ops import (
+    MEMORY_EXPORT,
+    MEMORY_FORGET,
+    MEMORY_GET,
+    MEMORY_IMPORT,
+    MEMORY_LIST,
+    MEMORY_SAVE,
+    MEMORY_SEARCH,
+    MEMORY_STATS,
+    LastExported,
+)
+from relay.protocol.agent_ops import REGISTER
+from relay.protocol.broker_ops import STATUS, STOP
 from tests.broker.support import (
     Json,
     broker_process,
@@ -23,7 +36,7 @@ from tests.broker.support import (
     stop_broker,
     wait_for_broker,
 )
-from tests.support import wait_until
+from tests.support import unchecked, wait_until
 
 CWD = "/src/shop"
 
@@ -36,12 +49,12 @@ def client(home: Home) -> Iterator[BrokerClient]:
 
 def save(client: BrokerClient, text: str, **fields: Any) -> Json:
     fields.setdefault("cwd", CWD)
-    return client.request("memory_save", text=text, **fields)
+    return dict(client.request(MEMORY_SAVE, text=text, **fields))
 
 
 def texts(client: BrokerClient, **fields: Any) -> list[str]:
     fields.setdefault("cwd", CWD)
-    answer = client.request("memory_list", limit=100, **fields)
+    answer = client.request(MEMORY_LIST, limit=100, **fields)
     return [memory["text"] for memory in answer["memories"]]
 
 
@@ -77,7 +90,7 @@ def test_nothing_of_memory_is_imported_before_it_is_asked_for(
 
 
 def test_no_folder_is_made_before_it_is_asked_for(client: BrokerClient, home: Home) -> None:
-    client.request("status")
+    client.request(STATUS)
     assert not os.path.exists(home.memory)
     save(client, "the tests need Redis")
     assert os.stat(home.memory).st_mode & 0o777 == 0o700
@@ -88,9 +101,9 @@ def test_a_person_saves_for_the_project_and_finds_it_there_only(client: BrokerCl
     memory = answer["memory"]
     assert (answer["outcome"], answer["redacted"]) == ("new", [])
     assert (memory["scope"], memory["owner"], memory["agent"]) == ("project", CWD, None)
-    found = client.request("memory_search", query="redis", cwd=CWD)["memories"]
+    found = client.request(MEMORY_SEARCH, query="redis", cwd=CWD)["memories"]
     assert [hit["id"] for hit in found] == [memory["id"]]
-    assert client.request("memory_search", query="redis", cwd="/src/other")["memories"] == []
+    assert client.request(MEMORY_SEARCH, query="redis", cwd="/src/other")["memories"] == []
     assert save(client, "the tests need Redis")["outcome"] == "same"
 
 
@@ -123,8 +136,8 @@ def test_an_agent_may_neither_read_nor_write_what_is_another_agents_own(
         refusals: list[Callable[[], object]] = [
             lambda: save(bob, "yours", scope="agent", agent="Ada"),
             lambda: save(bob, "instead", scope="project", supersedes=own),
-            lambda: bob.request("memory_forget", id=own),
-            lambda: bob.request("memory_get", id=own),
+            lambda: bob.request(MEMORY_FORGET, id=own),
+            lambda: bob.request(MEMORY_GET, id=own),
             lambda: texts(bob, agent="Ada"),
         ]
         for what in refusals:
@@ -132,7 +145,7 @@ def test_an_agent_may_neither_read_nor_write_what_is_another_agents_own(
                 what()
             assert refused.value.code in ("forbidden", "not_found")
     assert texts(client, agent="Ada") == ["mine"]
-    assert client.request("memory_forget", id=own)["memory"]["text"] == "mine"
+    assert client.request(MEMORY_FORGET, id=own)["memory"]["text"] == "mine"
 
 
 def test_an_agent_sees_and_changes_nothing_of_another_project(
@@ -145,9 +158,9 @@ def test_an_agent_sees_and_changes_nothing_of_another_project(
         callers: list[tuple[Any, Json]] = [(ada, {}), (tool, {"auth": auth})]
         for asking, more in callers:
             fields: Json = {**elsewhere, **more}
-            assert asking.request("memory_list", **fields)["memories"] == []
-            assert asking.request("memory_search", query="another", **fields)["memories"] == []
-            assert asking.request("memory_stats", **more)["places"] == []
+            assert asking.request(MEMORY_LIST, **fields)["memories"] == []
+            assert asking.request(MEMORY_SEARCH, query="another", **fields)["memories"] == []
+            assert asking.request(MEMORY_STATS, **more)["places"] == []
             unknown: list[tuple[str, Json]] = [
                 ("memory_get", {"id": other[:5]}),
                 ("memory_forget", {"id": other}),
@@ -169,7 +182,7 @@ def test_an_agent_sees_and_changes_nothing_of_another_project(
         assert save(ada, "planted", **elsewhere)["memory"]["owner"] == CWD
         assert save(tool, "planted too", auth=auth, **elsewhere)["memory"]["owner"] == CWD
     assert texts(client, **elsewhere) == ["of another project"]
-    assert client.request("memory_forget", id=other)["memory"]["id"] == other
+    assert client.request(MEMORY_FORGET, id=other)["memory"]["id"] == other
 
 
 def test_an_id_that_is_short_shows_an_agent_nothing_of_others(
@@ -178,19 +191,19 @@ def test_an_id_that_is_short_shows_an_agent_nothing_of_others(
     stamp = {"created_ms": 1, "updated_ms": 1}
     for number, owner in enumerate(("/src/other", "/src/other", CWD)):
         row = {"id": f"abc{number}", "text": f"fact {number}", "scope": "project", "owner": owner}
-        client.request("memory_import", memories=[{**row, **stamp}])
+        client.request(MEMORY_IMPORT, memories=[{**row, **stamp}])
     with register(home, "Ada") as ada:
-        assert ada.request("memory_get", id="abc")["memory"]["text"] == "fact 2"
-        client.request("memory_forget", id="abc2")
+        assert ada.request(MEMORY_GET, id="abc")["memory"]["text"] == "fact 2"
+        client.request(MEMORY_FORGET, id="abc2")
         with pytest.raises(NotFound, match="there is no memory 'abc' here"):
-            ada.request("memory_get", id="abc")
+            ada.request(MEMORY_GET, id="abc")
 
 
 def test_a_run_stays_where_it_was_registered_first(home: Home, client: BrokerClient) -> None:
     save(client, "of another project", cwd="/src/other")
     with register(home, "Ada") as ada:
         again = {**registration("Ada"), "memory": {"project": "/src/other"}, "cwd": "/src/other"}
-        ada.request("register", **again)
+        ada.request(REGISTER, **again)
         assert texts(ada) == []
 
 
@@ -220,11 +233,11 @@ def test_what_an_agent_saves_for_everybody_shows_where_it_comes_from(
             ("memory_save", {"text": "I prefer blanks", "scope": "user", "supersedes": mine}),
         ):
             with pytest.raises(RelayError, match="for every project") as refused:
-                ada.request(op, **fields)
+                unchecked(ada).request(op, **fields)
             assert refused.value.code == "forbidden"
-        ada.request("memory_forget", id=said["id"])
+        ada.request(MEMORY_FORGET, id=said["id"])
         said = save(ada, "the user likes blue", scope="user")["memory"]
-    kept = client.request("memory_get", id=mine)["memory"]
+    kept = client.request(MEMORY_GET, id=mine)["memory"]
     assert (kept["text"], kept["agent"], kept["meta"]) == ("I prefer tabs", None, {})
     # The person makes it their own by saying it, too.
     adopted = save(client, "the user likes blue", scope="user")["memory"]
@@ -245,7 +258,7 @@ def test_secrets_are_left_out_refused_or_kept(client: BrokerClient) -> None:
 
 def test_errors_are_those_of_the_command_line(client: BrokerClient) -> None:
     with pytest.raises(NotFound) as unknown:
-        client.request("memory_get", id="zzz")
+        client.request(MEMORY_GET, id="zzz")
     assert unknown.value.exit_status == 3
     wrong: list[dict[str, Any]] = [
         {"text": "x", "scope": "planet"},
@@ -258,20 +271,20 @@ def test_errors_are_those_of_the_command_line(client: BrokerClient) -> None:
     ]
     for fields in wrong:
         with pytest.raises(UsageError):
-            client.request("memory_save", **{"cwd": CWD, **fields})
+            client.request(MEMORY_SAVE, **{"cwd": CWD, **fields})
     for limit in (0, -1, "many", True):
         with pytest.raises(UsageError):
-            client.request("memory_list", cwd=CWD, limit=limit)
+            unchecked(client).request(MEMORY_LIST, cwd=CWD, limit=limit)
     with pytest.raises(UsageError):
-        client.request("memory_import", memories=[{"id": "x"}])
+        client.request(MEMORY_IMPORT, memories=[{"id": "x"}])
 
 
 def test_an_ambiguous_id_says_what_matches(client: BrokerClient) -> None:
     rows = [{"id": f"abc{n}", "text": f"fact {n}", "scope": "user", "owner": ""} for n in range(2)]
     stamped = [{**row, "created_ms": 1, "updated_ms": 1} for row in rows]
-    client.request("memory_import", memories=stamped)
+    client.request(MEMORY_IMPORT, memories=stamped)
     with pytest.raises(UsageError) as ambiguous:
-        client.request("memory_forget", id="abc")
+        client.request(MEMORY_FORGET, id="abc")
     assert (ambiguous.value.code, ambiguous.value.exit_status) == ("ambiguous", 2)
     matches: Any = ambiguous.value.details["matches"]
     assert [match["id"] for match in matches] == ["abc0", "abc1"]
@@ -283,48 +296,48 @@ def test_an_export_of_many_pages_is_whole_and_can_be_imported(
     stamp = {"scope": "user", "owner": "", "created_ms": 1, "updated_ms": 1}
     rows = [{"id": f"row-{n:05}", "text": f"fact {n}", **stamp} for n in range(1200)]
     for at in range(0, 1200, 400):
-        counts = client.request("memory_import", memories=rows[at : at + 400])
+        counts = client.request(MEMORY_IMPORT, memories=rows[at : at + 400])
         assert counts["new"] == 400
-    assert client.request("memory_import", memories=rows[:500])["same"] == 500
-    exported: list[Json] = []
-    after: Json | None = None
-    while (page := client.request("memory_export", after=after))["more"]:
+    assert client.request(MEMORY_IMPORT, memories=rows[:500])["same"] == 500
+    exported: list[Any] = []
+    after: LastExported | None = None
+    while (page := client.request(MEMORY_EXPORT, after=after))["more"]:
         exported += page["memories"]
         after = page["after"]
         # Others save and forget between two pages: nothing is skipped or given twice.
         if len(exported) == 1000:
-            client.request("memory_forget", id="row-00003")
+            client.request(MEMORY_FORGET, id="row-00003")
             save(client, "a fact in between", scope="user", cwd=None)
     theirs = [row["id"] for row in exported if row["text"] != "a fact in between"]
     assert theirs == [row["id"] for row in rows]
     # A page that is asked for again, as after a lost answer, is the same.
-    where = {"scope": "user", "owner": "", "id": rows[999]["id"]}
-    assert client.request("memory_export", after=where)["memories"] == exported[1000:]
+    where: LastExported = {"scope": "user", "owner": "", "id": str(rows[999]["id"])}
+    assert client.request(MEMORY_EXPORT, after=where)["memories"] == exported[1000:]
     with pytest.raises(UsageError, match="not what the page before it gave"):
-        client.request("memory_export", after={**where, "scope": "planet"})
+        client.request(MEMORY_EXPORT, after={**where, "scope": "planet"})
     first, conflicting = exported[0], {**exported[0], "text": "another"}
-    counts = client.request("memory_import", memories=[first, conflicting])
+    counts = client.request(MEMORY_IMPORT, memories=[first, conflicting])
     assert (counts["same"], counts["conflicting"]) == (1, 1)
 
 
 def test_a_list_says_whether_there_are_more(client: BrokerClient) -> None:
     for number in range(3):
         save(client, f"fact {number}")
-    answer = client.request("memory_list", cwd=CWD, limit=2)
+    answer = client.request(MEMORY_LIST, cwd=CWD, limit=2)
     assert ([m["text"] for m in answer["memories"]], answer["more"]) == (["fact 2", "fact 1"], True)
-    assert client.request("memory_list", cwd=CWD, limit=3)["more"] is False
+    assert client.request(MEMORY_LIST, cwd=CWD, limit=3)["more"] is False
 
 
 def test_a_list_of_the_most_says_that_there_are_more_and_can_be_paged(client: BrokerClient) -> None:
     stamp = {"scope": "user", "owner": "", "created_ms": 1, "updated_ms": 1}
     rows = [{"id": f"row-{n:05}", "text": f"fact {n}", **stamp} for n in range(1001)]
     for at in range(0, 1001, 500):
-        client.request("memory_import", memories=rows[at : at + 500])
-    first = client.request("memory_list", scope="user", limit=1000)
+        client.request(MEMORY_IMPORT, memories=rows[at : at + 500])
+    first = client.request(MEMORY_LIST, scope="user", limit=1000)
     assert (len(first["memories"]), first["more"]) == (1000, True)
     last = first["memories"][-1]
     rest = client.request(
-        "memory_list", scope="user", before_ms=last["updated_ms"], before_id=last["id"]
+        MEMORY_LIST, scope="user", before_ms=last["updated_ms"], before_id=last["id"]
     )
     assert ([row["id"] for row in rest["memories"]], rest["more"]) == (["row-00000"], False)
 
@@ -332,7 +345,7 @@ def test_a_list_of_the_most_says_that_there_are_more_and_can_be_paged(client: Br
 def test_stats_say_where_and_how(client: BrokerClient, home: Home) -> None:
     save(client, "one")
     save(client, "two", scope="user")
-    stats = client.request("memory_stats")
+    stats = client.request(MEMORY_STATS)
     assert (stats["backend"], stats["tier"], stats["embedder"]) == ("local", "words", None)
     assert (stats["count"], stats["folder"], stats["pending"]) == (2, home.memory, 0)
     assert {"scope": "user", "owner": "", "count": 1} in stats["places"]
@@ -364,7 +377,7 @@ def test_what_was_accepted_is_done_before_a_broker_stops(home: Home) -> None:
         ]
         socket.sendall(b"".join(lines))
         wait_until(lambda: texts(other), what="the first to be saved")
-        other.request("stop")
+        other.request(STOP)
         answered = 0
         while answered < 50:
             record = client._receive(10**9)

@@ -21,6 +21,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.paths import Home
 from relay.features.memory import moves
+from relay.features.memory.ops import MEMORY_STATS
 from relay.features.memory.records import TIME_MAX
 from tests.cli.fixtures import Run
 from tests.support import wait_until
@@ -200,7 +201,7 @@ def test_one_that_was_cut_off_goes_on(relay: Run, broker_home: Home) -> None:
     importing.stdin.write(whole[: len(whole) * 11 // 13])
     importing.stdin.flush()
     with connect(broker_home) as client:
-        wait_until(lambda: client.request("memory_stats")["count"] == 1000)
+        wait_until(lambda: client.request(MEMORY_STATS)["count"] == 1000)
     importing.send_signal(signal.SIGINT)
     said = importing.communicate(timeout=30)[1]
     assert importing.returncode == -signal.SIGINT

@@ -20,11 +20,13 @@ from relay.features.personas import answers, channels
 from relay.features.personas.ops import DISPATCHES, PERSON_ADD, PERSON_MERGE, REDISPATCH
 from relay.ledger.content_files import store
 from relay.ledger.store import Ledger
+from relay.protocol.agent_ops import REGISTER
+from relay.protocol.broker_ops import STATUS
 from relay.protocol.message_ops import EVENT, INBOX, SEND
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread, register, registration
 from tests.features.personas.broker.test_answers import answered
-from tests.support import wait_until
+from tests.support import unchecked, wait_until
 
 #: An adapter of each form; what they do they write into files of ``{folder}``.
 ADAPTERS = """
@@ -100,7 +102,7 @@ def test_what_adapters_tell_of_is_stored_and_acknowledged(
         again = "the channel adapter live starts again in 1 s"
         wait_until(lambda: log.exists() and again in log.read_text())
         with connect(home) as client:
-            failed = wait_until(lambda: client.request("status")["channels"]["failed"])
+            failed = wait_until(lambda: unchecked(client).request(STATUS)["channels"]["failed"])
         assert failed["live"]["reason"] == "SystemExit: the line was cut"
     assert lines(tmp_path / "chat") == ["False", "False", "True", "None"]
     found = rows(home, "SELECT channel, source_id, agent, body FROM events WHERE body<>'live'")
@@ -135,7 +137,7 @@ def test_an_answer_goes_out_by_the_adapter_of_its_channel(
         dead = client.request(DISPATCHES, dead=True, which="atlas")["rows"]
         [fax] = [one for one in dead if one["channel"] == "fax"]
         assert (len(dead), fax["what"], fax["body"]) == (5, "answer", "hello?")
-        assert client.request("status")["dispatches"]["dead_answers"] == 5
+        assert client.request(STATUS)["dispatches"]["dead_answers"] == 5
         monkeypatch.setattr(answers, "TRIES_MAX", 2)
         ids = [one["id"] for one in dead if one["channel"] in ("mail", "fax")]
         client.request(REDISPATCH, which=ids)
@@ -217,7 +219,7 @@ def any(event):
     )
     with broker_thread(home), connect(home) as client:
         wait_until(lambda: rows(home, "SELECT 1 FROM evaluations"))
-        assert client.request("status")["channels"]["names"] == ["stuck", "chat"]
+        assert unchecked(client).request(STATUS)["channels"]["names"] == ["stuck", "chat"]
 
 
 def test_a_broker_with_channels_stays_when_nobody_is_there(
@@ -255,7 +257,7 @@ def all(event):
 """
     configure(text, project)
     with broker_thread(home), connect(home) as client:
-        client.request("register", **{**registration("Bob"), "cwd": str(project)})
+        client.request(REGISTER, **{**registration("Bob"), "cwd": str(project)})
         client.request(SEND, to="Al", body="hello", offline=True)
         wait_until(lambda: rows(home, "SELECT 1 FROM evaluations"))
     assert not (tmp_path / "ran").exists()

@@ -18,6 +18,7 @@ from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.processes import read_process
+from relay.protocol.broker_ops import STATUS
 from relay.protocol.message_ops import STATE, TURN
 from tests.broker.support import (
     Json,
@@ -129,7 +130,7 @@ def test_a_broker_killed_at_any_moment_loses_no_dispatch_and_answers_none_twice(
 def kill(home: Home) -> None:
     """Kill the broker. The agent's session may have started another before anybody can look."""
     with connect(home) as client:
-        pid = client.request("status")["pid"]
+        pid = client.request(STATUS)["pid"]
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: read_process(pid) is None, what="the broker to end")
 

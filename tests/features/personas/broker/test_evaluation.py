@@ -18,7 +18,9 @@ from relay.core.paths import Home
 from relay.core.processes import read_process
 from relay.features.personas import evaluation
 from relay.features.personas.ops import HOOK_SWITCH, ROUTES
+from relay.protocol.broker_ops import STATUS
 from relay.protocol.message_ops import EVENT, SEND, SHOW, STATE
+from relay.protocol.op import Auth
 from tests.broker.fixtures import Configure
 from tests.broker.support import (
     broker_process,
@@ -81,7 +83,7 @@ def test_what_fires_becomes_dispatches_and_all_that_was_said_is_kept(
     assert said[0][2].startswith("ZeroDivisionError: division by zero (line ")
     with connect(home) as client:
         shown = client.request(SHOW, id=id_)["message"]["evaluations"]
-        counted = client.request("status")["evaluations"]
+        counted = client.request(STATUS)["evaluations"]
     assert [(one["hook"], one["state"]) for one in shown] == [
         ("user/family", "fired"),
         ("user/other", "fired"),
@@ -357,7 +359,7 @@ def test_an_agent_tells_no_events_that_only_sessions_tell_and_switches_no_hooks(
 ) -> None:
     configure("@relay.route\ndef any(event): return True")
     with register(home, "Ann", run="a"), connect(home) as inside:
-        auth = {"run": "a", "token": "secret"}
+        auth: Auth = {"run": "a", "token": "secret"}
         for kind in ("tool_call", "timer_tick", "output", "idle", "session_end"):
             with pytest.raises(RelayError) as refused:
                 inside.request(EVENT, kind=kind, body="x", auth=auth)

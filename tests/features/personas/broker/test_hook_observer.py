@@ -16,6 +16,8 @@ from relay.core.paths import Home
 from relay.features.automations.ops import AUTOMATION_REGISTER
 from relay.features.personas import hook_observer, workers
 from relay.features.personas.ops import DISPATCH
+from relay.protocol.agent_ops import HOOK_LOG
+from relay.protocol.broker_ops import STATUS
 from relay.protocol.message_ops import EVENT
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread, register
@@ -63,7 +65,7 @@ def test_each_step_tells_what_was_done(
         wait_until(lambda: log.exists() and len(told(log)) >= 5, what="five stages")
         found = told(log)
         ran = wait_until(
-            lambda: len(rows := client.request("hook_log")["rows"]) >= 5 and rows, what="runs"
+            lambda: len(rows := client.request(HOOK_LOG)["rows"]) >= 5 and rows, what="runs"
         )
     assert isinstance(ran, list)
     stage = dict(found)
@@ -112,7 +114,7 @@ def test_a_hook_that_fails_or_hangs_holds_nothing_up(
     with broker_thread(home), register(home, "Ann") as ann, connect(home) as client:
         for number in range(30):
             ann.request(EVENT, kind="note", body=str(number))
-        assert client.request("status")["counts"]["events"] == 30
+        assert client.request(STATUS)["counts"]["events"] == 30
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
     text = Path(home.broker_log).read_text()

@@ -38,10 +38,12 @@ from relay.ledger import agent_ledger, event_rows
 from relay.ledger.event_rows import OutsideEvent
 from relay.ledger.sql_query import query
 from relay.ledger.store import Ledger
+from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.broker import message_from
+from relay.protocol.broker_ops import HELLO
 from relay.protocol.message_ops import CANCEL, EVENT, HISTORY, INBOX, STATE, TURN, DeliverPush
 from tests.broker.support import Json, broker_thread, decide, held, register, stop_broker
-from tests.support import wait_until
+from tests.support import unchecked, wait_until
 
 
 class Persona:
@@ -62,15 +64,18 @@ class Persona:
 
     def nothing(self) -> None:
         """Nothing more has been sent."""
-        self.client.request("hello")
+        self.client.request(HELLO)
         push = self.client.next_push(0.2)
         assert push is None or push["push"] != "deliver", push
 
     def answer(self, *ids: str, text: str = "done", **more: Any) -> Json:
-        return self.client.request(TURN, ids=list(ids), text=text, started_ms=1, **more)
+        answer: Json = unchecked(self.client).request(
+            TURN, ids=list(ids), text=text, started_ms=1, **more
+        )
+        return answer
 
     def leave(self) -> None:
-        self.client.request("agent_state", state="gone")
+        self.client.request(AGENT_STATE, state="gone")
         self.client.close()
 
 

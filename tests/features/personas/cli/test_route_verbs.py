@@ -10,6 +10,7 @@ import pytest
 
 from relay.config.trust import CONFIG_NAME, read_config, trust
 from relay.core.paths import Home
+from relay.protocol.agent_ops import HOOKS_RAN
 from relay.protocol.message_ops import EVENT
 from tests.broker.support import message_id, register
 from tests.broker.test_hook_runs import record
@@ -53,7 +54,7 @@ def test_route_functions_are_listed_switched_off_and_on_and_what_they_said_is_sh
     wait_until(lambda: len(log("--quiet")) == 2, what="both evaluations")
     assert log() == [(hook, "Ann", "fired")]
     with register(broker_home, "Ann", run="r1") as ann:
-        ann.request("hooks_ran", records=[record(duration=0.25)])
+        ann.request(HOOKS_RAN, records=[record(duration=0.25)])
     of_event, of_session = (
         re.split("  +", line) for line in relay("hooks", "log").stdout.splitlines()[1:]
     )
