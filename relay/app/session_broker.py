@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from relay.broker.async_client import AsyncClient
 from relay.core.errors import BrokerUnavailable, NameTaken, RelayError
@@ -12,7 +12,7 @@ from relay.core.paths import Home
 from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.broker import message_from
 from relay.protocol.message_ops import DeliverPush
-from relay.protocol.op import Answer, Fields, Op
+from relay.protocol.op import Op
 from relay.session.session_commands import PersonNote, SessionAsked
 from relay.session.session_events import (
     BrokerReturned,
@@ -20,6 +20,9 @@ from relay.session.session_events import (
     MessageArrived,
     ReceiptArrived,
 )
+
+if TYPE_CHECKING:
+    from relay.protocol.op import Answer, Fields
 
 #: Between tries to register, at most. Seconds.
 PAUSE_MAX = 2.0

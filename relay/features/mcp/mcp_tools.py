@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 
@@ -24,8 +24,11 @@ from relay.protocol.agent_ops import AGENTS, ASK
 from relay.protocol.broker_ops import HELLO
 from relay.protocol.decoding import exactly, schema
 from relay.protocol.message_ops import HISTORY, INBOX, SEND, WAIT, MessageSent
-from relay.protocol.op import Answer, Fields, NotRequired, Op, Record, by_name
+from relay.protocol.op import NotRequired, Op, Record, by_name
 from relay.protocol.reference import fields_of
+
+if TYPE_CHECKING:
+    from relay.protocol.op import Answer, Fields
 
 Json = dict[str, Any]
 #: Called every few seconds while an answer is waited for: a client that hears nothing gives up.
