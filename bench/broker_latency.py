@@ -48,7 +48,7 @@ from relay.core.paths import Home
 home, look, held = Home(sys.argv[1]), selectors.DefaultSelector(), []
 for number in range(int(sys.argv[2])):
     held.append(connect(home, start=False))
-    held[-1].request(REGISTER, name=f"S{number}", run=f"r{number}", token="t", kind="bench",
+    held[-1].request("register", name=f"S{number}", run=f"r{number}", token="t", kind="bench",
                      pid=0, cwd="/", command="")
     held[-1]._socket.setblocking(False)
     look.register(held[-1]._socket, selectors.EVENT_READ)

@@ -89,7 +89,7 @@ if not os.fork():
     for number in range(20):
         held.append(connect(Home(sys.argv[1]), start=False))
         me = {"name": f"A{number}", "run": f"r{number}", "token": "t", "kind": "x"}
-        held[-1].request(REGISTER, **me)
+        held[-1].request("register", **me)
     print("FULL", flush=True)
     sys.stdin.read()
     os._exit(0)

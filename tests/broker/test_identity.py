@@ -202,11 +202,11 @@ name_process(MARK)
 if os.fork() == 0:
     with connect(Home(sys.argv[1]), start=False) as client:
         try:
-            client.request(REGISTER, name="Bob", run="run-2", token="other", kind="screen",
+            client.request("register", name="Bob", run="run-2", token="other", kind="screen",
                            cwd="/", command="true")
         except RelayError as error:
             print(error.message, flush=True)
-        print(client.request(HISTORY)["rows"], flush=True)
+        print(client.request("history")["rows"], flush=True)
     os._exit(0)
 os.wait()
 """

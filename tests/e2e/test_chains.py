@@ -34,14 +34,14 @@ from relay.broker.client import connect
 from relay.core.paths import Home
 sys.stdin.readline()
 with connect(Home.from_env()) as client:
-    while client.request(HISTORY)["rows"][0]["state"] not in ("submitted", "seen"): pass
+    while client.request("history")["rows"][0]["state"] not in ("submitted", "seen"): pass
 """
 _REGISTERS = """
 with connect(Home.from_env()) as client:
     more = dict(kind="x", cwd="/", command="x", pid=None)
-    client.request(REGISTER, name="Zed", run="zed", token="x", **more)
-    client.request(PERSON)
-    client.request(SEND, to="Al", body="thanks")
+    client.request("register", name="Zed", run="zed", token="x", **more)
+    client.request("person")
+    client.request("send", to="Al", body="thanks")
 """
 _SENDS = [*RELAY, "send", "Al", "thanks"]
 _INNER = [*RELAY, "wrap", "--name", "Zed", "--", *_SENDS]

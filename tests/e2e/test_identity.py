@@ -169,11 +169,11 @@ claims = [
 ]
 with connect(Home.from_env()) as client:
     for claim in claims:
-        try: client.request(SEND, to="Al", body="forged", offline=True, **claim)
+        try: client.request("send", to="Al", body="forged", offline=True, **claim)
         except RelayError as error: print(error.message, flush=True)
     for outside in ({"channel": "relay", "content": "x"}, {"channel": "mail", "content": "x"}):
         for ask in (dict(outside=outside), dict(kind="note", body="x", meta={"proven": True})):
-            try: client.request(EVENT, **ask)
+            try: client.request("event", **ask)
             except RelayError as error: print(error.message, flush=True)
 """
 
@@ -342,7 +342,7 @@ if not os.fork():
     with connect(Home.from_env()) as client:
         auth = {"run": run, "token": token}
         try:
-            client.request(SEND, to="Bob", body="forged", offline=True, auth=auth)
+            client.request("send", to="Bob", body="forged", offline=True, auth=auth)
         except Exception as error:
             print(error, flush=True)
     os._exit(0)
