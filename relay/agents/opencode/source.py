@@ -106,6 +106,7 @@ class Conversation:
     #: Why its model does not answer at present.
     cause: LimitCause | None = None
     reason: str = ""
+    broken: bool = False  # its last turn was stopped
 
 
 @dataclass(slots=True)
@@ -165,12 +166,13 @@ class Conversations:
             usage = _USAGE.search(words)
             conversation.cause = LimitCause.USAGE if usage else LimitCause.REFUSED
         elif conversation.status == "busy":
-            conversation.cause = None
+            conversation.cause, conversation.broken = None, False
 
     def failed(self, name: str, error: Any) -> None:
-        """Note a turn that ended with an error."""
+        """Note a turn that ended with an error, or was stopped."""
+        conversation = self._known(name)
+        conversation.broken = table(error).get("name") == "MessageAbortedError"
         if (known := limit(error)) is not None:
-            conversation = self._known(name)
             conversation.cause, conversation.reason = known
 
     def asked(self, request: dict[str, Any]) -> None:
@@ -198,8 +200,9 @@ class Conversations:
             return StateChange(AgentState.IDLE)
         if conversation.cause is not None:
             return limited(conversation.cause, conversation.reason)
-        busy = conversation.status == "busy"
-        return StateChange(AgentState.BUSY if busy else AgentState.IDLE)
+        if conversation.status == "busy":
+            return StateChange(AgentState.BUSY)
+        return StateChange(AgentState.IDLE, broken=conversation.broken)
 
     def _known(self, name: str) -> Conversation:
         conversation = self.sessions.get(name)

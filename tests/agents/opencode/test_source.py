@@ -348,6 +348,14 @@ def test_the_states_of_a_turn() -> None:
     assert [state.value for state in script.states] == ["idle", "busy", "blocked", "busy", "idle"]
 
 
+def test_a_turn_that_was_stopped_is_told_as_broken_off() -> None:
+    script, _ = turn()
+    script.event("session.error", sessionID="ses_1", error=ABORTED).status("idle")
+    script.status("busy").status("idle")
+    changes = [(e.state.value, e.broken) for e in script.events if isinstance(e, StateChange)]
+    assert changes[-3:] == [("idle", True), ("busy", False), ("idle", False)]
+
+
 def test_a_subagents_question_blocks_and_anothers_does_not() -> None:
     script, _ = turn()
     script.session("ses_2", parent="ses_1")
