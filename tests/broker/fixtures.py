@@ -14,7 +14,7 @@ from relay.config.load import load_for_session
 from relay.config.trust import CONFIG_NAME, trust, user_config
 from relay.core.errors import BrokerUnavailable
 from relay.core.paths import Home
-from relay.features.personas.ops import ROUTES
+from relay.protocol.op import by_name
 from tests.broker.support import broker_thread, stop_broker
 
 Configure = Callable[..., str]
@@ -51,7 +51,7 @@ def configure(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Co
         trust(home, str(path))
         load_for_session(home, str(path.parent))  # makes its manifest, as relay trust does
         with suppress(BrokerUnavailable), connect(home, start=False) as asked:
-            asked.request(ROUTES)  # the broker looks again at once
+            asked.request(by_name("routes"))  # the broker looks again at once
         return str(path)
 
     return write

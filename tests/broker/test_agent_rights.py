@@ -11,11 +11,10 @@ import pytest
 from relay.broker.client import BrokerClient, connect
 from relay.core.errors import RelayError
 from relay.core.paths import Home
-from relay.features.personas.ops import DISPATCH
 from relay.protocol import broker as protocol
 from relay.protocol.agent_ops import ASK, HOOKS_RAN
 from relay.protocol.message_ops import HISTORY, SEND, STATE, TURN, WAIT
-from relay.protocol.op import Auth
+from relay.protocol.op import Auth, by_name
 from tests.broker.fixtures import Configure
 from tests.broker.support import Json, register
 from tests.broker.test_hook_runs import record
@@ -110,7 +109,7 @@ def test_no_op_tells_an_agent_the_words_of_others(home: Home, configure: Configu
             bob.request(STATE, id=id_, state=state)
         bob.request(TURN, ids=[id_], **ENDED)
         bob.request(HOOKS_RAN, records=[{**record(), "stdout": WORDS}])
-        client.request(DISPATCH, persona="atlas", body=WORDS)
+        client.request(by_name("dispatch"), persona="atlas", body=WORDS)
         [turn] = client.request(HISTORY, grep=f"{WORDS} turn")["rows"]
         agents: dict[str, Json] = {
             name: {"auth": {"run": name, "token": "secret"}} for name in ("ann", "eve", "ed", "tim")

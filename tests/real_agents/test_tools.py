@@ -20,7 +20,7 @@ from relay.agents.tool_uses import TABLES
 from relay.broker.client import connect
 from relay.core.dispatch import MINIMAL
 from relay.core.paths import Home
-from relay.features.personas.ops import DISPATCH
+from relay.protocol.op import by_name
 from tests.e2e.wrapped import kill_session, relay, relay_json
 from tests.real_agents.conftest import Binary
 from tests.real_agents.gated import (
@@ -250,7 +250,7 @@ def held(ann: GatedAgent) -> None:
             "body": "a stranger asks",
             "permissions": MINIMAL.to_json(),
         }
-        client.request(DISPATCH, **asked)
+        client.request(by_name("dispatch"), **asked)
     refused = "this turn may not use"
     wait_until(lambda: refused in json.dumps([one.body for one in ann.model.requests]), 90)
     # A prompt of the person's within half a second of the turn's end would still belong to it.

@@ -10,7 +10,7 @@ import pytest
 from relay.core.errors import RelayError, UsageError
 from relay.core.message import QueueMode
 from relay.directive.grammar import Match
-from relay.features.memory.ops import MEMORY_SAVE
+from relay.protocol.op import by_name
 from relay.session.actions import SessionActions
 from relay.session.detector import Detection
 from relay.session.run_info import RunInfo
@@ -150,7 +150,7 @@ def test_what_a_feature_adds_to_ctx_asks_the_broker_from_any_thread() -> None:
         desk = Desk()
 
         def work() -> object:
-            return desk.actions.request(MEMORY_SAVE, {"text": "x"}).result(10)
+            return desk.actions.request(by_name("memory_save"), {"text": "x"}).result(10)
 
         assert await asyncio.to_thread(work) == {"agents": [{"name": "Bob"}]}
         assert desk.asked == [("memory_save", {"text": "x"})]
