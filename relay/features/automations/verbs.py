@@ -117,7 +117,7 @@ def check_verb(options: Any) -> int:
     if options.json:
         output.as_json({"path": path})
     else:
-        output.data(f"{path}: no mistake was seen without running it")
+        output.data(f"{path}: no mistakes found (the file was not run)")
     return 0
 
 
@@ -558,7 +558,7 @@ def runs_verb(options: Any) -> int:
         output.note("older ones are left out: --last N shows more")
     if running is not None:
         since = table.when(running["started_ms"])
-        output.note(f"it runs for event {running['event'][-8:]} since {since}")
+        output.note(f"it has been running for event {running['event'][-8:]} since {since}")
     return 0
 
 

@@ -324,8 +324,8 @@ class Evaluations:
         return None
 
     def _counted(self, asked: _Asked, answer: EventAnswer) -> EventAnswer:
-        """The answer, of whose functions that hang only those are left that are switched off now;
-        its worker is replaced if any of them hangs."""
+        """Count the calls that hang, and have their worker replaced. Returns the answer with those
+        of its functions in ``hung`` that are to be switched off."""
         hung = [f"{asked.lane.key}/{name}" for name in answer.hung]
         asked.worker.spent = asked.worker.spent or bool(hung)
         if self._hangs:
