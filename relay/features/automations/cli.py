@@ -38,7 +38,8 @@ def status_lines(home: Home, cwd: str) -> list[tuple[str, str, str]]:
     if not active:
         return []
     clock = f", {waiting} of them with a schedule" if waiting else ""
-    text = f"no broker runs, so {active} stand still{clock}"
+    stand = "stands" if active == 1 else "stand"
+    text = f"no broker runs, so {active} {stand} still{clock}"
     return [
         ("bad", text, "relay automation list starts it; relay broker install keeps one running")
     ]
