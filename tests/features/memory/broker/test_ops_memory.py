@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -30,11 +29,9 @@ from relay.protocol.agent_ops import REGISTER
 from relay.protocol.broker_ops import STATUS, STOP
 from tests.broker.support import (
     Json,
-    broker_process,
     register,
     registration,
     stop_broker,
-    wait_for_broker,
 )
 from tests.support import unchecked, wait_until
 
@@ -42,7 +39,7 @@ CWD = "/src/shop"
 
 
 @pytest.fixture
-def client(home: Home) -> Iterator[BrokerClient]:
+def client(home: Home, served: None) -> Iterator[BrokerClient]:
     with connect(home) as connected:
         yield connected
 
@@ -349,22 +346,6 @@ def test_stats_say_where_and_how(client: BrokerClient, home: Home) -> None:
     assert (stats["backend"], stats["tier"], stats["embedder"]) == ("local", "words", None)
     assert (stats["count"], stats["folder"], stats["pending"]) == (2, home.memory, 0)
     assert {"scope": "user", "owner": "", "count": 1} in stats["places"]
-
-
-def test_what_was_confirmed_is_there_after_sigkill(home: Home) -> None:
-    confirmed: list[str] = []
-    for number in range(5):
-        with broker_process(home) as process:
-            wait_for_broker(home)
-            with connect(home, start=False) as client:
-                for text in (f"fact {number} a", f"fact {number} b"):
-                    save(client, text)
-                    confirmed.append(text)
-                process.send_signal(signal.SIGKILL)
-            process.wait(20)
-    with connect(home) as client:
-        assert sorted(texts(client)) == sorted(confirmed)
-    stop_broker(home)
 
 
 def test_what_was_accepted_is_done_before_a_broker_stops(home: Home) -> None:
