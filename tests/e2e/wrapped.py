@@ -177,6 +177,22 @@ def states(*, body: str | None = None) -> list[str]:
     return [row["state"] for row in relay_json("history") if body is None or row["body"] == body]
 
 
+def send_in_vain(to: str, body: str, why: str) -> str:
+    """Send a message, and wait until it is kept from its receiver for this reason. Its id."""
+    id_: str = relay_json("send", to, body)["id"]
+    kept: list[Any] = []
+
+    def is_kept() -> bool:
+        kept[:] = relay_json("show", id_)["deliveries"]
+        return kept[0]["state"] == "queued" and why in (kept[0]["reason"] or "")
+
+    try:
+        wait_until(is_kept, 20)
+    except AssertionError:
+        raise AssertionError(f"not {why!r}: {kept}") from None
+    return id_
+
+
 def process_below(parent: int, words: str) -> int | None:
     """The child process of ``parent`` whose command line contains ``words``."""
     listing = subprocess.run(["ps", "-axo", "pid=,ppid=,command="], capture_output=True, text=True)
