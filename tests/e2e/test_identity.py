@@ -47,7 +47,7 @@ COMMAND = shlex.join(RELAY)
 _HASTY = """import sys
 from relay.__main__ import main
 from relay.broker import client
-client.KNOWN = client.connect.__kwdefaults__["deadline"] = 1.0
+client.KNOWN, client.connect.__defaults__ = 1.0, (True, 1.0)
 sys.exit(main())
 """
 HASTY = shlex.join([sys.executable, "-c", _HASTY])
@@ -254,17 +254,14 @@ def test_a_sandbox_that_hides_its_ancestors_makes_no_agent_the_person(tmp_path: 
         pytest.skip("no process may have a /proc of its own here")
     config = tmp_path / "relay.config.py"
     config.write_text("patterns = {}\n")
-    asked = [
-        f"{HASTY} {verb}" for verb in ("send Al --offline x", f"trust {config}", "broker stop")
-    ]
+    verbs = ("send Al --offline x", f"trust {config}", "broker stop")
     sandbox = "unshare --user --map-root-user --pid --fork --mount-proc sh -c"
-    said = run_agent(
-        f"env -u RELAY_TOKEN {sandbox} {shlex.quote('; '.join(asked))}", terminal=False
-    )
+    inside = shlex.quote("; ".join(f"{COMMAND} {verb}" for verb in verbs))
+    said = run_agent(f"env -u RELAY_TOKEN {sandbox} {inside}", terminal=False)
     assert [row["from"] for row in relay_json("history")] == ["Bob"], said
     assert said.count("only the person may") == 2, said
     # Who does not even say that it is an agent's cannot prove the broker from there.
-    inside = shlex.quote("; ".join(asked))
+    inside = shlex.quote("; ".join(f"{HASTY} {verb}" for verb in verbs))
     said = run_agent(f"{STRIPPED} {sandbox} {inside}", terminal=False)
     assert [row["from"] for row in relay_json("history")] == ["Bob"], said
     assert "only the person may" in said and "runs in another container" in said
