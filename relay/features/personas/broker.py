@@ -27,7 +27,7 @@ from relay.features.personas.wrapped_turns import WrappedTurns
 from relay.ledger.agent_ledger import answers_to
 from relay.protocol.broker import ROWS_MAX, Json
 from relay.protocol.message_ops import DeliveryState, MessageSent, Send, StoreEvent, WaitResult
-from relay.protocol.turns import TurnEnded
+from relay.protocol.turns import TurnResult
 
 _DAY_MS = 86_400_000
 #: What the sender of a dispatch is told of it; else it has failed.
@@ -162,7 +162,7 @@ class PersonasFeature(BrokerFeature):
         self._wrapped.delivery_ended(id_, reason, batch)
 
     def turn_ended(
-        self, ids: list[str], ended: TurnEnded, started_ms: int, batch: Batch
+        self, ids: list[str], ended: TurnResult, started_ms: int, batch: Batch
     ) -> tuple[set[str], bool]:
         """A wrapped persona has ended a turn."""
         return self._wrapped.reported(ids, ended, started_ms, batch)

@@ -25,7 +25,6 @@ from relay.features.personas import answers as answer_rows
 from relay.features.personas import dispatch_rows
 from relay.features.personas.answers import AnswerDeliveries
 from relay.features.personas.dispatch_rows import (
-    WITHDRAWN,
     DispatchEnds,
     DispatchRow,
     DispatchState,
@@ -197,7 +196,7 @@ class DispatchOps:
         for one in rows.values():
             if one.state is DispatchState.QUEUED:
                 self._ends.withdraw(one, batch)
-            elif not self._turns.stop(one.id, WITHDRAWN):
+            elif not self._turns.withdraw(one.id):
                 raise UsageError(
                     f"{one.persona} has it", hint=f"relay cancel {one.message}, if it is not seen"
                 )

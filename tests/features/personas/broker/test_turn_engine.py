@@ -378,7 +378,7 @@ if "wait" in words:
 if "die" in words and "sent again" not in words:
     os.kill(os.getpid(), 9)
 if "fail" in words:
-    tell(tell="ended", state="failed", reason="it cannot", again="thrice" in words)
+    tell(tell="ended", state="failed", cause="other", detail="it cannot")
 else:
     tell(tell="ended", text=f"done: {words}", external_id="conversation-1")
 """
