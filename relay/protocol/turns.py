@@ -97,6 +97,7 @@ class TurnCause(StrEnum):
     HELD = "held"
     IMPOSSIBLE = "impossible"
     UNDELIVERED = "undelivered"
+    GIVEN_UP = "given_up"
     # It failed:
     AGENT = "agent"
     STATUS = "status"
@@ -127,8 +128,16 @@ class CauseRow(NamedTuple):
 
 
 CAUSES: dict[TurnCause, CauseRow] = {
-    TurnCause.LOGIN: CauseRow("its program is not logged in: {detail}", person=True),
-    TurnCause.TRUST: CauseRow("its program does not trust its folder: {detail}", person=True),
+    TurnCause.LOGIN: CauseRow(
+        "its program is not logged in: {detail}",
+        person=True,
+        way_out="log in with it, then answer yes: relay items",
+    ),
+    TurnCause.TRUST: CauseRow(
+        "its program does not trust its folder: {detail}",
+        person=True,
+        way_out="start it there once and trust the folder, then answer yes: relay items",
+    ),
     TurnCause.NOT_INSTALLED: CauseRow("{detail}"),
     TurnCause.NOT_STARTED: CauseRow("{detail}", again=True),
     TurnCause.CREDENTIAL: CauseRow(
@@ -140,6 +149,7 @@ CAUSES: dict[TurnCause, CauseRow] = {
     TurnCause.HELD: CauseRow("{detail}"),
     TurnCause.IMPOSSIBLE: CauseRow("{detail}"),
     TurnCause.UNDELIVERED: CauseRow("{detail}"),
+    TurnCause.GIVEN_UP: CauseRow("the person gave it up: {detail}"),
     TurnCause.AGENT: CauseRow("{detail}", again=True),
     TurnCause.STATUS: CauseRow("{detail}", again=True),
     TurnCause.OUTPUT: CauseRow("{detail}"),
@@ -189,7 +199,7 @@ class TurnResult:
             return None
         row = CAUSES[self.cause]
         words = row.words.replace("{detail}", self.detail or "no more is known")
-        return f"{words}; {row.way_out}" if row.way_out else words
+        return f"{words.rstrip('.')}; {row.way_out}" if row.way_out else words
 
     @property
     def again(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from relay.broker.batch import Accepted, Batch, ClientRequest, Served
 from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
+from relay.broker.items import ItemKind
 from relay.broker.parts import BrokerParts
 from relay.core.message import State
 from relay.features.personas import dispatch_rows, due_rows, evaluation
@@ -58,7 +59,7 @@ class PersonasFeature(BrokerFeature):
         kernel.committer.observer = self._observer
         self._channels = Channels(kernel, self.workers)
         self._answers = AnswerDeliveries(kernel, parts.held, self._channels)
-        self.personas = Personas(kernel.home, kernel.configs, kernel.directory)
+        self.personas = Personas(kernel)
         ends = DispatchEnds(kernel, parts.held, parts.deliveries, self._answers)
         self._wrapped = WrappedTurns(kernel, parts.held, ends)
         carriers = self._wrapped, HeadlessTurns(kernel)
@@ -75,6 +76,10 @@ class PersonasFeature(BrokerFeature):
         """The requests of all parts."""
         parts = (self._marks, self._persons, self._dispatches, self._routes)
         return [served for part in parts for served in part.ops()]
+
+    def item_kinds(self) -> Mapping[str, ItemKind]:
+        """What the person has to do before a persona takes turns."""
+        return {"persona": self._dispatches}
 
     # -- the broker's life
 
@@ -113,6 +118,7 @@ class PersonasFeature(BrokerFeature):
             "channels": self._channels.described(),
             "problems": self.evaluations.problems(),
             "dispatches": dispatch_rows.counts(ledger),
+            "needs": [one["what"] for one in self.personas.waiting()],
             "evaluations": evaluation.counts(ledger, now_ms - _DAY_MS),
         }
 

@@ -480,6 +480,9 @@ class DispatchEnds:
                 self._tell(rows, "ended without words", batch, owner_too=False)
         elif ended.again:
             self.failed(rows, ended, batch)
+        elif ended.needs_person:
+            began = bool(ended.text or ended.tool_calls)
+            requeue(self._ledger, ids, ended.reason, now_ms, failed=False, unread=not began)
         elif ended.state is TurnState.INTERRUPTED:
             self._close(rows, DispatchState.INTERRUPTED, batch, reason=ended.reason, turn=turn)
             self._tell(rows, f"was interrupted: {ended.reason}", batch)

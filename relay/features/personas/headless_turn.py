@@ -139,7 +139,8 @@ class HeadlessTurn:
         env = environment(self._request, self._spec, os.environ, self._credentials())
         resumed = bool(self._request.external_id and self._form.resume)
         ended = await self._try(env, resumed)
-        if resumed and ended.state is TurnState.FAILED and not (ended.text or ended.tool_calls):
+        began = ended.text or ended.tool_calls
+        if resumed and ended.state is TurnState.FAILED and not (began or ended.needs_person):
             # Its own conversation has gone: what was said is told with the prompt.
             return await self._try(env, False)
         return ended
@@ -313,6 +314,9 @@ class HeadlessTurn:
             return TurnResult.of(TurnCause.OVERTAKEN)  # the broker knows for what
         if process.problem:
             return TurnResult.of(TurnCause.OUTPUT, process.problem)
+        words = output.error or (clean(process.errors) if process.status else "")
+        if needed := self._form.needs(words):
+            return TurnResult.of(*needed)
         if output.error:
             return TurnResult.of(TurnCause.AGENT, output.error)
         if process.status:

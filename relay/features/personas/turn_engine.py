@@ -252,6 +252,8 @@ class TurnEngine:
         rows = [one for one in rows if one.fence == turn.fences[one.id]]
         if rows:
             self._ends.turn_ended(lane.label, turn.id, rows, ended, turn.started_ms, batch)
+            if ended.needs_person:
+                self._personas.need(rows[0].persona, rows[0].config, ended, turn.started_ms)
         if ended.again:
             pause = min(2.0 ** max((one.tries for one in rows), default=0), _PAUSE_MAX)
             lane.not_before_ms = batch.now_ms + int(pause * 1000)
@@ -277,7 +279,7 @@ class TurnEngine:
         if self._personas.is_there(persona):
             deadline = self._deadline(rows[0])
             turn = self._wrapped.begin(rows, summarised, deadline, batch)
-        elif spec is None or spec.mode != HEADLESS:
+        elif spec is None or self._personas.why_absent(persona, config) is not None:
             batch.after.append(partial(self._miss, persona, config))
             return None
         elif not self._headless.has_room:

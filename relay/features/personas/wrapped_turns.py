@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -187,6 +188,8 @@ class WrappedTurns:
         """The agent's session tells of a turn with these messages. Returns those that carry
         dispatches, or did, and whether any still does: what is told of an earlier try, or again,
         changes nothing."""
+        if ended.needs_person:  # what its session sees on its screen is an item already
+            ended = replace(ended, cause=TurnCause.OTHER)
         mine = {id_ for id_ in ids if dispatch_rows.is_dispatched(self._ledger, id_)}
         by_label: dict[str, list[DispatchRow]] = {}
         for row in (row for id_ in mine for row in dispatch_rows.carried_by(self._ledger, id_)):

@@ -147,6 +147,22 @@ def test_a_failure_says_what_the_program_said(tmp_path: Path) -> None:
     assert len(made["detail"]) == 500
 
 
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("Not logged in · Please run /login", TurnCause.LOGIN),
+        ("Not inside a trusted directory and", TurnCause.TRUST),
+        ("it says: Not logged in · Please run /login", TurnCause.STATUS),
+    ],
+)
+def test_a_program_that_needs_the_person_says_so(
+    tmp_path: Path, said: str, cause: TurnCause
+) -> None:
+    form = {"login": "Not logged in · ", "trust": "Not inside a trusted directory"}
+    made = end(request(tmp_path, persona=shell(f"echo '{said}' >&2; exit 1", headless=form)))
+    assert made["cause"] == cause and made["detail"].endswith(said)
+
+
 #: Says how many characters it has read at its prompt, and which.
 DRIVEN = "while True:\n said = input('>>> ')\n print('heard', len(said), said[:40])"
 
