@@ -449,6 +449,13 @@ class PermissionGate:
         self._subagents: BoundedDict[str, list[PermissionSet]] = BoundedDict(SUBAGENTS_MAX)
         self._state = AgentState.STARTING
 
+    @classmethod
+    def of_one_turn(cls, permissions: PermissionSet) -> PermissionGate:
+        """The gate of a run that is one turn with these permissions."""
+        gate = cls("")
+        gate._saved.limited["turn"] = [permissions.to_json(), REACHING]
+        return gate
+
     # -- messages
 
     def arrived(self, message: Message) -> str:

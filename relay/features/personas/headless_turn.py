@@ -4,7 +4,7 @@ A process of its own, started by the broker (relay.features.personas.headless_tu
 telling as relay.protocol.turns says, on its standard input, which is a socket. Whatever becomes of
 it, nothing of the turn goes on afterwards: all that the program has started ends with it.
 
-What the turn may use is held at the program's own hooks, by the gate that relay puts into agents.
+What the turn may use is held at the program's own hooks, by the gate of a wrapped agent's session.
 Where there is no such gate, a turn with limits does not begin, and none in a governed project.
 """
 
@@ -57,6 +57,7 @@ from relay.protocol.turns import (
 from relay.session.hook_server import HookServer
 from relay.session.session_events import EventQueue
 from relay.session.tool_hooks import NoHooks, ToolHookEndpoint
+from relay.session.turn_report import PermissionGate
 
 #: Bytes of a line from the broker: a prompt whose every byte is escaped.
 LINE_MAX = 32 * 1024 * 1024
@@ -106,6 +107,7 @@ class HeadlessTurn:
             os.path.basename(self._spec.command[0]), self._home.profiles
         )
         self._form = self._spec.headless or self._profile.headless or HeadlessForm()
+        self._gate = PermissionGate.of_one_turn(request.permissions)
         self._asked: set[str] = set()  # calls that have passed the gate
         self._refused: dict[str, ToolCall] = {}
         self._escaped = ""  # what was used and should not have been
@@ -232,7 +234,7 @@ class HeadlessTurn:
             )
         if self._server is None:
             guards = [self._governed] if self._governed else []
-            endpoint = ToolHookEndpoint(codec, NoHooks(), EventQueue(), None, self._refusal, guards)
+            endpoint = ToolHookEndpoint(codec, NoHooks(), EventQueue(), None, self._refuses, guards)
             self._server = HookServer(endpoint.answer, self._token)
             self._listener = socket.create_server(("127.0.0.1", 0))
             await self._server.serve(self._listener)
@@ -263,18 +265,16 @@ class HeadlessTurn:
             more |= git_environment(env)
         return plan.argv, {**env, **more, **plan.env}
 
-    def _refusal(self, call: AgentHookCall) -> str:
-        name, params = text_of(call.fields, "tool_name"), call.fields.get("tool_input")
-        why = refusal(self._request.permissions, name, params)
-        id_ = text_of(call.fields, "tool_use_id")
+    def _refuses(self, call: AgentHookCall) -> str:
+        """What the gate says, noted: not every program tells of calls that were refused."""
+        name, id_ = text_of(call.fields, "tool_name"), text_of(call.fields, "tool_use_id")
+        why = self._gate.refuses(call)
         if not why:
             self._asked.add(id_ or name)
         elif len(self._refused) < CALLS_MAX:
-            now = _now_ms()
-            told = json_text.dumps(params)
-            self._refused[id_ or str(len(self._refused))] = ToolCall(
-                name, told, why, "refused", now, now
-            )
+            now, given = _now_ms(), json_text.dumps(call.fields.get("tool_input"))
+            made = ToolCall(name, given, why, "refused", now, now)
+            self._refused[id_ or str(len(self._refused))] = made
         return why
 
     def _check(self, id_: str, call: ToolCall, process: HeadlessProcess) -> None:
