@@ -297,6 +297,8 @@ class TurnEngine:
 
     def _join(self, lane: _Lane, turn: Turn, batch: Batch) -> None:
         """Give the turn what has come meanwhile, and is to steer or to interrupt it."""
+        if not turn.fences:  # it is over
+            return
         step = self._step(lane, turn, batch)
         if isinstance(step, SteerTurn):
             rows = dispatch_rows.rows_of(self._ledger, step.ids)

@@ -61,6 +61,7 @@ class WrappedTurn:
 
     def add(self, id_: str, fence: int) -> None:
         """The agent has this dispatch, too."""
+        self._end.clear()
         self.fences[id_] = fence
         self._turns.under_way[id_] = self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -34,6 +36,7 @@ from relay.features.personas.known_personas import Personas
 from relay.features.personas.ops import DISPATCH, DISPATCHES, PERSON_ADD, PERSON_MERGE, REDISPATCH
 from relay.features.personas.settings import parse_persona
 from relay.features.personas.turn_context import AGAIN
+from relay.features.personas.wrapped_turns import WrappedTurn
 from relay.ledger import agent_ledger, event_rows
 from relay.ledger.event_rows import OutsideEvent
 from relay.ledger.sql_query import query
@@ -43,6 +46,7 @@ from relay.protocol.broker import message_from
 from relay.protocol.broker_ops import HELLO, STATUS
 from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
 from relay.protocol.message_ops import CANCEL, EVENT, HISTORY, INBOX, STATE, TURN, DeliverPush
+from relay.protocol.turns import TurnResult
 from tests.broker.support import Json, broker_thread, decide, held, register, stop_broker
 from tests.support import unchecked, wait_until
 
@@ -169,6 +173,26 @@ def test_steer_and_interrupt_go_to_the_agent_at_once_and_share_a_turn_with_their
         atlas.answer(stop["id"], text="stopped")
         stranger = atlas.next()
         assert (stranger["body"], stranger["mode"]) == ("of a stranger", "followup")
+
+
+def test_what_goes_into_a_turn_in_the_commit_that_ends_it_keeps_the_turn_open() -> None:
+    turns: Any = SimpleNamespace(under_way={})
+    row: Any = SimpleNamespace(permissions={})
+
+    async def play() -> str:
+        turn = WrappedTurn(turns, "A", 1, 600.0, row)
+        turn.add("A", 1)
+        ended = asyncio.ensure_future(turn.ended())
+        await asyncio.sleep(0)
+        turn.settle("A", TurnResult(text="first"))
+        turn.add("B", 1)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not ended.done()
+        turn.settle("B", TurnResult(text="second"))
+        return (await ended).text
+
+    assert asyncio.run(play()) == "second"
 
 
 def test_an_agent_that_dies_in_mid_turn_is_followed_by_one_that_knows_and_a_late_end_by_nothing(
