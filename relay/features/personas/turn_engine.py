@@ -173,7 +173,9 @@ class TurnEngine:
         # While a turn runs only these can do anything.
         modes = tuple(QueueMode) if running is None else (QueueMode.STEER, QueueMode.INTERRUPT)
         labels = labels_of(self._ledger, lane.persona, lane.label)
-        entries = dispatch_rows.queued(self._ledger, lane.persona, labels, modes, QUEUE_MAX)
+        entries = dispatch_rows.queued(
+            self._ledger, lane.persona, labels, modes, QUEUE_MAX, batch.now_ms
+        )
         step = next_step(
             entries,
             batch.now_ms,
