@@ -26,6 +26,7 @@ from relay.core.dispatch import (
     TIMER_CHANNEL,
     BrokerDispatch,
 )
+from relay.core.files import unlink_if_there, write_atomically
 from relay.features.automations import automation_runs
 from relay.features.automations.automation_rows import ActiveAutomation
 from relay.features.automations.automation_runs import (
@@ -37,6 +38,7 @@ from relay.features.automations.automation_runs import (
 )
 from relay.features.automations.definition import DIRECTIONS, Principal, direction_of
 from relay.features.automations.run_queues import RunQueues
+from relay.features.automations.start import hearers_file, is_within
 from relay.features.personas import due_rows
 from relay.features.personas.dispatch_rows import ORDER, ORDER_WAIT_MS
 from relay.features.personas.due_rows import DueState
@@ -54,6 +56,8 @@ HELD_MAX = 64
 MESSAGE_WAIT = 10.0
 #: Bytes that are added to such a message, as JSON.
 CONTEXT_BYTES = 4096
+#: What is asked of an automation to know whether it listens for the tool calls of agents.
+_TOOL_CALL = ("tool_call", RELAY_CHANNEL, "sent")
 #: Kinds of events of which is kept who may want them, and senders of each of whom is kept whose.
 _KINDS_MAX, _SENDERS_MAX = 1024, 256
 
@@ -68,7 +72,9 @@ class Automations(OtherHandlers):
         self.seen = SeenEvents(kernel.ledger, kernel.configs, kernel.directory, kernel.home)
         self.runs = RunQueues(kernel, self.seen, engine)
         self._wanted: dict[tuple[str | None, ...], _Wanting] = {}
-        self._registered = 0  # the state of the registry that _wanted is made of
+        self._registered = -1  # the state of the registry that _wanted is made of
+        self._hearers = hearers_file(kernel.home)
+        self._log = kernel.log
         self._tasks = BrokerTasks(kernel)
         self._held: set[int] = set()  # the events that blocking automations are at
         self._awaited: dict[int, tuple[asyncio.Future[None], float]] = {}  # … until when, by event
@@ -78,6 +84,7 @@ class Automations(OtherHandlers):
 
     def start(self) -> None:
         """Go on with what an earlier broker has left."""
+        self._take_registered()
         self.runs.start()
         self._tasks.start(self._split_left())
         self._tasks.start(self._hold_all())
@@ -97,7 +104,25 @@ class Automations(OtherHandlers):
     def changed(self, id_: str) -> None:
         """An automation was registered, updated, switched on or off, or deleted."""
         self.runs.registry.refresh(id_)
+        self._take_registered()
         self.runs.look_again()
+
+    def _take_registered(self) -> None:
+        """Other automations may be active than before."""
+        if self._registered == self.runs.registry.generation:
+            return
+        self._registered = self.runs.registry.generation
+        self._wanted.clear()
+        active = self.runs.registry.active.values()
+        hearing = {one.row.folder or "/" for one in active if one.definition.wants(*_TOOL_CALL)}
+        try:
+            if hearing:
+                lines = "".join(f"{one}\n" for one in sorted(hearing))
+                write_atomically(self._hearers, lines, durable=False)
+            else:
+                unlink_if_there(self._hearers)
+        except OSError as error:
+            self._log.write(f"agents that start now report no tool calls: {error}")
 
     @property
     def active(self) -> bool:
@@ -156,9 +181,7 @@ class Automations(OtherHandlers):
     def _wanting(
         self, kind: str, channel: str, direction: str | None, sender: str, cwd: str | None
     ) -> _Wanting:
-        if self._registered != self.runs.registry.generation:
-            self._registered = self.runs.registry.generation
-            self._wanted.clear()
+        self._take_registered()
         asked = (kind, channel, direction, sender if kind == TICK_KIND else "", cwd)
         found = self._wanted.get(asked)
         if found is None:
@@ -344,7 +367,7 @@ class _Wanting:
                 return self._tick == one.row.name
             if self._tick != MINUTE:
                 return False
-        elif folder is not None and not f"{cwd or ''}/".startswith(f"{folder.rstrip('/')}/"):
+        elif folder is not None and not is_within(cwd or "", folder):
             return False
         if kind in ASKED_KINDS and (triggers is None or triggers.types is None):
             return False

@@ -48,8 +48,8 @@ _RUNS_HEAD = ("TIME", "EVENT", "KIND", "FROM", "RESULT", "MS", "LLM")
 _EXAMPLE = '{"channel": "sms", "sender": "+15559876543", "content": "hello"}'
 _EDITED = "the file was edited"
 _TOOL_CALLS = (
-    "an automation alone does not make agents report tool calls: trust a relay.config.py that has a"
-    " route function or an on_after_tool hook, then start the agents again"
+    "agents that start from now on report their tool calls to it; start again those that run,"
+    " unless a relay.config.py has them report already"
 )
 
 
