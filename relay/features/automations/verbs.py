@@ -138,6 +138,7 @@ def register_verb(options: Any) -> int:
         output.note(row["reason"])
     if "tool_call" in (row["triggers"] or {}).get("event", {}).get("types", ()):
         output.note(_TOOL_CALLS)
+    _note_unknown(answer)
     return 0
 
 
@@ -153,7 +154,16 @@ def update_verb(options: Any) -> int:
         return 0
     for one in answers:
         output.data(_version(one))
+        _note_unknown(one)
     return 0
+
+
+def _note_unknown(answer: AutomationAnswer) -> None:
+    for name in answer.get("unknown", ()):
+        output.note(
+            f"no persona or agent is called {name}: add it to relay.config.py or start it; until"
+            " then what is dispatched to it waits"
+        )
 
 
 def _version(answer: AutomationAnswer) -> str:
@@ -318,8 +328,8 @@ def _file(path: str) -> Json:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is no UTF-8") from error
-    check(source, path)
-    return {"path": path, "source": source}
+    agents = check(source, path)
+    return {"path": path, "source": source} | ({"agents": agents} if agents else {})
 
 
 def _place(path: str) -> str:

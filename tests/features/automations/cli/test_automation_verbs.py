@@ -76,6 +76,18 @@ def test_who_registers_for_tool_calls_learns_which_agents_report_them(
     assert "agents that start from now on report their tool calls" in said
 
 
+def test_who_registers_learns_that_nobody_has_the_name_of_a_persona(
+    relay: Run, isolated_home: Path, tmp_path: Path
+) -> None:
+    told = "no persona or agent is called nobody: add it to relay.config.py or start it"
+    path = Path(written(tmp_path, result="{'fire': True, 'agent': 'nobody'}"))
+    assert told in relay("automation", "register", str(path)).stderr
+    path.write_text(f"{path.read_text()}# edited")
+    assert told in relay("automation", "update", str(path), "--yes").stderr
+    with register(Home(str(isolated_home)), "nobody"):
+        assert told not in relay("automation", "register", str(path)).stderr
+
+
 def test_an_edited_file_runs_once_it_is_taken(relay: Run, tmp_path: Path) -> None:
     path = written(tmp_path)
     other = written(tmp_path, "other")
