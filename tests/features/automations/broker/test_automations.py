@@ -15,6 +15,7 @@ import pytest
 from relay.broker import committer
 from relay.broker.client import BrokerClient, connect
 from relay.broker.loop_guard import LoopGuard
+from relay.broker.ops_messages import OF_SESSIONS
 from relay.core.dispatch import Event
 from relay.core.errors import RelayError, StorageError, Timeout
 from relay.core.ids import new_ulid
@@ -40,6 +41,7 @@ from relay.features.automations.ops import (
 from relay.features.personas import dispatch_rows, evaluation
 from relay.features.personas.ops import DISPATCH, PERSON_ADD
 from relay.ledger.store import Ledger
+from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.message_ops import CANCEL, EVENT, SEND, STATE
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread, decide, kill_broker, register
@@ -364,6 +366,74 @@ def test_a_circuit_opens_after_five_errors_and_one_probe_closes_or_opens_it_anew
     assert rows(home, circuit) == [(1, 0, 5)]
     errors = [one["error"] is not None for one in ran(home, 13)]
     assert errors == [True] * 4 + [False] + [True] * 6 + [False, True]
+
+
+def documented() -> dict[str, tuple[str, str]]:
+    """What docs/broker.md says of each kind of event: who sees it, route functions, automations."""
+    page = Path(__file__).parents[4] / "docs" / "broker.md"
+    found: dict[str, tuple[str, str]] = {}
+    for line in page.read_text().partition("| kind | when |")[2].splitlines()[2:]:
+        if not line.startswith("|"):
+            break
+        kinds, *_, routes, ours = (cell.strip() for cell in line.strip("|").split("|"))
+        for kind in kinds.split(", "):
+            found[kind.strip("`")] = routes, ours
+    return found
+
+
+def test_the_table_of_kinds_says_which_events_handlers_see(
+    home: Home, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that sessions tell, the clock, the person and others."""
+    kinds = documented()
+    names = sorted({*kinds, "note"} - {"any other"})
+    configure(
+        "@relay.route\ndef all(event): return False\n"
+        f"@relay.route(kinds={names!r})\ndef named(event): return False"
+    )
+    never = "def handler(ctx): return False"
+    install(home, "all", never)
+    install(home, "named", never, triggers={"event": {"types": names}})
+    with (
+        broker_thread(home),
+        connect(home) as person,
+        register(home, "Ann", "a") as ann,
+        register(home, "Bob", "b") as bob,
+    ):
+        for kind in OF_SESSIONS - {"timer_tick", "unanswered"}:
+            bob.request(EVENT, kind=kind, body="x")
+        ann.request(EVENT, kind="note", body="x")
+        person.request(DISPATCH, persona="nobody-yet", body="x")
+        with monkeypatch.context() as guarded:
+            guarded.setattr(LoopGuard, "check", lambda *_: (HeldFor.RATE, "held, for once"))
+            ann.request(SEND, to="Bob", body="x")
+        decide(person, "yes")
+        ann.request(SEND, to="Bob", body="x", answer=True)
+        bob.request(AGENT_STATE, state="gone")  # it is unanswered
+        wait_until(
+            lambda: {"timer_tick", "unanswered"} <= {one for (one,) in rows(home, _KINDS)},
+            what="a tick of the clock",
+        )
+        ran(home, 1)
+    stored = {kind for (kind,) in rows(home, _KINDS)}
+    assert stored == set(names)
+    for column, seen in enumerate((_SEEN_BY_ROUTES, _SEEN_BY_AUTOMATIONS)):
+        told = {kind: kinds.get(kind, kinds["any other"])[column] for kind in names}
+        by = {name: {one[1] for one in rows(home, seen) if one[0] == name} for name in _SEEING}
+        assert by["all"] == {kind for kind in names if told[kind] == "yes"}
+        assert by["named"] == {kind for kind in names if told[kind] != "no"}
+
+
+_SEEING = ("all", "named")
+_KINDS = "SELECT DISTINCT kind FROM events"
+_SEEN_BY_ROUTES = (
+    "SELECT DISTINCT replace(v.hook_id, 'user/', ''), e.kind FROM evaluations v"
+    " JOIN events e ON e.seq = v.event"
+)
+_SEEN_BY_AUTOMATIONS = (
+    "SELECT DISTINCT a.name, e.kind FROM automation_runs r JOIN events e ON e.seq = r.event"
+    " JOIN automations a ON a.id = r.automation"
+)
 
 
 def test_a_crash_and_a_hang_are_errors_of_those_runs_alone(home: Home) -> None:
