@@ -44,12 +44,14 @@ class _Argument:
     word: see relay.cli.completions).
     """
 
-    __slots__ = ("names", "name", "shown", "how", "flag")
+    __slots__ = ("names", "name", "shown", "how", "flag", "again")
 
     def __init__(self, names: tuple[str, ...], how: dict[str, Any]) -> None:
         self.names = names if names[0].startswith("-") else ()
         self.how = how
         self.flag = how.get("action") == "store_true"
+        #: It may be given several times.
+        self.again = how.get("action") == "append"
         self.name: str = how.get("dest") or names[0].lstrip("-").replace("-", "_")
         #: What messages call it.
         self.shown: str = "/".join(self.names) or how.get("metavar") or names[0]
@@ -68,7 +70,8 @@ class _Argument:
 
     @property
     def default(self) -> object:
-        return self.how.get("default", [] if self.how.get("nargs") == "*" else None)
+        many = self.how.get("nargs") == "*" or self.again
+        return self.how.get("default", [] if many else None)
 
     def value(self, text: str) -> object:
         """What ``text`` stands for. Raises UsageError."""
@@ -150,7 +153,7 @@ class Parser:
         """The values of ``words``. Raises UsageError."""
         if self.verbs:
             return self._parse_group(words)
-        values = {argument.name: argument.default for argument in self.arguments}
+        values: dict[str, Any] = {one.name: one.default for one in self.arguments}
         values.update((one.name, False) for one in self.arguments if one.flag)
         values.update(self._defaults)
         plain: list[str] = []
@@ -187,7 +190,8 @@ class Parser:
                     "--config is given twice, and one file can be named",
                     hint="leave one out; your own and the project's configurations apply with it",
                 )
-            values[argument.name] = self._value(argument, text)
+            value = self._value(argument, text)
+            values[argument.name] = [*values[argument.name], value] if argument.again else value
         return Options(values | self._words(plain, words))
 
     def _parse_group(self, words: list[str]) -> Options:

@@ -7,6 +7,8 @@ the kernel has no verb of that name, and for the help.
 
 from __future__ import annotations
 
+import os
+
 from relay.cli.parser import Parser
 
 #: name -> (module of this folder, what the verb does).
@@ -126,6 +128,8 @@ def _find(name: str) -> tuple[str, str] | None:
     if name in VERBS:
         module, text = VERBS[name]
         return f"relay.cli.{module}", text
+    if row := _of_own_feature(name):
+        return row
     from relay.core.features import modules
 
     for package in modules(""):
@@ -133,6 +137,17 @@ def _find(name: str) -> tuple[str, str] | None:
         if row is not None:
             return f"{package.feature.package}.{row[0]}", row[1]
     return None
+
+
+def _of_own_feature(name: str) -> tuple[str, str] | None:
+    """The same of a feature of relay's with the verb's own name: to look at all takes longer than
+    some verbs do."""
+    package = f"relay.features.{name}"
+    path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "features", name, "__init__.py")
+    if not name.isidentifier() or not os.path.isfile(path):
+        return None
+    row = getattr(__import__(package, fromlist=["VERBS"]), "VERBS", {}).get(name)
+    return None if row is None else (f"{package}.{row[0]}", row[1])
 
 
 def is_verb(name: str) -> bool:

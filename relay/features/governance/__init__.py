@@ -7,6 +7,8 @@ VERBS = {
 }
 #: name in ctx -> (module of this package, what makes it).
 CONTEXT = {"intent": ("session", "intent_commands")}
+#: What a scope of this kind lets a confined program write: (module of this package, what finds it).
+SCOPES = {"intent": ("confined_scope", "scope_of")}
 #: What programs import from relay: name -> (module of this package, name in it).
 PUBLIC = {
     name: ("own_tools", name)
