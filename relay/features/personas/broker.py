@@ -63,8 +63,10 @@ class PersonasFeature(BrokerFeature):
         self._wrapped = WrappedTurns(kernel, parts.held, ends)
         carriers = self._wrapped, HeadlessTurns(kernel)
         self.engine = TurnEngine(kernel, self.personas, *carriers, ends)
-        self._dispatches = DispatchOps(kernel, self.engine, ends, self._answers, self.personas)
         self.evaluations = Evaluations(kernel, self.workers, self.engine)
+        self._dispatches = DispatchOps(
+            kernel, self.engine, ends, self._answers, self.personas, self.evaluations
+        )
         self._events = EventOps(kernel, self.evaluations)
         self._adapter_events = AdapterEvents(self._events, kernel.committer, self._channels)
         self._routes = RouteOps(kernel, self.evaluations)
