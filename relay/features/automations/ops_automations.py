@@ -34,13 +34,13 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.visible import is_visible, visible
 from relay.features.automations import automation_rows
-from relay.features.automations.automation_pool import RunAnswer
 from relay.features.automations.automation_rows import (
     ActiveAutomation,
     AutomationRow,
     AutomationStatus,
     RegisteredVersion,
 )
+from relay.features.automations.automation_runner import RunAnswer
 from relay.features.automations.automation_runs import SeenEvent
 from relay.features.automations.automations import Automations
 from relay.features.automations.circuit import Circuit
@@ -127,7 +127,7 @@ class AutomationOps:
         self._directory = kernel.directory
         self._windows = kernel.windows
         self._configs = kernel.configs
-        self._pool = automations.runs.pool
+        self._runner = automations.runs.runner
         self._automations = automations
         self._clock = clock
 
@@ -163,7 +163,7 @@ class AutomationOps:
             return self._add(definition.name, AutomationStatus.ACTIVE, version, batch)
 
         self._later.answer(
-            request, batch, partial(self._pool.load, given.path, given.source), store
+            request, batch, partial(self._runner.load, given.path, given.source), store
         )
         return None
 
@@ -245,7 +245,7 @@ class AutomationOps:
             return self._done(row.id, batch)
 
         self._later.answer(
-            request, batch, partial(self._pool.load, given.path, given.source), store
+            request, batch, partial(self._runner.load, given.path, given.source), store
         )
 
     # -- switching
@@ -277,7 +277,7 @@ class AutomationOps:
             automation_rows.rename(self._ledger, row.id, definition.name)
             return self._switch(row, AutomationStatus.ACTIVE, None, batch)
 
-        self._later.answer(request, batch, partial(self._pool.load, row.path, source), store)
+        self._later.answer(request, batch, partial(self._runner.load, row.path, source), store)
         return None
 
     def disable(
@@ -531,8 +531,8 @@ class AutomationTrials:
             event = self._made(_tick(one, batch.now_ms) if given is None else given, batch.now_ms)
         seen = self._automations.seen.see(event)
         question = self._automations.seen.question(one, seen, dry=True)
-        source = partial(automation_rows.source, self._ledger, row.id, row.version)
-        work = partial(self._automations.runs.pool.run, question, source, urgent=True)
+        question["source"] = automation_rows.source(self._ledger, row.id, row.version)
+        work = partial(self._automations.runs.runner.run, question)
         self._later.answer(request, batch, work, partial(self._told, one, seen))
 
     def _told(
