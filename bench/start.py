@@ -9,9 +9,9 @@ configuration whose memories mem0 keeps, beside one that says nothing of memory;
 slower, which is to say within a tenth.
 
 Then whole verbs from fork to exit, as multiples of ``python3 -c pass``: ``--version`` at most 1.4,
-``send`` and ``agents`` (with a broker that runs) at most 2. They are started by the script that
-newer installers write; that of older ones imports ``re`` first, which alone takes half an
-interpreter's start. Rounds are interleaved.
+``send`` and ``agents`` (with a broker that runs) at most 2, ``confine -- true`` at most 2.2. They
+are started by the script that newer installers write; that of older ones imports ``re`` first,
+which alone takes half an interpreter's start. Rounds are interleaved.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ VERBS = {
     "version": (["--version"], 1.4),
     "send": (["send", "Bob", "hello", "--offline"], 2.0),
     "agents": (["agents"], 2.0),
+    "confine": (["confine", "--", "true"], 2.2),
 }
 #: What an installer writes for a console script, without the line that names the interpreter.
 SCRIPT = """\

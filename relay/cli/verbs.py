@@ -7,6 +7,8 @@ the kernel has no verb of that name, and for the help.
 
 from __future__ import annotations
 
+import os
+
 from relay.cli.parser import Parser
 
 #: name -> (module of this folder, what the verb does).
@@ -44,17 +46,34 @@ VERBS = {
     "demo": ("demo", "two small wrapped agents talk to each other in this terminal"),
 }
 
-#: What people type that know other programs, and the verb that does it here.
+#: The verbs' titles in ``relay --help``. A feature names the one of its verbs in ``GROUP``.
+GROUPS = {
+    "every day": (
+        *("wrap", "spawn", "attach", "send", "ask"),
+        *("inbox", "items", "answer", "agents", "status"),
+    ),
+    "agents": ("resume", "release", "peek", "transcript", "interrupt", "wait"),
+    "messages": ("watch", "sent", "cancel", "show", "history"),
+    "what agents do": ("hooks", "ledger"),
+    "set-up": ("init", "trust", "config", "doctor", "broker", "completions", "help", "demo"),
+}
+#: What people type who know other programs, and what runs then.
+ALIASES = {
+    **dict.fromkeys(("ls", "ps"), "agents"),
+    "logs": "transcript",
+    **dict.fromkeys(("stop", "kill"), "release"),
+}
+#: What else they type, and the verb that they are told.
 MEANT = {
-    **dict.fromkeys(("ls", "list", "ps", "who", "peers"), "agents"),
-    **dict.fromkeys(("log", "logs", "messages"), "history"),
+    **dict.fromkeys(("list", "who", "peers"), "agents"),
+    **dict.fromkeys(("log", "messages"), "history"),
     **dict.fromkeys(("read", "recv"), "inbox"),
     **dict.fromkeys(("listen", "follow", "tail", "traffic", "monitor"), "watch"),
     **dict.fromkeys(("await", "until"), "wait"),
     **dict.fromkeys(("reply", "tell", "say", "msg", "message", "write", "mail"), "send"),
     **dict.fromkeys(("run", "exec"), "wrap"),
     **dict.fromkeys(("start", "launch"), "spawn"),
-    **dict.fromkeys(("kill", "end", "terminate"), "release"),
+    **dict.fromkeys(("end", "terminate"), "release"),
     **dict.fromkeys(("withdraw", "rm", "delete", "unsend", "abort"), "cancel"),
     **dict.fromkeys(("top", "tui", "ui", "dashboard"), "console"),
     **dict.fromkeys(("accept", "deny", "reject"), "answer"),
@@ -64,7 +83,6 @@ MEANT = {
     **dict.fromkeys(("check", "diagnose"), "doctor"),
     **dict.fromkeys(("intents", "scope"), "intent"),
     **dict.fromkeys(("automations", "cron", "schedule"), "automation"),
-    "stop": "broker",
     "version": "--version",
 }
 
@@ -101,13 +119,37 @@ examples:
   relay agents                        who is there
   relay inbox --follow                what agents write to you, as it comes
 
-verbs:
 """
 
 
 def help_text() -> str:
     """``relay --help``."""
-    return _HELP + "\n".join(f"  {name:<12} {text}" for name, text in every().items())
+    titled = {title: list(names) for title, names in GROUPS.items()}
+    for name, group in _of_features().items():
+        titled.setdefault(group, []).append(name)
+    verbs = every()
+    lines = []
+    for title, names in titled.items():
+        lines += ["", f"{title}:", *(f"  {name:<12} {verbs[name]}" for name in names)]
+    names = " and ".join
+    meant = {
+        name: names(one for one in ALIASES if ALIASES[one] == name) for name in ALIASES.values()
+    }
+    also = ", ".join(f"{words} for {name}" for name, words in meant.items())
+    lines += ["", f"Also understood: {also}. relay help VERB tells more."]
+    return _HELP + "\n".join(lines[1:])
+
+
+def _of_features() -> dict[str, str]:
+    """The verbs of features, each with the title of its group."""
+    from relay.core.features import modules
+
+    return {
+        name: getattr(package.module, "GROUP", "more")
+        for package in modules("")
+        for name in getattr(package.module, "VERBS", {})
+        if name not in VERBS
+    }
 
 
 def every() -> dict[str, str]:
@@ -126,6 +168,8 @@ def _find(name: str) -> tuple[str, str] | None:
     if name in VERBS:
         module, text = VERBS[name]
         return f"relay.cli.{module}", text
+    if row := _of_own_feature(name):
+        return row
     from relay.core.features import modules
 
     for package in modules(""):
@@ -133,6 +177,17 @@ def _find(name: str) -> tuple[str, str] | None:
         if row is not None:
             return f"{package.feature.package}.{row[0]}", row[1]
     return None
+
+
+def _of_own_feature(name: str) -> tuple[str, str] | None:
+    """The same of a feature of relay's with the verb's own name: to look at all takes longer than
+    some verbs do."""
+    package = f"relay.features.{name}"
+    path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "features", name, "__init__.py")
+    if not name.isidentifier() or not os.path.isfile(path):
+        return None
+    row = getattr(__import__(package, fromlist=["VERBS"]), "VERBS", {}).get(name)
+    return None if row is None else (f"{package}.{row[0]}", row[1])
 
 
 def is_verb(name: str) -> bool:

@@ -76,6 +76,11 @@ class IntentScope:
             return False
         return not any(one.may_match_below(parts) for one in self._excluded)
 
+    def excludes(self, path: str) -> bool:
+        """Whether one that begins with ``!`` keeps the path out."""
+        parts = _parts(self._normal(path))
+        return any(one.matches(parts) for one in self._excluded)
+
     def _normal(self, text: str) -> str:
         if not text.isascii():
             text = unicodedata.normalize("NFC", text)

@@ -57,15 +57,10 @@ class PersonasFeature(BrokerFeature):
         self._channels = Channels(kernel, self.workers)
         self._answers = AnswerDeliveries(kernel, parts.held, self._channels)
         self.personas = Personas(kernel.home, kernel.configs, kernel.directory)
-        ends = DispatchEnds(kernel, parts.held, self._answers.wake)
-        self.engine = TurnEngine(
-            kernel,
-            self.personas,
-            WrappedTurns(kernel, parts.held),
-            HeadlessTurns(kernel),
-            ends,
-            parts.deliveries.answered,
-        )
+        ends = DispatchEnds(kernel, parts.held, parts.deliveries, self._answers)
+        self._wrapped = WrappedTurns(kernel, parts.held, ends)
+        carriers = self._wrapped, HeadlessTurns(kernel)
+        self.engine = TurnEngine(kernel, self.personas, *carriers, ends)
         self._dispatches = DispatchOps(kernel, self.engine, ends, self._answers, self.personas)
         self.evaluations = Evaluations(kernel, self.workers, self.engine)
         self._events = EventOps(kernel, self.evaluations)
@@ -162,14 +157,13 @@ class PersonasFeature(BrokerFeature):
 
     def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
         """A message that carried a dispatch to a wrapped persona has not arrived."""
-        self.engine.delivery_ended(id_, reason, batch)
+        self._wrapped.delivery_ended(id_, reason, batch)
 
     def turn_ended(
         self, ids: list[str], ended: TurnEnded, started_ms: int, batch: Batch
     ) -> tuple[set[str], bool]:
         """A wrapped persona has ended a turn."""
-        theirs, fresh = self.engine.reported(ids, ended, started_ms, batch)
-        return set(theirs), fresh
+        return self._wrapped.reported(ids, ended, started_ms, batch)
 
     def shown(self, id_: str, seq: int) -> Json:
         """What has followed from an event, and what route functions said of it."""

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from relay.broker.batch import Accepted, Batch
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
+from relay.broker.ops_delivery import DeliveryOps
 from relay.core.dispatch import RELAY_CHANNEL, BrokerDispatch, PeerKind, PersonType
 from relay.core.errors import RelayError
 from relay.core.ids import derived_ulid
 from relay.core.message import QueueMode
 from relay.core.paths import Home
 from relay.core.queue_modes import QueueEntry
+from relay.features.personas.answers import AnswerDeliveries
 from relay.hooks.events import HookEventName
 from relay.ledger import agent_ledger, persons
 from relay.ledger.agent_ledger import TurnPrompt
@@ -439,14 +442,15 @@ class DispatchEnds:
         self,
         kernel: Kernel,
         held: HeldMessages,
-        answered: Callable[[], None],
+        deliveries: DeliveryOps,
+        answers: AnswerDeliveries,
     ) -> None:
-        """``answered`` is called when an answer is there to be sent."""
         self._ledger = kernel.ledger
         self._directory = kernel.directory
         self._windows = kernel.windows
         self._held = held
-        self._answered = answered
+        self._deliveries = deliveries
+        self._answers = answers
 
     def turn_ended(
         self,
@@ -471,17 +475,16 @@ class DispatchEnds:
         batch.observe(HookEventName.AFTER_EXECUTE_AGENT, lambda: told)
         reason = ended.reason or f"{persona} did not finish its turn"
         if ended.state is TurnState.COMPLETED:
-            close(self._ledger, ids, DispatchState.DONE, now_ms, turn=turn)
+            self._close(rows, DispatchState.DONE, batch, turn=turn)
             if ended.text.strip():
                 add_answers(self._ledger, rows, turn, ended.text, now_ms)
-                batch.after.append(self._answered)
+                batch.after.append(self._answers.wake)
             else:
                 self._tell(rows, "ended without words", batch, owner_too=False)
         elif ended.again:
             self.failed(rows, reason, batch)
         elif ended.state is TurnState.INTERRUPTED:
-            state = DispatchState.INTERRUPTED
-            close(self._ledger, ids, state, now_ms, reason=reason, turn=turn)
+            self._close(rows, DispatchState.INTERRUPTED, batch, reason=reason, turn=turn)
             self._tell(rows, f"was interrupted: {reason}", batch)
         else:
             self.bury(rows, reason, batch, turn=turn)
@@ -509,8 +512,7 @@ class DispatchEnds:
 
     def withdraw(self, row: DispatchRow, batch: Batch) -> None:
         """The person does not want it done any more."""
-        ids = [row.id]
-        close(self._ledger, ids, DispatchState.DROPPED, batch.now_ms)
+        self._close([row], DispatchState.DROPPED, batch)
         if row.sender.lower() != self._directory.owner.lower():
             self._tell([row], f"is not answered: {WITHDRAWN}", batch)
 
@@ -533,10 +535,24 @@ class DispatchEnds:
         owner_too: bool = True,
     ) -> None:
         """Dead letters: kept, and their senders are told why."""
-        ids = [one.id for one in rows]
-        close(self._ledger, ids, DispatchState.DEAD, batch.now_ms, reason=reason, turn=turn)
+        self._close(rows, DispatchState.DEAD, batch, reason=reason, turn=turn)
         what = f"is not answered: {reason}"
         self._tell(rows, what, batch, dead=True, owner_too=owner_too)
+
+    def _close(
+        self,
+        rows: Sequence[DispatchRow],
+        state: DispatchState,
+        batch: Batch,
+        *,
+        reason: str | None = None,
+        turn: str | None = None,
+    ) -> None:
+        """They are at their end; whoever waits for that is answered."""
+        ids = [one.id for one in rows]
+        close(self._ledger, ids, state, batch.now_ms, reason=reason, turn=turn)
+        for event in {one.event_id for one in rows}:
+            batch.after.append(partial(self._deliveries.answered, event))
 
     def _type_of(self, row: DispatchRow) -> PersonType:
         return persons.sender_type(self._ledger, row.channel, row.sender, row.origin)
@@ -573,7 +589,7 @@ class DispatchEnds:
             if self._type_of(row) in _TOLD:
                 told = f"{text} {what}."
                 add_answers(self._ledger, [row], None, told, batch.now_ms)
-                batch.after.append(self._answered)
+                batch.after.append(self._answers.wake)
         whose = "" if member is not None else f" of {row.sender_shown}"
         if member is None and owner_too:
             member = self._directory.get(self._directory.owner)

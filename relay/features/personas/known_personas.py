@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from relay.agents.headless import HeadlessForm
@@ -37,9 +37,6 @@ LOOK_EVERY = 5.0
 #: Where it stands why a program did not start.
 _LOG = "personas.log"
 
-#: A persona in lower case, and the configuration that is asked for it.
-_Key = tuple[str, str]
-
 
 class Personas:
     """All personas that are configured, or wrapped."""
@@ -49,10 +46,7 @@ class Personas:
         self._configs = configs
         self._directory = directory
         self._started: BoundedDict[str, list[float]] = BoundedDict(256)
-        #: Who is waited for: by persona and configuration what is called when there is one.
-        self._absent: BoundedDict[_Key, Callable[[], None]] = BoundedDict(4096)
-        self._unknown: set[_Key] = set()  # those of them that nobody has configured
-        self._timer: asyncio.TimerHandle | None = None
+        self._absent: dict[str, asyncio.Event] = {}  # who is waited for, in lower case
 
     def is_there(self, persona: str) -> bool:
         """Whether an agent of this name is there now (or it is a person's)."""
@@ -70,38 +64,26 @@ class Personas:
             return None
         return f"{persona} has yet to start; if it cannot, {_LOG} in {self._home.logs} says why"
 
-    def wait_for(self, persona: str, config: str, then: Callable[[], None]) -> None:
-        """Call ``then`` when there is such a persona; an interactive one is started."""
-        key = (persona.lower(), config)
-        self._absent[key] = then
+    def start(self, persona: str, config: str) -> None:
+        """Start this persona, if it is an interactive one."""
         if (spec := self.find(persona, config)) is not None:
             self.start_detached(spec)
-            return
-        self._unknown.add(key)
-        self._unknown.intersection_update(self._absent)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
+
+    async def wait_for(self, persona: str, config: str) -> None:
+        """Wait for an agent of this name; where nobody has configured it, for that, too."""
+        came = self._absent.setdefault(persona.lower(), asyncio.Event())
+        unknown = self.find(persona, config) is None
+        while not (came.is_set() or self.is_there(persona)):
+            if unknown and self.find(persona, config) is not None:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY if unknown else None):
+                    await came.wait()
 
     def came(self, name: str) -> None:
         """An agent has registered."""
-        self._call([one for one in self._absent if one[0] == name.lower()])
-
-    def _look(self) -> None:
-        """Whether somebody has configured them meanwhile."""
-        self._timer = None
-        self._call([one for one in self._unknown if self.find(*one) is not None])
-        if self._unknown:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
-
-    def _call(self, come: list[_Key]) -> None:
-        self._unknown.difference_update(come)
-        for then in {self._absent.pop(one) for one in come}:
-            then()
-
-    def close(self) -> None:
-        """The broker stops."""
-        if self._timer is not None:
-            self._timer.cancel()
+        if (came := self._absent.pop(name.lower(), None)) is not None:
+            came.set()
 
     def find(self, persona: str, config: str) -> PersonaSpec | None:
         """The persona that this configuration, or else the person's own, calls so."""

@@ -1,0 +1,8 @@
+"""Programs that the kernel holds: they read everything, and write only where they may.
+
+``relay confine`` runs any program so; ``relay wrap --confine`` an agent, with all that it starts.
+"""
+
+#: name -> (module of this package, what the verb does).
+VERBS = {"confine": ("verbs", "run a program that can write only where it may, by the kernel")}
+GROUP = "what agents do"

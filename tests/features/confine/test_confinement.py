@@ -1,0 +1,115 @@
+"""What is decided before a program is confined: places, rights, the profile of macOS."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from relay.core.paths import Home
+from relay.features.confine import confinement, landlock, places
+from relay.features.confine.refused import write_in
+
+
+def test_each_version_of_the_kernel_adds_what_it_holds() -> None:
+    known = [landlock.rights(version) for version in range(8)]
+    assert known[0] == (0, 0) and known[3] == known[4] and known[6] == known[7]
+    assert all(
+        older[0] & newer[0] == older[0] for older, newer in zip(known, known[1:], strict=False)
+    )
+    assert [version for version in range(8) if not known[version][1]] == list(range(6))
+    counts = [len(landlock.weaknesses(version)) for version in range(1, 8)]
+    assert counts == [4, 3, 2, 2, 1, 0, 0]
+
+
+def test_the_profile_of_macos_has_the_places_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / 'so "called" \\ '
+    folder.mkdir()
+    text = confinement.profile([str(folder), "/dev/null"], ["/dev/ttys001"])
+    quoted = str(folder).replace("\\", "\\\\").replace('"', '\\"')
+    assert text.splitlines() == [
+        "(version 1)",
+        "(allow default)",
+        "(deny file-write*)",
+        f'(allow file-write* (subpath "{quoted}") (literal "/dev/null") (literal "/dev/ttys001"))',
+        "(deny signal)",
+        "(allow signal (target same-sandbox))",
+    ]
+
+
+def test_defaults_open_nothing_of_relays_or_the_persons(tmp_path: Path) -> None:
+    home = Home(str(tmp_path / "state"))
+    for name in (".cache", "state/cache", ".npm", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / ".yarn").symlink_to(tmp_path)
+    (tmp_path / "berry" / "cache").mkdir(parents=True)
+    env = {"HOME": str(tmp_path), "npm_config_cache": str(tmp_path)}
+    usual = places.usual(home, env, ["~/elsewhere", "~/none"])
+    own = [path for path in usual if not path.startswith("/dev/")]
+    assert own == [str(tmp_path / name) for name in (".cache", "berry/cache", "elsewhere")]
+    assert "/dev/pts" not in usual
+    env = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "state" / "cache")}
+    assert str(tmp_path / "state" / "cache") not in places.usual(home, env)
+
+
+@pytest.mark.parametrize("name", ["", ".config", ".ssh", "state", "state/run", ".local"])
+def test_what_must_stay_closed_is_seen_in_a_folder(tmp_path: Path, name: str) -> None:
+    home, env = Home(str(tmp_path / "state")), {"HOME": str(tmp_path)}
+    assert places.exposed(str(tmp_path / name), home, env)
+    assert not places.exposed(str(tmp_path / "project"), home, env)
+
+
+@pytest.mark.parametrize(
+    ("form", "path"),
+    [
+        ("~/x", "/home/p/x"),
+        ("~", "/home/p"),
+        ("${A:-~/.a}/b", "/home/p/.a/b"),
+        ("${B:-~/.a}/b", "/else/b"),
+        ("/a/~", "/a/~"),
+    ],
+)
+def test_forms_of_paths(form: str, path: str) -> None:
+    assert places.expanded(form, {"HOME": "/home/p", "B": "/else"}) == path
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "bash: line 1: docs/a: Permission denied",
+        "rm: cannot remove 'docs/a': Permission denied",
+        "mv: cannot move ‘src/b’ to ‘docs/a’: Permission denied",
+        "PermissionError: [Errno 13] Permission denied: 'docs/a'",
+        "Error: EACCES: permission denied, open 'docs/a'",
+        "Can't open docs/a: Permission denied at -e line 1.",
+        "open docs/a: permission denied",
+        "error: unable to create file docs/a: Permission denied",
+        "tee: docs/a: Permission denied\nexit status 1",
+    ],
+)
+def test_what_was_refused_is_read_in_what_programs_say(line: str, tmp_path: Path) -> None:
+    for name in ("src", "docs"):
+        (tmp_path / name).mkdir()
+    assert write_in(line, [str(tmp_path / "src")], str(tmp_path)) == "docs/a"
+    assert write_in(line, [str(tmp_path)], str(tmp_path)) == ""
+
+
+def test_what_the_person_could_not_write_either_is_no_refusal_of_relays(tmp_path: Path) -> None:
+    gone = "bash: none/a: Permission denied"
+    assert write_in(gone, [], str(tmp_path)) == ""
+    assert write_in("a: No such file or directory", [], str(tmp_path)) == ""
+
+
+def test_the_scratch_folder_is_the_persons_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    folder = places.scratch("/some/where")
+    assert os.stat(folder).st_mode & 0o777 == 0o700 and folder == places.scratch("/some/where")
+    assert folder != places.scratch("/some/where/else")
+    base = Path(folder).parent
+    os.rename(base, tmp_path / "moved")
+    base.symlink_to(tmp_path / "moved")
+    with pytest.raises(PermissionError):
+        places.scratch("/some/where")
