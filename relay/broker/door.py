@@ -22,7 +22,7 @@ from relay.protocol.agent_ops import AgentStateReport, Register
 from relay.protocol.broker import WATCHED, Json
 from relay.protocol.decoding import resolve
 from relay.protocol.message_ops import MessageSent, Send, StoreEvent, WaitResult
-from relay.protocol.turns import TurnEnded
+from relay.protocol.turns import TurnResult
 
 #: Rows of the stream that only the kernel, or who reads it, puts there.
 NOT_OF_FEATURES = WATCHED | {"gap", "connection"}
@@ -141,7 +141,7 @@ class BrokerFeature:
         """A message fails, or was withdrawn."""
 
     def turn_ended(
-        self, ids: list[str], ended: TurnEnded, started_ms: int, batch: Batch
+        self, ids: list[str], ended: TurnResult, started_ms: int, batch: Batch
     ) -> tuple[set[str], bool]:
         """A turn is over that was to answer these messages. Returns those that were the feature's,
         and whether it hears of this turn for the first time."""
@@ -371,7 +371,7 @@ class Features(BrokerFeature):
                 feature.undelivered(id_, reason, batch)
 
     def turn_ended(
-        self, ids: list[str], ended: TurnEnded, started_ms: int, batch: Batch
+        self, ids: list[str], ended: TurnResult, started_ms: int, batch: Batch
     ) -> tuple[set[str], bool]:
         theirs: set[str] = set()
         fresh = False

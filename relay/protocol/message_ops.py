@@ -342,12 +342,14 @@ class ToolCallFields(Record):
 
 
 class TurnEndFields(Record):
-    """How a turn ended: the fields of relay.protocol.turns.TurnEnded."""
+    """How a turn ended: the fields of relay.protocol.turns.TurnResult."""
 
     state: NotRequired[str | None]
     text: NotRequired[str | None]
-    reason: NotRequired[str | None]
-    again: NotRequired[bool | None]
+    cause: NotRequired[str | None]
+    detail: NotRequired[str | None]
+    reason: NotRequired[str | None]  # instead of both, kept by a session of an earlier version
+    again: NotRequired[bool | None]  # likewise
     inferred: NotRequired[bool | None]
     model: NotRequired[str | None]
     external_id: NotRequired[str | None]

@@ -34,7 +34,7 @@ from relay.ledger.event_rows import files_of
 from relay.ledger.schema import ORIGINAL
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
-from relay.protocol.turns import TurnEnded, TurnState
+from relay.protocol.turns import TurnCause, TurnResult, TurnState
 
 #: What the person asks a persona is an event of this kind, and a dispatch of this hook.
 ORDER, BY_HAND = "dispatch", "relay/dispatch"
@@ -56,8 +56,6 @@ TRIES_MAX = 3
 THREAD = "dispatches"
 #: Who is told on other channels; a stranger, or a program, might answer for ever.
 _TOLD = (PersonType.OWNER, PersonType.KNOWN)
-#: Why a dispatch was not done that the person dropped.
-WITHDRAWN = "the person withdrew it"
 #: Characters of what was asked that a notice repeats.
 _SHOWN = 200
 #: Aliases that may follow from one another.
@@ -486,7 +484,7 @@ class DispatchEnds:
         label: str,
         turn: str,
         rows: Sequence[DispatchRow],
-        ended: TurnEnded,
+        ended: TurnResult,
         started_ms: int,
         batch: Batch,
     ) -> None:
@@ -502,7 +500,6 @@ class DispatchEnds:
         told: Json = {"response": ended.text, "persona": persona, "session": label, "turn": turn}
         told |= {"state": ended.state.value, "dispatches": ids}
         batch.observe(HookEventName.AFTER_EXECUTE_AGENT, lambda: told)
-        reason = ended.reason or f"{persona} did not finish its turn"
         if ended.state is TurnState.COMPLETED:
             self._close(rows, DispatchState.DONE, batch, turn=turn)
             if ended.text.strip():
@@ -511,12 +508,15 @@ class DispatchEnds:
             else:
                 self._tell(rows, "ended without words", batch, owner_too=False)
         elif ended.again:
-            self.failed(rows, reason, batch)
+            self.failed(rows, ended, batch)
+        elif ended.needs_person:
+            began = bool(ended.text or ended.tool_calls)
+            requeue(self._ledger, ids, ended.reason, now_ms, failed=False, unread=not began)
         elif ended.state is TurnState.INTERRUPTED:
-            self._close(rows, DispatchState.INTERRUPTED, batch, reason=reason, turn=turn)
-            self._tell(rows, f"was interrupted: {reason}", batch)
+            self._close(rows, DispatchState.INTERRUPTED, batch, reason=ended.reason, turn=turn)
+            self._tell(rows, f"was interrupted: {ended.reason}", batch)
         else:
-            self.bury(rows, reason, batch, turn=turn)
+            self.bury(rows, ended, batch, turn=turn)
 
     def admit(self, rows: Sequence[DispatchRow], batch: Batch) -> list[DispatchRow]:
         """Those that a process may take up as one turn, which counts once for each sender. What has
@@ -530,7 +530,7 @@ class DispatchEnds:
         for sender, reason in why.items():
             if reason is not None:
                 theirs = [one for one in rows if one.sender_shown == sender]
-                self.bury(theirs, reason, batch, owner_too=False)
+                self.bury(theirs, TurnResult.of(TurnCause.HELD, reason), batch, owner_too=False)
         return [one for one in rows if why.get(one.sender_shown) is None]
 
     def revive(self, rows: Sequence[DispatchRow], now_ms: int) -> None:
@@ -543,27 +543,31 @@ class DispatchEnds:
         """The person does not want it done any more."""
         self._close([row], DispatchState.DROPPED, batch)
         if row.sender.lower() != self._directory.owner.lower():
-            self._tell([row], f"is not answered: {WITHDRAWN}", batch)
+            self._tell(
+                [row], f"is not answered: {TurnResult.of(TurnCause.WITHDRAWN).reason}", batch
+            )
 
-    def failed(self, rows: Sequence[DispatchRow], reason: str, batch: Batch) -> None:
+    def failed(self, rows: Sequence[DispatchRow], why: TurnResult, batch: Batch) -> None:
         """A try has failed: the next one follows, or none is left."""
         last = [one for one in rows if one.tries + 1 >= TRIES_MAX]
         again = [one.id for one in rows if one not in last]
         if again:
-            requeue(self._ledger, again, reason, batch.now_ms, failed=True)
+            requeue(self._ledger, again, why.reason, batch.now_ms, failed=True)
         if last:
-            self.bury(last, f"{reason} (after {TRIES_MAX} tries)", batch)
+            self.bury(last, why, batch, after=f" (after {TRIES_MAX} tries)")
 
     def bury(
         self,
         rows: Sequence[DispatchRow],
-        reason: str,
+        why: TurnResult,
         batch: Batch,
         turn: str | None = None,
         *,
+        after: str = "",
         owner_too: bool = True,
     ) -> None:
         """Dead letters: kept, and their senders are told why."""
+        reason = f"{why.reason}{after}"
         self._close(rows, DispatchState.DEAD, batch, reason=reason, turn=turn)
         what = f"is not answered: {reason}"
         self._tell(rows, what, batch, dead=True, owner_too=owner_too)
