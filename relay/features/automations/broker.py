@@ -67,4 +67,5 @@ class AutomationsFeature(BrokerFeature):
 
     def status(self, now_ms: int) -> Json:
         """How many automations there are, by their status."""
-        return {"automations": automation_rows.counts(self._kernel.ledger)}
+        unusable = self._automations.runs.registry.problems
+        return {"automations": automation_rows.counts(self._kernel.ledger, unusable)}
