@@ -78,12 +78,26 @@ class TerminalChoice:
         self.recording = recording
 
 
+class Limits:
+    """What the kernel lets the agent write: all (none of these is given); its own folder
+    (``confine``); the scope of an ``intent``. ``write`` adds places."""
+
+    __slots__ = ("confine", "intent", "write")
+
+    def __init__(
+        self, confine: bool = False, intent: str | None = None, write: list[str] | None = None
+    ) -> None:
+        self.confine = confine
+        self.intent = intent
+        self.write = write or []
+
+
 class Terms:
     """What the agent is started with: a configuration (None: the project's), the primer, relay's
-    tools. ``ungoverned``: no intent limits it in a governed project, which only the person may
-    want."""
+    tools, limits. ``ungoverned``: no intent limits it in a governed project, which only the person
+    may want."""
 
-    __slots__ = ("config", "primer", "mcp", "ungoverned")
+    __slots__ = ("config", "primer", "mcp", "ungoverned", "limits")
 
     def __init__(
         self,
@@ -91,7 +105,9 @@ class Terms:
         primer: bool = True,
         mcp: bool = False,
         ungoverned: bool = False,
+        limits: Limits | None = None,
     ) -> None:
+        self.limits = limits or Limits()
         self.config = config
         self.primer = primer
         self.mcp = mcp
@@ -281,7 +297,7 @@ def _run_with(
     plan = launch.plan(choices.command, dict(os.environ), about)
     for feature in features:
         feature.planned(choices.command[0], plan)
-    program = _program(home, about, plan, choices.terms.config)
+    program = _program(home, about, plan, choices.terms.config, features)
     _say_newer(about, plan)
     if about.terms.terminal and not choices.terminal.hear:
         _say_unheard(about.name, plan)
@@ -371,11 +387,20 @@ def _say_not_applied(home: Home, config: str | None) -> None:
         _say(line)
 
 
-def _program(home: Home, about: Run, plan: Launch, config: str | None) -> Program:
+def _program(
+    home: Home, about: Run, plan: Launch, config: str | None, features: list[StartFeature]
+) -> Program:
     from relay.pump.monitor import Program
 
     path = find_program(plan.argv[0], os.environ.get("PATH"))
-    return Program(path, plan.argv, _environment(home.root, about, plan.env, config))
+    argv = plan.argv
+    for feature in features:
+        if command := feature.command(about, plan, path):
+            path, argv = command[0], command
+    if plan.writable is not None and argv is plan.argv:
+        why = "nothing here confines it: relay's feature confine is not installed"
+        raise CannotRun(f"{argv[0]} is not started, because {why}", 1)
+    return Program(path, argv, _environment(home.root, about, plan.env, config))
 
 
 def _session(

@@ -7,7 +7,7 @@ relay.broker.parts). All of it is called in the broker's loop, and must not wait
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 
@@ -127,6 +127,16 @@ class BrokerFeature:
     def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
         """These are written, and will be committed with the batch."""
 
+    def delays(self, seq: int) -> Callable[[], Awaitable[object]] | None:
+        """What an agent waits for before the message ``seq`` is handed over to it. That must have a
+        deadline of some seconds, as the message waits as long. None: for nothing."""
+        return None
+
+    def context(self, seq: int) -> str:
+        """What is added to the message ``seq``, which is handed over to an agent now: JSON in one
+        line; "" for nothing."""
+        return ""
+
     def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
         """A message fails, or was withdrawn."""
 
@@ -190,6 +200,7 @@ class Features(BrokerFeature):
         self._holding: list[BrokerFeature] = []
         self._accepting: list[BrokerFeature] = []
         self._storing: list[BrokerFeature] = []
+        self._adding: list[BrokerFeature] = []
 
     def use(self, features: list[BrokerFeature]) -> None:
         """Ask these from now on."""
@@ -199,6 +210,7 @@ class Features(BrokerFeature):
         self._holding = [one for one in features if type(one).why_held is not base.why_held]
         self._accepting = [one for one in features if type(one).accepted is not base.accepted]
         self._storing = [one for one in features if type(one).stored is not base.stored]
+        self._adding = [one for one in features if type(one).context is not base.context]
 
     def contained(self, batch: Batch | None = None) -> _Contained:
         """One feature's fault is logged, and harms no other, and no message: what the feature has
@@ -329,6 +341,20 @@ class Features(BrokerFeature):
         for feature in self._accepting:
             with self.contained(batch):
                 feature.accepted(message, by, batch)
+
+    def delays(self, seq: int) -> Callable[[], Awaitable[object]] | None:
+        for feature in self._adding:
+            with self.contained():
+                if (work := feature.delays(seq)) is not None:
+                    return work
+        return None
+
+    def context(self, seq: int) -> str:
+        for feature in self._adding:
+            with self.contained():
+                if context := feature.context(seq):
+                    return context
+        return ""
 
     def decided(self, seq: int, batch: Batch) -> None:
         for feature in self.opened:

@@ -23,7 +23,7 @@ from relay.features.personas.ops_events import EventMarkOps, EventOps
 from relay.features.personas.ops_persons import PersonOps
 from relay.features.personas.ops_routes import RouteOps
 from relay.features.personas.turn_engine import TurnEngine
-from relay.features.personas.workers import ConfigWorkers
+from relay.features.personas.workers import WorkerPool
 from relay.features.personas.wrapped_turns import WrappedTurns
 from relay.ledger.agent_ledger import answers_to
 from relay.protocol.broker import ROWS_MAX, Json
@@ -50,10 +50,8 @@ class PersonasFeature(BrokerFeature):
     def __init__(self, parts: BrokerParts) -> None:
         kernel = parts.kernel
         self._kernel = kernel
-        self.workers = ConfigWorkers(
-            kernel.home,
-            log=kernel.log,
-            asked=lambda key, said: self._adapter_events.asked(key, said),
+        self.workers = WorkerPool(
+            kernel.home, kernel.log, lambda key, said: self._adapter_events.asked(key, said)
         )
         self._observer = HookObserver(kernel, self.workers, parts.hook_runs)
         kernel.committer.observer = self._observer
@@ -64,8 +62,10 @@ class PersonasFeature(BrokerFeature):
         self._wrapped = WrappedTurns(kernel, parts.held, ends)
         carriers = self._wrapped, HeadlessTurns(kernel)
         self.engine = TurnEngine(kernel, self.personas, *carriers, ends)
-        self._dispatches = DispatchOps(kernel, self.engine, ends, self._answers, self.personas)
         self.evaluations = Evaluations(kernel, self.workers, self.engine)
+        self._dispatches = DispatchOps(
+            kernel, self.engine, ends, self._answers, self.personas, self.evaluations
+        )
         self._events = EventOps(kernel, self.evaluations)
         self._adapter_events = AdapterEvents(self._events, kernel.committer, self._channels)
         self._routes = RouteOps(kernel, self.evaluations)

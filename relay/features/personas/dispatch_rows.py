@@ -36,6 +36,10 @@ from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
 from relay.protocol.turns import TurnCause, TurnResult, TurnState
 
+#: What the person asks a persona is an event of this kind, and a dispatch of this hook.
+ORDER, BY_HAND = "dispatch", "relay/dispatch"
+#: For so long such a dispatch waits for blocking automations, in milliseconds.
+ORDER_WAIT_MS = 10_000
 #: Characters of what was asked that a list has.
 _LISTED = 400
 _COLUMNS = (
@@ -110,6 +114,19 @@ class DispatchRow:
         return self.sender if ours else f"{self.channel}:{self.sender}"
 
 
+def add_extracted(ledger: Ledger, event: int, extracted: Mapping[str, Any]) -> None:
+    """What the person asks a persona gets this, too, within the open transaction, if it has not
+    begun. What was said with it counts more."""
+    for id_, context in ledger.rows(
+        "SELECT id, context_json FROM dispatches WHERE event=? AND hook_id=? AND state='queued'",
+        (event, BY_HAND),
+    ):
+        told = json.loads(context)
+        told["extracted"] = {**extracted, **told.get("extracted", {})}
+        values = (json.dumps(told), id_)
+        ledger.change("UPDATE dispatches SET context_json=? WHERE id=?", values)
+
+
 def _marks(values: Sequence[object]) -> str:
     return ",".join("?" * len(values))
 
@@ -166,13 +183,14 @@ def _delivery(dispatch: BrokerDispatch) -> Json:
 
 
 def _who_knows(ledger: Ledger, event: int) -> set[str]:
-    """Who has written a message in relay, or gets it, in lower case. A name that nobody has yet
-    gets nothing so far."""
+    """Who has written a message in relay, or gets it, or was asked by the person, in lower case. A
+    name that nobody has yet gets nothing so far."""
     found = ledger.rows(
         "SELECT lower(agent) FROM events WHERE seq=?1 AND kind='message' AND origin='agent'"
         " UNION SELECT lower(recipient) FROM deliveries WHERE event=?1"
-        " AND state NOT IN ('waiting', 'failed', 'cancelled')",
-        (event,),
+        " AND state NOT IN ('waiting', 'failed', 'cancelled')"
+        " UNION SELECT lower(persona) FROM dispatches WHERE event=?1 AND hook_id=?2",
+        (event, BY_HAND),
     )
     return {name for (name,) in found}
 
@@ -191,17 +209,28 @@ def lanes_after(ledger: Ledger, seq: int) -> tuple[list[tuple[str, str]], int]:
 
 
 def queued(
-    ledger: Ledger, persona: str, sessions: Sequence[str], modes: Sequence[QueueMode], limit: int
+    ledger: Ledger,
+    persona: str,
+    sessions: Sequence[str],
+    modes: Sequence[QueueMode],
+    limit: int,
+    now_ms: int,
 ) -> list[QueueEntry]:
     """What waits for a persona's session under any of its labels in one of these modes: from what
-    is to be done first on, without what it says."""
+    is to be done first on, without what it says. What the person asks is left out for some seconds
+    while blocking automations run for it."""
     found = ledger.rows(
         "SELECT d.id, d.mode, d.created_ms, d.priority, d.config, d.permissions_json,"
         " d.delivery_json, iif(d.mode='collect', d.context_json, ''), e.agent, e.peer_kind"
         f" {_FROM} WHERE d.open AND d.persona=? AND d.session IN ({_marks(sessions)})"
         f" AND d.state='queued' AND d.mode IN ({_marks(modes)})"
+        " AND NOT (d.hook_id=? AND d.created_ms BETWEEN ? AND ? AND d.event IN"
+        " (SELECT event FROM due WHERE event=d.event AND state!='ready' AND state='blocked'))"
         " ORDER BY d.priority DESC, d.seq LIMIT ?",
-        (persona, *sessions, *(one.value for one in modes), limit),
+        (
+            *(persona, *sessions, *(one.value for one in modes)),
+            *(BY_HAND, now_ms - ORDER_WAIT_MS + 1, now_ms, limit),
+        ),
     )
     return [
         QueueEntry(id_, QueueMode(mode), at_ms, priority, _share(*rest) if mode == _COLLECT else "")

@@ -28,10 +28,13 @@ from relay.features.personas import answers as answer_rows
 from relay.features.personas import dispatch_rows
 from relay.features.personas.answers import AnswerDeliveries
 from relay.features.personas.dispatch_rows import (
+    BY_HAND,
+    ORDER,
     DispatchEnds,
     DispatchRow,
     DispatchState,
 )
+from relay.features.personas.evaluation import Evaluations
 from relay.features.personas.known_personas import Personas
 from relay.features.personas.ops import (
     DISPATCH,
@@ -50,8 +53,6 @@ from relay.protocol.item_ops import Item
 from relay.protocol.message_ops import DeliveryState, MessageSent, Send
 from relay.protocol.turns import TurnCause, TurnResult
 
-#: What made a dispatch that no route function made.
-BY_HAND = "relay/dispatch"
 #: The longest label of a session.
 _LABEL_MAX = 256
 _LISTED = "relay broker dead lists them; what waits is dropped by its id: relay broker queue"
@@ -67,7 +68,10 @@ class DispatchOps:
         ends: DispatchEnds,
         answers: AnswerDeliveries,
         personas: Personas,
+        evaluations: Evaluations,
     ) -> None:
+        self._evaluations = evaluations
+        self._features = kernel.features
         self._personas = personas
         self._answers = answers
         self._ends = ends
@@ -132,13 +136,15 @@ class DispatchOps:
             return made, id_, True
         self._ledger.begin()
         seq = self._ledger.next_seq()
-        head = (seq, id_, "dispatch", sender, "person", dispatch.queue_mode.value, thread)
+        head = (seq, id_, ORDER, sender, "person", dispatch.queue_mode.value, thread)
         proven = self._directory.is_owners_word(request, sender)
         meta = json.dumps({"proven": True}) if proven else None
         self._ledger.add([(*head, asked["body"], meta, now_ms)], [])
         dispatch_rows.add_dispatches(
             self._ledger, seq, [dispatch], config=USER, hops=hops, now_ms=now_ms
         )
+        with self._features.contained(batch):
+            self._evaluations.others.ordered(seq, hops, batch)
         batch.after.append(self._turns.wake)
         return made, id_, False
 

@@ -237,7 +237,9 @@ class TurnEngine:
         modes = tuple(QueueMode) if turn is None else (QueueMode.STEER, QueueMode.INTERRUPT)
         labels = labels_of(self._ledger, lane.persona, lane.label)
         return next_step(
-            dispatch_rows.queued(self._ledger, lane.persona, labels, modes, QUEUE_MAX),
+            dispatch_rows.queued(
+                self._ledger, lane.persona, labels, modes, QUEUE_MAX, batch.now_ms
+            ),
             batch.now_ms,
             # What is there in the same millisecond was there before.
             running_since_ms=None if turn is None else turn.started_ms + 1,
