@@ -529,7 +529,11 @@ def test_an_interrupt_ends_the_process_goes_first_and_leaves_the_queue(
 @pytest.mark.parametrize(
     ("limit", "reason"),
     [
-        ("deadline", "no end of the turn within 0.2 s"),
+        (
+            "deadline",
+            "no end of the turn within 0.2 s; deadline in the persona's configuration gives it"
+            " longer",
+        ),
         ("LEASE", f"it was silent for 0.3 s (after {TRIES_MAX} tries)"),
     ],
     ids=["deadline", "lease"],
