@@ -210,8 +210,15 @@ def _run(choices: Choices, features: list[StartFeature]) -> int:
     emulator_library.check(os.path.join(home.root, "cache"))
     for feature in features:
         feature.begin(home)
-    if choices.terminal.recording and "recording" not in [one.name for one in features]:
-        raise UsageError("nothing can be recorded: relay's feature recording is not installed")
+    limits = choices.terms.limits
+    for needed, what, wanted in (
+        ("recording", "recorded", choices.terminal.recording),
+        ("confine", "confined", limits.confine or limits.intent),
+        ("governance", "held to an intent", limits.intent),
+    ):
+        if wanted and needed not in [one.name for one in features]:
+            why = f"relay's feature {needed} is not installed"
+            raise UsageError(f"nothing can be {what}: {why}")
     for path in home.create():
         print(f"relay: others could write to {path}: it is closed to them now", file=sys.stderr)
     claim = names.claim(home, choices.participant.name, command[0], run_id)
@@ -397,9 +404,6 @@ def _program(
     for feature in features:
         if command := feature.command(about, plan, path):
             path, argv = command[0], command
-    if plan.writable is not None and argv is plan.argv:
-        why = "nothing here confines it: relay's feature confine is not installed"
-        raise CannotRun(f"{argv[0]} is not started, because {why}", 1)
     return Program(path, argv, _environment(home.root, about, plan.env, config))
 
 

@@ -6,6 +6,7 @@ Read before every agent starts, so little is imported.
 from __future__ import annotations
 
 import os
+import sys
 
 from relay.app.start_door import StartFeature
 from relay.config.manifest import read_manifest
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 #: What an agent's git writes in the repository of its worktree. Not its hooks and settings, by
 #: which others' git would run something.
 _SHARED_GIT = ("objects", "refs", "logs")
+#: Agents with a sandbox that needs mounts, which the kernel forbids a confined program; and the
+#: option with which they do without it.
+_WITHOUT_SANDBOX = {"codex": "--sandbox danger-full-access"}
 #: What is compared of a hook, or of git's settings, and of how many hooks: git knows some 30.
 _GIT_FILE_BYTES, _HOOKS_READ = 64 * 1024, 100
 
@@ -84,6 +88,7 @@ class ConfinedStart(StartFeature):
         plan.env |= places.environment(scratch)
         env = {**os.environ, **plan.env}
         own = self._own_folder(env) if plan.writable is None else plan.writable
+        _say_nested(plan)
         state = places.state(plan.profile, run.folders.profiles, env)
         usual = places.usual(self._home, env, self._more)
         return confinement.command(
@@ -113,6 +118,18 @@ class ConfinedStart(StartFeature):
         if not changed:
             return ""
         return f"{', '.join(changed)} changed, which your git obeys: look before you use it"
+
+
+def _say_nested(plan: Launch) -> None:
+    """Say that the agent's own sandbox cannot be set up in this one, and what to do."""
+    option = _WITHOUT_SANDBOX.get(plan.profile, "")
+    if option and option.rpartition(" ")[2] not in " ".join(plan.argv):
+        print(
+            f"relay: the sandbox of {plan.profile} does not work inside this one; {option} does"
+            " without it, and the kernel holds it as before",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _what_git_runs(git: str) -> dict[str, bytes]:

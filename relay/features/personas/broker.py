@@ -53,8 +53,6 @@ class PersonasFeature(BrokerFeature):
         self.workers = WorkerPool(
             kernel.home, kernel.log, lambda key, said: self._adapter_events.asked(key, said)
         )
-        self._observer = HookObserver(kernel, self.workers, parts.hook_runs)
-        kernel.committer.observer = self._observer
         self._channels = Channels(kernel, self.workers)
         self._answers = AnswerDeliveries(kernel, parts.held, self._channels)
         self.personas = Personas(kernel)
@@ -66,6 +64,8 @@ class PersonasFeature(BrokerFeature):
         self._dispatches = DispatchOps(
             kernel, self.engine, ends, self._answers, self.personas, self.evaluations
         )
+        self._observer = HookObserver(kernel, self.evaluations, self.workers, parts.hook_runs)
+        kernel.committer.observer = self._observer
         self._events = EventOps(kernel, self.evaluations)
         self._adapter_events = AdapterEvents(self._events, kernel.committer, self._channels)
         self._routes = RouteOps(kernel, self.evaluations)

@@ -180,6 +180,11 @@ class Evaluations:
         """Why configurations evaluate nothing, by their paths."""
         return dict(self._workers.problems)
 
+    def off(self, key: str) -> list[str]:
+        """The names of what is switched off of the configuration ``key``."""
+        prefix = f"{key}/"
+        return [hook.removeprefix(prefix) for hook in self.disabled if hook.startswith(prefix)]
+
     def switched(self, hook_id: str, off: HookOff | None) -> None:
         """A hook was switched off, as ``off`` says, or on."""
         if off is None:
@@ -315,9 +320,7 @@ class Evaluations:
     async def _answer(self, asked: _Asked) -> EventAnswer | None:
         """What the worker says. None: it has ended, and the event stays due."""
         lane, worker, seq, event = asked
-        prefix = f"{lane.key}/"
-        off = [hook.removeprefix(prefix) for hook in self.disabled if hook.startswith(prefix)]
-        question: Json = {"do": "evaluate", "event": event.to_json(), "skip": off}
+        question: Json = {"do": "evaluate", "event": event.to_json(), "skip": self.off(lane.key)}
         try:
             return self._counted(asked, EventAnswer.of(await worker.ask(question)))
         except RelayError as error:

@@ -535,6 +535,29 @@ def test_a_killed_broker_runs_what_has_no_result_again_and_marks_it(home: Home) 
     assert 0 < len(retries) <= KILLS * 4
 
 
+def test_after_kills_each_order_is_there_once_with_what_is_added(home: Home) -> None:
+    slow = "import time\ndef handler(ctx):\n    time.sleep(0.02)\n    return {'enrich': {'n': 1}}"
+    install(home, "slow", slow, blocking=True)
+    asked = []
+
+    def runs() -> int:
+        return int(rows(home, "SELECT count(*) FROM automation_runs")[0][0])
+
+    for kill in range(KILLS):
+        with connect(home) as client:
+            asked += [
+                client.request(DISPATCH, persona="atlas", body=f"{kill} {number}")["id"]
+                for number in range(6)
+            ]
+        few = range(kill * 6 + 2)
+        wait_until(partial(lambda few: runs() not in few, few), what="some runs")
+        kill_broker(home)
+    with connect(home):
+        ran(home, len(asked))
+    assert [id_ for (id_,) in rows(home, "SELECT id FROM dispatches ORDER BY seq")] == asked
+    assert {str(one[-1]) for one in dispatched(home)} == {"{'n': 1}"}
+
+
 def test_a_tick_is_for_whose_schedule_it_is_and_the_minute_s_for_who_asks_for_it(
     home: Home,
 ) -> None:
@@ -552,21 +575,6 @@ def test_a_tick_is_for_whose_schedule_it_is_and_the_minute_s_for_who_asks_for_it
     with broker_thread(home):
         found = ran(home, 2)
     assert sorted(one["name"] for one in found) == ["minutely", "own"]
-
-
-def test_what_agents_say_is_only_for_who_names_that_type(home: Home) -> None:
-    """Such events would exist, and stay in the ledger, for any automation without triggers."""
-    told = "def handler(ctx): return False"
-    install(home, "every", told)
-    install(home, "hears", told, triggers={"event": {"types": ["output"]}})
-    with broker_thread(home), register(home, "Ann") as agent:
-        for kind in ("output", "notification"):
-            agent.request(EVENT, kind=kind, body=kind)
-        found = ran(home, 2)
-    assert sorted((one["name"], one["body"]) for one in found if one["body"]) == [
-        ("every", "notification"),
-        ("hears", "output"),
-    ]
 
 
 TELLS = """

@@ -63,7 +63,7 @@ class Shell:
         before = self._program.output.count("DONE")
         self._program.type(json.dumps(line) + "\n")
         wait_until(lambda: self._program.output.count("DONE") > before, 60, line)
-        done = self._program.output.split("DONE ")[before + 1]
+        done: str = self._program.output.split("DONE ")[before + 1]
         return done.startswith("0")
 
 
