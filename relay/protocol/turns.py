@@ -131,12 +131,12 @@ CAUSES: dict[TurnCause, CauseRow] = {
     TurnCause.LOGIN: CauseRow(
         "its program is not logged in: {detail}",
         person=True,
-        way_out="log in with it, then answer yes: relay items",
+        way_out="log in with it, then answer yes (relay items)",
     ),
     TurnCause.TRUST: CauseRow(
         "its program does not trust its folder: {detail}",
         person=True,
-        way_out="start it there once and trust the folder, then answer yes: relay items",
+        way_out="start it there once and trust the folder, then answer yes (relay items)",
     ),
     TurnCause.NOT_INSTALLED: CauseRow(
         "{detail}",

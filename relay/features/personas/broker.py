@@ -118,7 +118,7 @@ class PersonasFeature(BrokerFeature):
             "channels": self._channels.described(),
             "problems": self.evaluations.problems(),
             "dispatches": dispatch_rows.counts(ledger),
-            "needs": [one["what"] for one in self.personas.waiting()],
+            "needs": [one["details"]["why"] for one in self.personas.waiting()],
             "evaluations": evaluation.counts(ledger, now_ms - _DAY_MS),
         }
 
