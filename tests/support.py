@@ -16,15 +16,17 @@ def wait_until(check: Callable[[], T], timeout: float = 20.0, what: str = "") ->
     Fails the test when ``timeout`` seconds have passed: that is a deadline against hanging, not a
     measurement.
     """
-    end = time.monotonic() + timeout
+    begun = time.monotonic()
     pause = threading.Event()
     while True:
         value = check()
         if value:
             return value
-        if time.monotonic() > end:
+        waited = time.monotonic() - begun
+        if waited > timeout:
             raise AssertionError(f"waited {timeout} s in vain for {what or check}")
-        pause.wait(0.01)
+        # Less often the longer it takes: what is waited for needs the processor.
+        pause.wait(min(0.01 + waited / 20, 0.1))
 
 
 def found(look: Callable[[], T | None], timeout: float = 20.0) -> T:

@@ -135,10 +135,14 @@ def starting_file(home: Home) -> str:
 
 
 def _is_first(home: Home) -> bool:
-    """Whether no other client has just started a broker: of many that miss it only one does."""
+    """Whether no other client has just started a broker: of many that miss it only one does.
+
+    On a busy machine the one that starts takes longer than that, and holds the lock meanwhile.
+    """
     path = starting_file(home)
     try:
-        if 0 <= time.time() - os.stat(path).st_mtime < _AGAIN_AFTER:
+        age = time.time() - os.stat(path).st_mtime
+        if 0 <= age < _AGAIN_AFTER or (0 <= age < DEADLINE and is_locked(home.broker_lock)):
             return False
     except OSError:
         pass

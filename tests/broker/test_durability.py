@@ -37,7 +37,7 @@ from tests.broker.support import (
 from tests.support import wait_until
 
 #: docs/reliability.md has the figures of 100.
-ROUNDS = int(os.environ.get("RELAY_KILLS", "8"))
+ROUNDS = int(os.environ.get("RELAY_KILLS", "4"))
 IN_FLIGHT = 32
 RECIPIENTS = ("Al", "Bob", "Cy")
 

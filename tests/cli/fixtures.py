@@ -6,17 +6,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import pytest
 
-from relay.__main__ import main
 from relay.broker import main as broker
 from relay.core.log import Log
 from relay.core.paths import Home
 from tests.broker.support import stop_broker
+from tests.cli.verbs import run_here
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -59,22 +57,7 @@ def relay(broker_home: Home, monkeypatch: pytest.MonkeyPatch) -> Run:
         with monkeypatch.context() as patched:
             for name, value in (env or {}).items():
                 patched.setenv(name, value)
-            with ExitStack() as stack:
-                streams = {}
-                for name in ("stdin", "stdout", "stderr"):
-                    file = stack.enter_context(TemporaryFile("w+", encoding="utf-8", newline=""))
-                    streams[name] = file
-                    patched.setattr(sys, name, file)
-                if merged:
-                    patched.setattr(sys, "stderr", streams["stdout"])
-                streams["stdin"].write(stdin)
-                streams["stdin"].seek(0)
-                status = main(list(words))
-                said = []
-                for name in ("stdout", "stderr"):
-                    streams[name].seek(0)
-                    said.append(streams[name].read())
-        return subprocess.CompletedProcess(words, status, *said)
+            return run_here(list(words), stdin, merged=merged)
 
     return run
 

@@ -86,9 +86,11 @@ def test_a_body_that_is_too_long_is_refused_whole(tmp_path: Path) -> None:
         assert "empty" in relay("send", "Bob", "", status=2)
 
 
-def test_control_bytes_arrive_harmless(tmp_path: Path) -> None:
-    with wrapped(python(ECHO), name="Bob") as bob:
+def test_an_agent_whose_command_is_no_text_is_reached_and_control_bytes_arrive_harmless() -> None:
+    with wrapped([*python(ECHO), os.fsdecode(b"caf\xe9")], name="Bob") as bob:
         wait_registered("Bob")
+        [row] = relay_json("agents")
+        assert row["command"].endswith(" caf\ufffd")
         relay("send", "Bob", "-", "--wait=30", stdin="a\x1b[201~b\x07c\x00d\x03e")
         got = bob.wait_for("GOT Relay message [^\n]*")[0]
         assert "a␛[201~b" in got and "\x1b" not in got and "\x03" not in got
@@ -104,24 +106,17 @@ def test_a_very_long_line_is_heard_whole(tmp_path: Path) -> None:
             assert row["body"] == body.decode().strip()
 
 
-def test_invalid_utf8_is_heard_with_replacements(tmp_path: Path) -> None:
-    with wrapped(python(ECHO), name="Bob") as bob:
-        wait_registered("Bob")
-        with wrapped(speaker(tmp_path, b"\xff\xfe\n@relay:Bob caf\xc3\xa9 \xff end\n\n"), name="A"):
-            bob.wait_for("GOT Relay message .*: café .* end")
-
-
-def test_what_the_agent_quotes_is_not_sent(tmp_path: Path) -> None:
+def test_what_the_agent_quotes_is_not_sent_and_invalid_utf8_is_heard(tmp_path: Path) -> None:
     said = (
         b"```\n@relay:Bob in a fence\n```\n"
         b"    @relay:Bob indented\n> @relay:Bob quoted\n`@relay:Bob` in code\n"
         b"\\@relay:Bob escaped\nsee @relay:Bob in a sentence\n@media:print {}\n"
-        b"\n@relay:Bob the only one\n\n"
+        b"\n\xff\xfe\n@relay:Bob the only caf\xc3\xa9 \xff end\n\n"
     )
     with wrapped(python(ECHO), name="Bob") as bob:
         wait_registered("Bob")
         with wrapped(speaker(tmp_path, said), name="Alice"):
-            bob.wait_for("the only one")
+            bob.wait_for("GOT Relay message .*: the only café .* end")
             wait_until(lambda: states() == ["seen"], 30)
 
 
@@ -150,14 +145,6 @@ def test_a_state_directory_that_cannot_be_written(tmp_path: Path) -> None:
 def test_options_that_do_not_exist_get_a_suggestion() -> None:
     assert "did you mean --name" in relay("wrap", "--nmae", "x", "--", "true", status=2)
     assert "did you mean" in relay("agnets", status=2)
-
-
-def test_an_agent_is_reached_whose_command_is_no_text() -> None:
-    with wrapped([*python(ECHO), os.fsdecode(b"caf\xe9")], name="Bob"):
-        wait_registered("Bob")
-        relay("send", "Bob", "hello", "--wait=30")
-        [row] = relay_json("agents")
-        assert row["command"].endswith(" caf\ufffd")
 
 
 def test_an_agent_whose_broker_cannot_start_says_so_at_its_end(isolated_home: Path) -> None:

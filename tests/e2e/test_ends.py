@@ -17,8 +17,11 @@ from tests.e2e.wrapped import (
 )
 from tests.support import found, wait_until
 
+#: Turns on what full-screen programs turn on, and waits.
 FULL_SCREEN = (
-    "import sys\nprint('\\x1b[?1049h\\x1b[?2004hready', flush=True)\nfor line in sys.stdin: pass\n"
+    "import sys\n"
+    "print('\\x1b[?1049h\\x1b[?2004h\\x1b[?1000h\\x1b[?1006h\\x1b[?25lready', flush=True)\n"
+    "for line in sys.stdin: pass\n"
 )
 CONFIG = """
 import os
@@ -36,15 +39,17 @@ hooks = {"on_session_end": on_session_end}
 def test_a_killed_pump_has_the_terminal_restored_before_the_last_handlers(tmp_path: Path) -> None:
     (tmp_path / "relay.config.py").write_text(CONFIG)
     relay("trust", str(tmp_path / "relay.config.py"))
-    script = f'cd "{tmp_path}"; {" ".join(RELAY)} wrap --name Full -- "$@"; cat'
+    # A shell leads the outer terminal, as in real life: it outlives the pump.
+    script = f'cd "{tmp_path}"; {" ".join(RELAY)} wrap --name Full -- "$@"; echo back; cat'
     with Wrapped.directly(["sh", "-c", script, "sh", *python(FULL_SCREEN)]) as shell:
         shell.wait_for("ready")
         wait_registered("Full")
         pump = found(lambda: process_below(shell.pid, "wrap --name Full"))
         try:
             os.kill(pump, signal.SIGKILL)
-            for off in ("1049", "2004"):
-                shell.wait_for(rf"\x1b\[\?[0-9;]*{off}[0-9;]*l", 10)
+            shell.wait_for("back")
+            for off in ("1049l", "2004l", "1000l", "25h"):
+                shell.wait_for(rf"\x1b\[\?[0-9;]*{off[:-1]}[0-9;]*{off[-1]}", 10)
             wait_until((tmp_path / "begun").exists)
         finally:
             (tmp_path / "go on").touch()

@@ -71,15 +71,8 @@ def project(tmp_path: Path, text: str = CONFIG, *, trusted: bool = True) -> Path
     return folder
 
 
-def test_patterns_and_hooks_of_a_trusted_configuration(tmp_path: Path) -> None:
-    folder = project(tmp_path)
-    with wrapped(python(ECHO), name="Alice", cwd=folder, options=["--task", "ship it"]) as alice:
-        alice.wait_for("Relay notice .*: welcome Alice, task ship it")
-        wait_registered("Alice")
-
-
 @pytest.mark.smoke
-def test_a_pattern_answers_the_agent(tmp_path: Path) -> None:
+def test_a_hook_greets_the_agent_and_patterns_answer_it(tmp_path: Path) -> None:
     folder = project(tmp_path)
     keep_reading = (
         "import sys\n"
@@ -87,7 +80,9 @@ def test_a_pattern_answers_the_agent(tmp_path: Path) -> None:
         "print('@broken:now x\\n\\n@unknown:thing is text\\n', flush=True)\n"
         "for line in sys.stdin: print('GOT', line.strip(), flush=True)\n"
     )
-    with wrapped(python(keep_reading), name="Alice", cwd=folder) as alice:
+    options = ["--task", "ship it"]
+    with wrapped(python(keep_reading), name="Alice", cwd=folder, options=options) as alice:
+        alice.wait_for("Relay notice .*: welcome Alice, task ship it")
         alice.wait_for("GOT Relay notice .*: deployed v1.2 to staging for Alice")
         alice.wait_for("GOT Relay notice .*: asynchronous lane")
         alice.wait_for("GOT Relay notice .*: only the first")
@@ -239,8 +234,9 @@ async def on(target, message, ctx):
 SYNC = SENDS_ON.replace("async def", "def").replace("await ", "")
 
 
-@pytest.mark.parametrize("override", ["True", "False"], ids=["instead", "beside"])
-@pytest.mark.parametrize("text", [SENDS_ON, SYNC], ids=["async", "sync"])
+@pytest.mark.parametrize(
+    ("text", "override"), [(SENDS_ON, "True"), (SYNC, "False")], ids=["async, instead", "beside"]
+)
 def test_a_handler_that_sends_on_sends_once(tmp_path: Path, text: str, override: str) -> None:
     folder = project(tmp_path, text.replace("OVERRIDE", override))
     lines = ("@relay:Bob one", "@relay:* two", "@relay:Bob,Bob [thread:t] three")

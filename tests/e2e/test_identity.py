@@ -34,6 +34,7 @@ from tests.e2e.wrapped import (
     relay_json,
     say,
     session_pid,
+    states,
     wait_registered,
     wrapped,
 )
@@ -42,6 +43,14 @@ from tests.support import wait_until
 pytestmark = pytest.mark.skipif(not MARKS, reason="runs are marked on Linux only")
 
 COMMAND = shlex.join(RELAY)
+#: The same for an agent that has not the patience to wait until the broker knows its run.
+_HASTY = """import sys
+from relay.__main__ import main
+from relay.broker import client
+client.KNOWN, client.connect.__defaults__ = 1.0, (True, 1.0)
+sys.exit(main())
+"""
+HASTY = shlex.join([sys.executable, "-c", _HASTY])
 STRIPPED = "env -u RELAY_RUN -u RELAY_TOKEN"
 #: Leaves its parents, its session and its environment behind, then executes its arguments.
 DAEMON = (
@@ -96,11 +105,7 @@ def run_agent(script: str, *, terminal: bool, name: str = "Bob", **env: str) -> 
     return done.stdout
 
 
-@pytest.fixture(params=[True, False], ids=["terminal", "no-terminal"])
-def terminal(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "no-terminal"])
 def test_whatever_an_agent_starts_speaks_as_that_agent(terminal: bool, tmp_path: Path) -> None:
     lines = []
     for name, way in ways().items():
@@ -213,7 +218,9 @@ def _is_left() -> bool:
     return any(process is not None and process.name == name for process in found)
 
 
-@pytest.mark.parametrize("pump_dies", [False, True], ids=["it-ended", "its-pump-was-killed"])
+@pytest.mark.parametrize(
+    ("terminal", "pump_dies"), [(False, False), (True, True)], ids=["ended", "its-pump-was-killed"]
+)
 def test_what_an_agent_leaves_behind_is_still_its_own(
     terminal: bool, pump_dies: bool, tmp_path: Path
 ) -> None:
@@ -247,20 +254,14 @@ def test_a_sandbox_that_hides_its_ancestors_makes_no_agent_the_person(tmp_path: 
         pytest.skip("no process may have a /proc of its own here")
     config = tmp_path / "relay.config.py"
     config.write_text("patterns = {}\n")
-    asked = [
-        f"{COMMAND} send Al --offline x",
-        f"{COMMAND} trust {config}",
-        f"{COMMAND} broker stop",
-    ]
+    verbs = ("send Al --offline x", f"trust {config}", "broker stop")
     sandbox = "unshare --user --map-root-user --pid --fork --mount-proc sh -c"
-    said = run_agent(
-        f"env -u RELAY_TOKEN {sandbox} {shlex.quote('; '.join(asked))}", terminal=False
-    )
+    inside = shlex.quote("; ".join(f"{COMMAND} {verb}" for verb in verbs))
+    said = run_agent(f"env -u RELAY_TOKEN {sandbox} {inside}", terminal=False)
     assert [row["from"] for row in relay_json("history")] == ["Bob"], said
     assert said.count("only the person may") == 2, said
-    # Who does not even say that it is an agent's cannot prove the broker from there. At once, for
-    # each waits until a session could have told the broker of its run.
-    inside = shlex.quote(" & ".join([*asked, "wait"]))
+    # Who does not even say that it is an agent's cannot prove the broker from there.
+    inside = shlex.quote("; ".join(f"{HASTY} {verb}" for verb in verbs))
     said = run_agent(f"{STRIPPED} {sandbox} {inside}", terminal=False)
     assert [row["from"] for row in relay_json("history")] == ["Bob"], said
     assert "only the person may" in said and "runs in another container" in said
@@ -301,18 +302,17 @@ def test_the_token_of_another_run_is_refused(tmp_path: Path) -> None:
         assert relay_json("history") == []
 
 
-@pytest.mark.parametrize("token", [None, "guessed"], ids=["no-token", "wrong-token"])
 def test_outside_a_run_without_its_token_is_an_error(
-    token: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with wrapped(["sh", "-c", f"printf %s $RELAY_RUN > {tmp_path}/run; cat"], name="Al"):
         wait_registered("Al")
-        monkeypatch.setenv("RELAY_RUN", (tmp_path / "run").read_text())
-        if token:
-            monkeypatch.setenv("RELAY_TOKEN", token)
-        said = relay("send", "Al", "who am I", status=1)
-        assert said == "relay: RELAY_RUN names an agent, and RELAY_TOKEN is not its token\n"
-        monkeypatch.delenv("RELAY_RUN")
+        with monkeypatch.context() as outside:
+            outside.setenv("RELAY_RUN", (tmp_path / "run").read_text())
+            for token in ("", "guessed"):
+                outside.setenv("RELAY_TOKEN", token)
+                said = relay("send", "Al", "who am I", status=1)
+                assert said == "relay: RELAY_RUN names an agent, and RELAY_TOKEN is not its token\n"
         assert relay_json("history") == []
 
 
@@ -332,17 +332,18 @@ print(link.makefile().readline())
 """
 #: The same from below a monitor that nobody knows.
 MASKED = """import os, sys
-from relay.broker.client import connect
+from relay.broker import client
 from relay.core.paths import Home
 from relay.core.processes import MARK
+client.KNOWN = 1.0
 run, token = sys.argv[2:]
 open("/proc/self/comm", "w").write(MARK + "0")
 if not os.fork():
     print("ASKED", flush=True)
-    with connect(Home.from_env()) as client:
+    with client.connect(Home.from_env()) as asked:
         auth = {"run": run, "token": token}
         try:
-            client.request("send", to="Bob", body="forged", offline=True, auth=auth)
+            asked.request("send", to="Bob", body="forged", offline=True, auth=auth)
         except Exception as error:
             print(error, flush=True)
     os._exit(0)
@@ -355,7 +356,7 @@ def test_a_sandbox_makes_no_agent_the_person_where_no_broker_runs(tmp_path: Path
         pytest.skip("no process may have a /proc of its own here")
     config = tmp_path / "relay.config.py"
     config.write_text("patterns = {}\n")
-    asked = f"{COMMAND} trust {config}; {COMMAND} send Al --offline x; echo DONE"
+    asked = f"{HASTY} trust {config}; {HASTY} send Al --offline x; echo DONE"
     sandbox = "unshare --user --map-root-user --pid --fork --mount-proc"
     script = f"read go; {STRIPPED} -u RELAY_SOCKET {sandbox} sh -c {shlex.quote(asked)}; cat"
     with wrapped(["sh", "-c", script], name="Bob") as program:
@@ -363,43 +364,52 @@ def test_a_sandbox_makes_no_agent_the_person_where_no_broker_runs(tmp_path: Path
         session = session_pid(program)
         assert session is not None
         os.kill(session, signal.SIGSTOP)  # so that it starts no broker
-        kill_broker()
-        program.type("\n")
-        program.wait_for("DONE", 60)
-        os.kill(session, signal.SIGCONT)
+        try:
+            kill_broker()
+            program.type("\n")
+            program.wait_for("DONE", 60)
+        finally:
+            os.kill(session, signal.SIGCONT)
         assert "only the person may" in program.output
         assert "an agent starts none" in program.output
     assert "trusted       no" in relay("trust", "--show", str(config))
     assert relay_json("history") == []
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["registered", "not-yet-again"])
-@pytest.mark.parametrize("way", [GONE, MASKED], ids=["gone", "masked"])
-def test_the_token_of_a_run_counts_for_nobody_who_hides(
-    way: str, known: bool, tmp_path: Path
-) -> None:
+def _answer_to_who_hides(way: str, token: list[str]) -> str:
+    status = relay_json("broker", "status")
+    words = [sys.executable, "-c", way, status["socket"], *token]
+    if way is GONE:
+        os.kill(status["pid"], signal.SIGSTOP)
+    try:
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as asking:
+            assert asking.stdout is not None
+            assert asking.stdout.readline() == "ASKED\n"
+            os.kill(status["pid"], signal.SIGCONT)
+            return asking.communicate(timeout=60)[0]
+    finally:
+        os.kill(status["pid"], signal.SIGCONT)
+
+
+def test_the_token_of_a_run_counts_for_nobody_who_hides(tmp_path: Path) -> None:
     give = f"printf '%s %s' $RELAY_RUN $RELAY_TOKEN > {tmp_path}/token; cat"
+    refusal = re.compile("cannot be told who asks|not known to the broker")
     with wrapped(["sh", "-c", give], name="Al") as program:
         wait_registered("Al")
         session = session_pid(program)
         assert session is not None
         token = (tmp_path / "token").read_text().split()
-        if not known:
-            os.kill(session, signal.SIGSTOP)
+        for way in (GONE, MASKED):
+            assert refusal.search(_answer_to_who_hides(way, token))
+        os.kill(session, signal.SIGSTOP)
+        try:  # nor by a broker that does not know the run yet
             kill_broker()
             relay("agents")
-        status = relay_json("broker", "status")
-        words = [sys.executable, "-c", way, status["socket"], *token]
-        if way is GONE:
-            os.kill(status["pid"], signal.SIGSTOP)
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as asking:
-            assert asking.stdout is not None
-            assert asking.stdout.readline() == "ASKED\n"
-            os.kill(status["pid"], signal.SIGCONT)
-            said = asking.communicate(timeout=60)[0]
-        assert relay_json("history") == [], said
-        assert "cannot be told who asks" in said or "not known to the broker" in said
-        os.kill(session, signal.SIGCONT)
+            for way in (GONE, MASKED):
+                assert refusal.search(_answer_to_who_hides(way, token))
+            assert relay_json("history") == []
+        finally:
+            os.kill(session, signal.SIGCONT)
 
 
 def test_nobody_takes_a_name_whose_session_is_away() -> None:
@@ -408,22 +418,24 @@ def test_nobody_takes_a_name_whose_session_is_away() -> None:
         session = session_pid(program)
         assert session is not None
         os.kill(program.pid, signal.SIGSTOP)  # so that it starts no other
-        os.kill(session, signal.SIGKILL)
-        me: dict[str, Any] = {"name": "Al", "run": "mine", "token": "mine", "kind": "x"}
-        with connect(Home.from_env()) as client:
-            for command in ("during", "after"):
-                with pytest.raises(NameTaken, match="another agent called Al is running"):
-                    client.request(REGISTER, command=command, **me)
-                if command == "during":
-                    wait_until(lambda: "deaf" in relay("agents"), 20, "the end of its grace")
-        os.kill(program.pid, signal.SIGCONT)
+        try:
+            os.kill(session, signal.SIGKILL)
+            me: dict[str, Any] = {"name": "Al", "run": "mine", "token": "mine", "kind": "x"}
+            with connect(Home.from_env()) as client:
+                for command in ("during", "after"):
+                    with pytest.raises(NameTaken, match="another agent called Al is running"):
+                        client.request(REGISTER, command=command, **me)
+                    if command == "during":
+                        wait_until(lambda: "deaf" in relay("agents"), 20, "the end of its grace")
+        finally:
+            os.kill(program.pid, signal.SIGCONT)
         wait_registered("Al")
 
 
 def test_in_another_home_an_agent_is_not_the_person_either(tmp_path: Path) -> None:
     other = f"RELAY_HOME={tmp_path}/other"
     subprocess.run(["env", other, *RELAY, "agents"], check=True, capture_output=True)
-    script = f"{STRIPPED} {other} {COMMAND} send Al --offline hello"
+    script = f"{STRIPPED} {other} {HASTY} send Al --offline hello"
     try:
         assert "this run of an agent is not known to the broker" in run_agent(
             script, terminal=False
@@ -451,7 +463,7 @@ def test_a_broker_comes_back_without_what_an_agent_says_of_its_limits() -> None:
 
 def test_nobody_outside_believes_a_broker_that_an_agent_started(tmp_path: Path) -> None:
     theirs = f"RELAY_HOME={tmp_path}/theirs"
-    script = f"{STRIPPED} {theirs} {COMMAND} send Al --offline x; echo DONE; cat"
+    script = f"{STRIPPED} {theirs} {HASTY} send Al --offline x; echo DONE; cat"
     with wrapped(["sh", "-c", script], name="Bob") as program:
         program.wait_for("DONE")
         ask = ["env", theirs, *RELAY, "agents"]
@@ -498,42 +510,36 @@ while True:
 """
 
 
-@pytest.mark.parametrize("how", ["gone", "there"])
-def test_nobody_believes_an_agent_that_poses_as_the_broker(how: str, tmp_path: Path) -> None:
+def test_nobody_believes_an_agent_that_poses_as_the_broker(tmp_path: Path) -> None:
     told = tmp_path / "told"
     with wrapped(python(ECHO), name="Bob"):
         wait_registered("Bob")
-        status = relay_json("broker", "status")
-        lie = [status["socket"], how, str(status["pid"]), str(told)]
-        with wrapped([sys.executable, "-c", LIAR, *lie], name="Eve") as eve:
-            eve.wait_for("LISTENS")
-            # A broker of the person's takes the place, and Bob's session has come back to it.
-            relay("send", "Bob", "hello", "--wait=30")
-            assert [row["state"] for row in relay_json("history", "--json")] == ["seen"]
-        assert not told.exists(), told.read_text()
+        for how in ("gone", "there"):
+            status = relay_json("broker", "status")
+            lie = [status["socket"], how, str(status["pid"]), str(told)]
+            with wrapped([sys.executable, "-c", LIAR, *lie], name="Eve") as eve:
+                eve.wait_for("LISTENS")
+                # A broker of the person's takes the place, and Bob's session comes back to it.
+                relay("send", "Bob", how, "--wait=30")
+                assert states(body=how) == ["seen"]
+            assert not told.exists(), told.read_text()
 
 
-@pytest.mark.parametrize("how", ["gone", "there"])
-def test_nobody_types_into_what_poses_as_an_agents_terminal(how: str, tmp_path: Path) -> None:
-    relay("spawn", "Bob", "--", *python(ECHO))
-    try:
-        place, told = Home.from_env().host_socket("Bob"), tmp_path / "told"
-        with wrapped([sys.executable, "-c", LIAR, place, how, "0", str(told)], name="Eve") as eve:
-            eve.wait_for("LISTENS")
-            with Wrapped.directly([*RELAY, "attach", "Bob"]) as person:
-                person.wait_for("poses as the terminal of Bob|PWNED")
-                assert "PWNED" not in person.output
-        assert not told.exists(), told.read_text()
-    finally:
-        relay("release", "Bob", "--now")
-
-
-def test_the_terminal_of_another_agent_is_not_shown_in_place_of_one() -> None:
+def test_nobody_types_into_what_poses_as_an_agents_terminal(tmp_path: Path) -> None:
     for name in ("Bob", "Carol"):
         relay("spawn", name, "--", *python(ECHO))
     try:
-        home = Home.from_env()
-        os.rename(home.host_socket("Carol"), home.host_socket("Bob"))
+        home, told = Home.from_env(), tmp_path / "told"
+        place = home.host_socket("Bob")
+        for how in ("gone", "there"):
+            lie = [place, how, "0", str(told)]
+            with wrapped([sys.executable, "-c", LIAR, *lie], name="Eve") as eve:
+                eve.wait_for("LISTENS")
+                with Wrapped.directly([*RELAY, "attach", "Bob"]) as person:
+                    person.wait_for("poses as the terminal of Bob|PWNED")
+                    assert "PWNED" not in person.output
+            assert not told.exists(), told.read_text()
+        os.rename(home.host_socket("Carol"), place)
         with Wrapped.directly([*RELAY, "attach", "Bob"]) as person:
             person.wait_for("what answers in place of Bob is the terminal of another agent")
     finally:

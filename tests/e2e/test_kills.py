@@ -19,7 +19,6 @@ from tests.e2e.wrapped import (
     Wrapped,
     kill_broker,
     kill_session,
-    process_below,
     python,
     relay,
     relay_json,
@@ -212,19 +211,6 @@ def test_an_answer_is_told_once_whatever_is_killed_before_it() -> None:
         assert sorted(row[0] for row in answered) == sorted(NAMES)
 
 
-def test_the_agent_notices_nothing(tmp_path: Path) -> None:
-    with wrapped(python(ECHO), name="Bob") as bob:
-        wait_registered("Bob")
-        bob.type("before\n")
-        bob.wait_for("GOT before")
-        kill_session(bob)
-        kill_broker()
-        bob.type("after\n")
-        bob.wait_for("GOT after")
-        relay("send", "Bob", "still here", "--offline", "--wait=30")
-        bob.wait_for("GOT Relay message .*still here")
-
-
 def test_what_was_half_said_when_the_session_died_is_sent_once(tmp_path: Path) -> None:
     slow = "import sys\nfor line in sys.stdin:\n    print(eval(line), end='', flush=True)\n"
     with wrapped(python(ECHO), name="Bob") as bob, wrapped(python(slow), name="Alice") as alice:
@@ -253,41 +239,19 @@ def test_a_killed_pump_leaves_the_terminal_as_it_was() -> None:
         program.close()
 
 
-def test_five_thousand_messages_at_once_arrive_once_and_in_order(tmp_path: Path) -> None:
+def test_fifteen_hundred_messages_at_once_arrive_once_and_in_order(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     with (
         wrapped([*python(KEEP), str(kept)], name="Bob"),
         wrapped(python(BURST), name="Alice") as alice,
     ):
         wait_registered("Alice", "Bob")
-        alice.type("go 5000\n")
-        wait_until(lambda: len(numbers(kept)) >= 5000, 300, "5000 messages")
-        assert numbers(kept) == list(range(5000))
+        alice.type("go 1500\n")
+        wait_until(lambda: len(numbers(kept)) >= 1500, 120, "1500 messages")
+        assert numbers(kept) == list(range(1500))
         assert relay_json("status")["counts"]["waiting"] == 0
         stored = "SELECT count(*) AS n FROM events WHERE kind = 'message'"
-        assert relay_json("ledger", "query", stored) == [{"n": 5000}]
-
-
-#: Turns on what full-screen programs turn on, and waits.
-FULL_SCREEN = (
-    "import sys\n"
-    "sys.stdout.write('\\x1b[?1049h\\x1b[?2004h\\x1b[?1000h\\x1b[?1006h\\x1b[?25lready')\n"
-    "sys.stdout.flush()\n"
-    "sys.stdin.read()\n"
-)
-
-
-def test_a_killed_pump_has_the_programs_modes_undone() -> None:
-    # A shell leads the outer terminal, as in real life: it outlives the pump.
-    script = f'{" ".join(RELAY)} wrap --name Full -- "$@"; echo back in the shell; cat'
-    with Wrapped.directly(["sh", "-c", script, "sh", *python(FULL_SCREEN)]) as shell:
-        shell.wait_for("ready")
-        wait_registered("Full")
-        pump = found(lambda: process_below(shell.pid, "wrap --name Full"))
-        os.kill(pump, signal.SIGKILL)
-        shell.wait_for("back in the shell")
-        for off in ("?1049l", "?2004l", "?1000l", "?25h"):
-            shell.wait_for(rf"\x1b\[[?0-9;]*{off[1:-1]}[0-9;]*{off[-1]}")
+        assert relay_json("ledger", "query", stored) == [{"n": 1500}]
 
 
 def test_what_is_heard_late_is_heard_as_it_was_said() -> None:

@@ -13,7 +13,16 @@ import pytest
 from relay.session.typist import STARTING
 from tests.directive.envelope_reader import read
 from tests.e2e import tui
-from tests.e2e.wrapped import ECHO, python, relay, relay_json, states, wait_registered, wrapped
+from tests.e2e.wrapped import (
+    ECHO,
+    python,
+    relay,
+    relay_json,
+    send_in_vain,
+    states,
+    wait_registered,
+    wrapped,
+)
 from tests.support import wait_until
 
 #: Reads with a line editor of its own, then thinks for a while, as chat programs do.
@@ -22,7 +31,7 @@ import json, readline, sys, time
 while True:
     line = input("you> ")
     open(sys.argv[1], "a").write(json.dumps(line) + "\\n")
-    time.sleep(1.5)
+    time.sleep(0.7)
     print("ok")
 """
 NODE = """
@@ -31,7 +40,7 @@ const chat = require('readline').createInterface(
 chat.prompt();
 chat.on('line', line => {
   require('fs').appendFileSync(process.argv[1], JSON.stringify(line) + '\\n');
-  setTimeout(() => { console.log('ok'); chat.prompt(); }, 1500);
+  setTimeout(() => { console.log('ok'); chat.prompt(); }, 700);
 });
 """
 #: A menu without a line: each key means something.
@@ -74,7 +83,7 @@ def taken(got: Path) -> list[str]:
     return [json.loads(line) for line in got.read_text().splitlines()] if got.exists() else []
 
 
-@pytest.mark.parametrize("which", ["readline", "node", "composer"])
+@pytest.mark.parametrize("which", ["readline", "node"])
 def test_each_message_is_one_line(which: str, tmp_path: Path) -> None:
     got = tmp_path / "got"
     bodies = ["hello", "one\n\n\ttwo\n@relay:Ann no", "\n".join(["x" * 99] * 100)]
@@ -88,30 +97,11 @@ def test_each_message_is_one_line(which: str, tmp_path: Path) -> None:
         assert [row["to"] for row in relay_json("history")] == ["Bob"] * 3  # its echo said nothing
 
 
-def test_a_draft_is_neither_sent_nor_written_into(tmp_path: Path) -> None:
-    got = tmp_path / "got"
-    with wrapped(command("readline", got), name="Bob") as bob:
-        wait_registered("Bob")
-        bob.wait_for("you> ")
-        bob.type("half a thought")
-        bob.wait_for("half a thought")
-        relay("send", "Bob", "hello")
-        wait_for_reason("a draft stands in the input line")
-        bob.type("\r")
-        wait_until(lambda: states() == ["seen"], 20, "the message after the draft")
-        assert taken(got)[0] == "half a thought" and "hello" in taken(got)[1]
-
-
-def wait_for_reason(reason: str) -> None:
-    wait_until(lambda: reason in str(relay_json("history")[0]["reason"]), 20, reason)
-
-
 def test_what_shows_no_key_gets_one_and_no_enter(tmp_path: Path) -> None:
     got = tmp_path / "got"
     with wrapped(command("keys", got), name="Bob"):
         wait_registered("Bob")
-        relay("send", "Bob", "hello")
-        wait_for_reason("it does not show what is typed")
+        send_in_vain("Bob", "hello", "it does not show what is typed")
         assert got.read_text() == "'R'\n"
 
 
@@ -126,15 +116,13 @@ def test_a_person_can_say_that_a_program_takes_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="nobody tells who reads a terminal here")
-@pytest.mark.parametrize("which", ["readline", "composer"])
-def test_a_program_that_only_starts_is_not_written_to(which: str, tmp_path: Path) -> None:
+def test_a_program_that_only_starts_is_not_written_to(tmp_path: Path) -> None:
     got, fifo = tmp_path / "got", tmp_path / "fifo"
     os.mkfifo(fifo)
-    with wrapped([*python(SLOW), str(fifo), *command(which, got)], name="Bob") as bob:
+    with wrapped([*python(SLOW), str(fifo), *command("composer", got)], name="Bob") as bob:
         wait_registered("Bob")
         bob.wait_for("Loading")
-        relay("send", "Bob", "hello")
-        wait_until(lambda: [row["reason"] for row in relay_json("sent")] == [STARTING])
+        send_in_vain("Bob", "hello", STARTING)
         fifo.write_text("go")
         wait_until(lambda: states() == ["seen"], 40)
     assert [read(line)[0].body for line in taken(got)] == ["hello"]

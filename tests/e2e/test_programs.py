@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from relay.agents.profile import find_profile
-from tests.e2e.wrapped import python, relay, relay_json, wait_registered, wrapped
+from tests.e2e.wrapped import python, relay, relay_json, send_in_vain, wait_registered, wrapped
 from tests.support import wait_until
 
 TUI = str(Path(__file__).with_name("tui.py"))
@@ -48,8 +48,7 @@ def test_an_editor_keeps_its_text_to_itself(tmp_path: Path) -> None:
     with wrapped([installed("vim"), "-u", "NONE", str(text)], name="Editor") as editor:
         wait_registered("Editor")
         editor.wait_for("mine")
-        relay("send", "Editor", "hello", "--wait=3", status=5)
-        assert outcome("hello") == ("queued", "vim reads keys, not messages")
+        send_in_vain("Editor", "hello", "vim reads keys, not messages")
         editor.type(":wq\r")
         assert editor.wait() == 0
     assert text.read_text() == "mine\n"

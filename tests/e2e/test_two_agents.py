@@ -15,6 +15,7 @@ from tests.e2e.wrapped import (
     relay,
     relay_json,
     say,
+    send_in_vain,
     states,
     wait_registered,
     wrapped,
@@ -119,19 +120,17 @@ def test_a_draft_is_left_alone() -> None:
         wait_registered("Bob")
         bob.type("my dra")
         bob.wait_for("my dra")
-        relay("send", "Bob", "not now", "--wait=3", status=5)
-        (row,) = relay_json("inbox", "Bob")
-        assert row["state"] == "queued" and "draft" in row["reason"]
+        first = send_in_vain("Bob", "not now", "draft")
         # What is not delivered yet can be withdrawn, though Bob's session has it in hand.
-        second = relay_json("send", "Bob", "never mind")["id"]
-        wait_until(lambda: "draft" in (relay_json("inbox", "Bob")[1]["reason"] or ""))
+        second = send_in_vain("Bob", "never mind", "draft")
+        assert [row["id"] for row in relay_json("inbox", "Bob")] == [first, second]
         assert "cancelled" in relay("cancel", second)
         bob.type("ft\n")
         bob.wait_for("GOT my draft")
         bob.wait_for("GOT Relay message .*: not now")
         relay("send", "Bob", "marker", "--wait=30")
         assert "never mind" not in bob.output and states(body="never mind") == ["cancelled"]
-        assert "too late" in relay("cancel", row["id"], status=1)
+        assert "too late" in relay("cancel", first, status=1)
 
 
 def test_what_the_person_types_is_not_the_agents_words() -> None:

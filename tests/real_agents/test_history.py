@@ -74,6 +74,7 @@ def test_history_is_not_heard_again(
             wait_bodies("Ann", ["said once", "only now", "afresh"])
             rest(ann, model)
             arrived_once(model, send("Ann", "MARK-NEW for the new one."), "MARK-NEW for the new")
+            rest(ann, model)
         ann.quit()
     assert bodies_from("Ann") == ["said once", "only now", "afresh"][: 2 + (name in AFRESH)]
 

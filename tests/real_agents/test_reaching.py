@@ -100,7 +100,7 @@ def test_it_arrives_at_its_start_at_rest_and_at_work(
             os.write(writer, b"done\n")
             os.close(writer)
             arrived_once(model, within, "MARK-TOOL while a tool runs.")
-            ann.ready()
+            rest(ann, model)
         ann.quit()
     wait_state("Ann", "gone")
 

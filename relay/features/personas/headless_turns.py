@@ -21,6 +21,7 @@ from relay.core.child_process import python
 from relay.core.dispatch import PermissionSet
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
+from relay.core.message import QueueMode
 from relay.core.paths import Home
 from relay.features.ingest.broker import note_own
 from relay.features.personas import dispatch_rows
@@ -30,7 +31,7 @@ from relay.features.personas.turn_context import HISTORY_MAX, assemble
 from relay.features.personas.wrapped_turns import asked, prompt_told
 from relay.hooks.events import HookEventName
 from relay.ledger import agent_ledger
-from relay.protocol.turns import ALIVE_EVERY, TurnEnded, TurnRequest, TurnState
+from relay.protocol.turns import ALIVE_EVERY, TurnCause, TurnRequest, TurnResult, TurnState
 
 #: The process of a turn.
 RUNNER = python("relay.features.personas.headless_turn")
@@ -49,15 +50,19 @@ _GRACE = 10.0
 class HeadlessRun:
     """One turn that runs, until its process has gone."""
 
+    wrapped = False
+
     def __init__(
         self,
+        turns: HeadlessTurns,
         home: Home,
         request: TurnRequest,
         started_ms: int,
-        fences: Mapping[str, int],
+        rows: Sequence[DispatchRow],
     ) -> None:
-        """``fences``: the dispatches that it is about, each as often as it has been begun."""
-        self.fences = fences
+        self.id = request.turn
+        self.fences = {one.id: one.fence + 1 for one in rows}
+        self.permissions: Mapping[str, Any] = rows[0].permissions
         self.request = request
         self.started_ms = started_ms
         #: What its agent calls the conversation; "" as long as it has not said so.
@@ -65,15 +70,28 @@ class HeadlessRun:
         self.noted = ""  # … as the ledger has it
         #: Set at each sign of life.
         self.alive = asyncio.Event()
+        self._turns = turns
         self._home = home
-        self._loop = asyncio.get_running_loop()
-        #: How it has ended.
-        self.ended: asyncio.Future[TurnEnded] = self._loop.create_future()
+        self._end: asyncio.Future[TurnResult] = asyncio.get_running_loop().create_future()
         self._process: ServiceProcess | None = None
-        self._told: TurnEnded | None = None
+        self._told: TurnResult | None = None
 
-    def start(self) -> None:
-        """Start its process."""
+    def take(self, row: DispatchRow, mode: QueueMode, batch: Batch) -> None:
+        """It takes nothing: it is stopped, and this goes first."""
+        self.stop(TurnCause.OVERTAKEN)
+
+    async def ended(self) -> TurnResult:
+        """Start its process, keep its lease, and return how it has ended."""
+        self._start()
+        keeping = asyncio.ensure_future(self._turns.keep(self))
+        try:
+            ended = await self._end
+        finally:
+            keeping.cancel()
+        await self._turns.over(self)
+        return ended
+
+    def _start(self) -> None:
         try:
             self._process = ServiceProcess(
                 RUNNER,
@@ -84,19 +102,18 @@ class HeadlessRun:
             )
         except OSError as error:
             reason = f"its process cannot be started: {error.strerror or error}"
-            self._end(TurnEnded(TurnState.FAILED, "", reason, again=True))
+            self._end.set_result(TurnResult.of(TurnCause.NOT_STARTED, reason))
             return
         self._send(self.request.to_json())
         self._watch(self._process)
-        late = f"no end of the turn within {self.request.deadline:g} s"
-        why = TurnEnded(TurnState.TIMED_OUT, reason=late)
+        why = TurnResult.of(TurnCause.DEADLINE, f"{self.request.deadline:g}")
         self._process.kill_after("deadline", self.request.deadline + _GRACE, why)
 
-    def stop(self, reason: str) -> None:
+    def stop(self, cause: TurnCause) -> None:
         """End the turn: another one goes first, or the broker stops."""
         process = self._process
         if process is not None and process.why is None:
-            process.why = TurnEnded(TurnState.INTERRUPTED, reason=reason)
+            process.why = TurnResult.of(cause)
             self._send({"do": "stop"})
             process.finish()
             process.kill_after("stop", _GRACE)
@@ -111,7 +128,7 @@ class HeadlessRun:
             self._process.send(json.dumps(fields).encode() + b"\n")
 
     def _watch(self, process: ServiceProcess) -> None:
-        why = TurnEnded(TurnState.FAILED, "", f"it was silent for {LEASE:g} s", again=True)
+        why = TurnResult.of(TurnCause.SILENT, f"{LEASE:g}")
         process.kill_after("lease", LEASE, why)
 
     def _received(self, line: bytes) -> None:
@@ -127,22 +144,19 @@ class HeadlessRun:
             self.conversation = str(fields.get("external_id") or "")[:128]
         elif tell == "ended":
             try:
-                self._told = TurnEnded.from_json(fields)
+                self._told = TurnResult.from_json(fields)
             except RelayError as error:
                 raise ValueError(error.message) from error
 
     def _gone(self, how: str) -> None:
         told, why = self._told, self._process.why if self._process is not None else None
-        assert why is None or isinstance(why, TurnEnded)
+        assert why is None or isinstance(why, TurnResult)
         if told is None:
-            told = why or TurnEnded(TurnState.FAILED, "", f"its process {how}", again=True)
+            told = why or TurnResult.of(TurnCause.DIED, how)
         elif why is not None and told.state is not TurnState.COMPLETED:
-            told = replace(told, state=why.state, reason=why.reason, again=why.again)
-        self._end(told)
-
-    def _end(self, told: TurnEnded) -> None:
-        if not self.ended.done():
-            self.ended.set_result(told)
+            told = replace(told, state=why.state, cause=why.cause, detail=why.detail)
+        if not self._end.done():
+            self._end.set_result(told)
 
 
 class HeadlessTurns:
@@ -198,7 +212,7 @@ class HeadlessTurns:
             ),
             attempt=max(one.fence for one in rows),
         )
-        run = HeadlessRun(self._home, request, now_ms, {one.id: one.fence + 1 for one in rows})
+        run = HeadlessRun(self, self._home, request, now_ms, rows)
         until_ms = now_ms + int(LEASE * 1000)
         dispatch_rows.begin(self._ledger, run.fences, HEADLESS, until_ms, now_ms)
         self._runs[run] = until_ms
@@ -206,25 +220,26 @@ class HeadlessTurns:
         batch.observe(HookEventName.AFTER_ASSEMBLE_CONTEXT, partial(prompt_told, rows, told.prompt))
         return run
 
-    async def carry(self, run: HeadlessRun) -> TurnEnded:
-        """Start a turn's process, keep its lease, and return how it has ended."""
-        run.start()
-        keeping = asyncio.get_running_loop().create_task(self._keep(run))
-        try:
-            ended = await run.ended
-        finally:
-            keeping.cancel()
-        await self._committer.commit(partial(self._note, run))
-        del self._runs[run]
-        return ended
+    def stop(self, id_: str, cause: TurnCause) -> bool:
+        """Stop the process that has this dispatch; False: none has it."""
+        run = next((one for one in self._runs if id_ in one.fences), None)
+        if run is not None:
+            run.stop(cause)
+        return run is not None
 
     async def close(self, seconds: float) -> None:
         """Stop all of them, and wait so long for them to go."""
         for run in list(self._runs):
-            run.stop("the broker stops")
+            run.stop(TurnCause.BROKER)
         await asyncio.gather(*(run.close(seconds) for run in list(self._runs)))
 
-    async def _keep(self, run: HeadlessRun) -> None:
+    async def over(self, run: HeadlessRun) -> None:
+        """Its process has gone: another turn may begin."""
+        await self._committer.commit(partial(self._note, run))
+        del self._runs[run]
+
+    async def keep(self, run: HeadlessRun) -> None:
+        """Keep its lease."""
         while True:
             await run.alive.wait()
             run.alive.clear()

@@ -12,21 +12,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from relay.agents.headless import HeadlessForm
 from relay.agents.profile import find_profile
-from relay.broker.directory import Directory
-from relay.broker.trusted_configs import USER, TrustedConfigs
+from relay.broker.items import YES_NO, ItemAnswer
+from relay.broker.kernel import Kernel
+from relay.broker.trusted_configs import USER
 from relay.core.bounded import BoundedDict
 from relay.core.child_process import python
 from relay.core.errors import ConfigError
 from relay.core.files import open_private
+from relay.core.ids import new_ulid
 from relay.core.json_text import dumps
 from relay.core.log import Log
-from relay.core.paths import Home
 from relay.features.personas.settings import PERSONAS, PersonaSpec, parse_persona
+from relay.protocol.item_ops import Item
+from relay.protocol.turns import CAUSES, TurnCause, TurnResult
 
 #: Starts of one persona within so many seconds; what waits for it then waits for somebody to look.
 STARTS_MAX, STARTS_WITHIN = 3, 600.0
@@ -37,22 +40,26 @@ LOOK_EVERY = 5.0
 #: Where it stands why a program did not start.
 _LOG = "personas.log"
 
-#: A persona in lower case, and the configuration that is asked for it.
-_Key = tuple[str, str]
+
+def _program(spec: PersonaSpec) -> tuple[str, ...]:
+    """What the person has to do something about."""
+    return (spec.name, spec.cwd, *spec.command)
 
 
 class Personas:
     """All personas that are configured, or wrapped."""
 
-    def __init__(self, home: Home, configs: TrustedConfigs, directory: Directory) -> None:
-        self._home = home
-        self._configs = configs
-        self._directory = directory
+    def __init__(self, kernel: Kernel) -> None:
+        self._home = kernel.home
+        self._configs = kernel.configs
+        self._directory = kernel.directory
+        self._watchers = kernel.watchers
+        #: What the person has to do before a program takes a turn.
+        self._needs: dict[tuple[str, ...], Item] = {}
+        self._settled: BoundedDict[tuple[str, ...], int] = BoundedDict(256)  # when it was done
+        self._now_ms = kernel.now_ms
         self._started: BoundedDict[str, list[float]] = BoundedDict(256)
-        #: Who is waited for: by persona and configuration what is called when there is one.
-        self._absent: BoundedDict[_Key, Callable[[], None]] = BoundedDict(4096)
-        self._unknown: set[_Key] = set()  # those of them that nobody has configured
-        self._timer: asyncio.TimerHandle | None = None
+        self._absent: dict[str, asyncio.Event] = {}  # who is waited for, in lower case
 
     def is_there(self, persona: str) -> bool:
         """Whether an agent of this name is there now (or it is a person's)."""
@@ -67,41 +74,81 @@ class Personas:
         if spec is None:
             return f"nobody is called {persona}"
         if spec.mode == "headless":
-            return None
+            need = self._needs.get(_program(spec))
+            return None if need is None else str(need["details"]["why"])
         return f"{persona} has yet to start; if it cannot, {_LOG} in {self._home.logs} says why"
 
-    def wait_for(self, persona: str, config: str, then: Callable[[], None]) -> None:
-        """Call ``then`` when there is such a persona; an interactive one is started."""
-        key = (persona.lower(), config)
-        self._absent[key] = then
-        if (spec := self.find(persona, config)) is not None:
+    def start(self, persona: str, config: str) -> None:
+        """Start this persona, if it is an interactive one."""
+        spec = self.find(persona, config)
+        if spec is not None and spec.mode != "headless":
             self.start_detached(spec)
-            return
-        self._unknown.add(key)
-        self._unknown.intersection_update(self._absent)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
+
+    async def wait_for(self, persona: str, config: str) -> None:
+        """Wait for an agent of this name; where nobody has configured it, for that, too."""
+        came = self._absent.setdefault(persona.lower(), asyncio.Event())
+        unknown = self.find(persona, config) is None
+        while not (came.is_set() or self.is_there(persona)):
+            if unknown and self.find(persona, config) is not None:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY if unknown else None):
+                    await came.wait()
 
     def came(self, name: str) -> None:
         """An agent has registered."""
-        self._call([one for one in self._absent if one[0] == name.lower()])
+        if (came := self._absent.pop(name.lower(), None)) is not None:
+            came.set()
 
-    def _look(self) -> None:
-        """Whether somebody has configured them meanwhile."""
-        self._timer = None
-        self._call([one for one in self._unknown if self.find(*one) is not None])
-        if self._unknown:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
+    # -- what the person has to do: see relay.broker.items
 
-    def _call(self, come: list[_Key]) -> None:
-        self._unknown.difference_update(come)
-        for then in {self._absent.pop(one) for one in come}:
-            then()
+    def need(self, persona: str, config: str, ended: TurnResult, started_ms: int) -> None:
+        """The program of a headless persona takes no turn before the person has done something;
+        unless they did while this turn ran."""
+        spec, now_ms = self.find(persona, config), self._now_ms()
+        if spec is None or _program(spec) in self._needs:
+            return
+        if started_ms <= self._settled.get(_program(spec), 0):
+            return
+        meant = CAUSES[ended.cause or TurnCause.OTHER]
+        item = self._needs[_program(spec)] = {
+            "id": new_ulid(now_ms),
+            "agent": spec.name,
+            "kind": "persona",
+            "what": ended.detail,
+            "about": [
+                f"{spec.name} takes no turn: {meant.words.removesuffix(': {detail}')}",
+                f"its program: {spec.command[0]}, in {spec.cwd or 'your home folder'}",
+                f"{meant.way_out}; no gives up what waits for it",
+            ],
+            "details": {
+                "cause": str(ended.cause),
+                "why": f"{spec.name} takes no turn: {ended.reason}",
+            },
+            "choices": YES_NO,
+            "chosen": None,
+            "since_ms": now_ms,
+            "until_ms": None,
+        }
+        self._watchers.item(item, open_=True)
 
-    def close(self) -> None:
-        """The broker stops."""
-        if self._timer is not None:
-            self._timer.cancel()
+    def needs(self, persona: str, config: str, item: Item) -> bool:
+        """Whether it is this that keeps the persona from taking turns."""
+        spec = self.find(persona, config)
+        need = None if spec is None else self._needs.get(_program(spec))
+        return need is not None and need["id"] == item["id"]
+
+    def waiting(self) -> list[Item]:
+        """What the person has to do now."""
+        return list(self._needs.values())
+
+    def settle(self, item: Item, answer: ItemAnswer) -> None:
+        """The person has answered: its turns are tried again."""
+        for key in [key for key, one in self._needs.items() if one["id"] == item["id"]]:
+            del self._needs[key]
+            self._settled[key] = self._now_ms()
+        self._watchers.item(item, open_=False, answer=answer.label, by=answer.by)
+        self.came(item["agent"])
 
     def find(self, persona: str, config: str) -> PersonaSpec | None:
         """The persona that this configuration, or else the person's own, calls so."""

@@ -111,18 +111,11 @@ def test_a_pipe_is_written_and_stays_a_pipe(relay: Run, tmp_path: Path) -> None:
     assert "folder" in relay("memory", "export", str(tmp_path), "--force").stderr
 
 
-def test_an_export_of_many_pages_loses_nothing(relay: Run, tmp_path: Path) -> None:
-    text = lines(*(row(n, text=f"{n} " + "x" * 1000) for n in range(1300)))
-    assert relay("memory", "import", "-", stdin=text).returncode == 0
-    exported = relay("memory", "export").stdout.splitlines()
-    assert [json.loads(one)["id"] for one in exported] == [f"k{n:05}" for n in range(1300)]
-
-
 def test_a_disk_that_is_full_is_said(relay: Run) -> None:
     if not os.path.exists("/dev/full"):
         return  # Linux has it
     relay("memory", "import", "-", stdin=lines(row(1)))
-    for words, unbuffered in itertools.product((["export"], ["list", "--json"]), ("", "1")):
+    for words, unbuffered in (["export"], ""), (["list", "--json"], "1"):
         with open("/dev/full", "w") as full:
             done = subprocess.run(
                 [*RELAY, *words],
@@ -135,9 +128,8 @@ def test_a_disk_that_is_full_is_said(relay: Run) -> None:
         assert done.returncode == 1 and "cannot be written: No space left" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "closed", "status", "said"),
-    [
+def test_a_stream_that_the_caller_closed(broker_home: Home) -> None:
+    for words, closed, status, said in (
         ("stats", ">&-", 1, "cannot be written"),
         ("show zzzz --json", ">&-", 3, ""),
         ("save -", "<&-", 2, "the text is empty"),
@@ -145,17 +137,13 @@ def test_a_disk_that_is_full_is_said(relay: Run) -> None:
         ("import -", "<&-", 0, "0 new"),
         ("save fact", "2>&-", 0, ""),
         ("list", "2>&-", 0, ""),
-    ],
-)
-def test_a_stream_that_the_caller_closed(
-    words: str, closed: str, status: int, said: str, broker_home: Home
-) -> None:
-    script = f'exec "$0" -m relay memory {words} {closed}'
-    done = subprocess.run(
-        ["sh", "-c", script, sys.executable], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == status and said in done.stderr
-    assert "Traceback" not in done.stderr and "fault" not in done.stderr
+    ):
+        script = f'exec "$0" -m relay memory {words} {closed}'
+        done = subprocess.run(
+            ["sh", "-c", script, sys.executable], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == status and said in done.stderr, words
+        assert "Traceback" not in done.stderr and "fault" not in done.stderr
 
 
 # -- import
@@ -244,9 +232,9 @@ def test_pages_are_bounded_however_long_the_file_is() -> None:
 
     source = Endless()
     pages = moves._pages(io.BufferedReader(source), moves._Counts())
-    sizes = [len(rows) for rows, _ in itertools.islice(pages, 20)]
+    sizes = [len(rows) for rows, _ in itertools.islice(pages, 4)]
     assert all(100 < size <= 500 for size in sizes)
-    assert source.read_so_far < 21 * (1 << 20)
+    assert source.read_so_far < 5 * (1 << 20)
 
 
 def test_the_latest_time_is_shown_everywhere_on_earth(relay: Run) -> None:

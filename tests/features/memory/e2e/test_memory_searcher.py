@@ -38,17 +38,15 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     relay("broker", "stop", status=None)
 
 
-def test_one_saves_and_the_other_finds_it_by_what_it_means(shop: Path, tmp_path: Path) -> None:
+def test_what_is_saved_is_found_by_what_it_means(shop: Path, tmp_path: Path) -> None:
     with wrapped(python(TALKS), name="Ada", cwd=shop) as ada:
         wait_registered("Ada")
         saved = save(ada, FACT, timeout=SOON)
-    with wrapped(python(TALKS), name="Bob", cwd=shop) as bob:
-        wait_registered("Bob")
-        bob.type(say("@memory:search where is what goes live?\n"))
-        bob.wait_for(rf"1 found for .*{saved}", SOON)
+        ada.type(say("@memory:search where is what goes live?\n"))
+        ada.wait_for(rf"1 found for .*{saved}", SOON)
         (tmp_path / "broken").write_text("nobody listens on port 6333")
-        bob.type(say("@memory:search heron\n"))
-        bob.wait_for(rf"1 found for .*heron.*{saved}", SOON)
+        ada.type(say("@memory:search heron\n"))
+        ada.wait_for(rf"1 found for .*heron.*{saved}", SOON)
     stats = relay_json("memory", "stats")
     assert (stats["count"], stats["backend"]) == (1, "searcher")
     assert "nobody listens on port 6333" in stats["problem"]
