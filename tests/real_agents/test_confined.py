@@ -14,6 +14,7 @@ from tests.real_agents.governed import GovernedAgent, governed
 from tests.real_agents.model import ScriptedModel, Shell, Write
 from tests.real_agents.recipe import Options
 from tests.real_agents.wrapped import room
+from tests.support import wait_until
 
 pytestmark = [
     pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock"),
@@ -68,3 +69,15 @@ def test_a_claude_that_is_held_to_an_intent_has_selected_it(
         assert new.exists() and project.file("README.md") != "y\n"
         ann.wrapped.quit()
         assert {row["intent_id"] for row in project.log()} == {"INT-001"}
+
+
+def test_an_aider_works_for_an_intent(aider: Path, tmp_path: Path, model: ScriptedModel) -> None:
+    with governed(tmp_path, model) as project:
+        wrap = ["--intent", "INT-001", "--write", "/dev/pts"]  # it runs commands in terminals
+        ann = project.start("Ann", "aider", aider, Options(asks=False), wrap=wrap)
+        ann.wrapped.ask("/run echo y > README.md || echo x > src/made")
+        wait_until(lambda: project.file("src/made"))
+        assert project.file("README.md") != "y\n"
+        assert project.file(".aider.input.history")
+        [record] = project.log()
+        assert (record["intent_id"], record["metadata"]["event"]) == ("INT-001", "confined")

@@ -89,7 +89,8 @@ class ConfinedStart(StartFeature):
         env = {**os.environ, **plan.env}
         own = self._own_folder(env) if plan.writable is None else plan.writable
         _say_nested(plan)
-        state = places.state(plan.profile, run.folders.profiles, env)
+        folder = project_root(self._folder)
+        state = places.state(plan.profile, run.folders.profiles, env, folder)
         usual = places.usual(self._home, env, self._more)
         return confinement.command(
             [*own, *self._given, scratch, *state, *usual], os.path.abspath(path), plan.argv

@@ -62,6 +62,26 @@ def test_what_must_stay_closed_is_seen_in_a_folder(tmp_path: Path, name: str) ->
     assert not places.exposed(str(tmp_path / "project"), home, env)
 
 
+def test_what_an_agent_keeps_is_as_its_profile_says_and_no_link_of_a_repository(
+    tmp_path: Path,
+) -> None:
+    profiles, project = tmp_path / "profiles", tmp_path / "project"
+    profiles.mkdir(mode=0o700)
+    project.mkdir()
+    (tmp_path / ".bashrc").write_text("")
+    (project / ".evil").symlink_to("../.bashrc")
+    (tmp_path / ".tool").mkdir()
+    (tmp_path / ".tool" / "log").write_text("")
+    forms = "['${T:-~/.tool}/sessions/', log, none, ./.history, ./cache/, ./.evil]"
+    (profiles / "tool.yaml").write_text(f"state: {forms}\n")
+    env = {"HOME": str(tmp_path)}
+    found = places.state("tool", str(profiles), env, str(project))
+    names = (".tool/sessions", ".tool/log", "project/.history", "project/cache")
+    assert found == [str(tmp_path / name) for name in names]
+    assert places.state("tool", str(profiles), env, str(project)) == found
+    assert places.state("unknown", str(profiles), env, str(project)) == []
+
+
 @pytest.mark.parametrize(
     ("form", "path"),
     [
