@@ -44,6 +44,7 @@ from relay.features.personas.dispatch_rows import ORDER, ORDER_WAIT_MS
 from relay.features.personas.due_rows import DueState
 from relay.features.personas.evaluation import Evaluations, Marked, OtherHandlers
 from relay.features.personas.turn_engine import TurnEngine
+from relay.features.personas.workers import WorkerPool
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import ASKED_KINDS
 from relay.protocol.broker import Json
@@ -65,12 +66,14 @@ _KINDS_MAX, _SENDERS_MAX = 1024, 256
 class Automations(OtherHandlers):
     """All of them. Belongs to the broker's loop."""
 
-    def __init__(self, kernel: Kernel, evaluations: Evaluations, engine: TurnEngine) -> None:
+    def __init__(
+        self, kernel: Kernel, evaluations: Evaluations, engine: TurnEngine, pool: WorkerPool
+    ) -> None:
         self._ledger = kernel.ledger
         self._committer = kernel.committer
         self._evaluations = evaluations
         self.seen = SeenEvents(kernel.ledger, kernel.configs, kernel.directory, kernel.home)
-        self.runs = RunQueues(kernel, self.seen, engine)
+        self.runs = RunQueues(kernel, self.seen, engine, pool)
         self._wanted: dict[tuple[str | None, ...], _Wanting] = {}
         self._registered = -1  # the state of the registry that _wanted is made of
         self._hearers = hearers_file(kernel.home)

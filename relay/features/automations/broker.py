@@ -28,11 +28,12 @@ class AutomationsFeature(BrokerFeature):
 
     def __init__(self, parts: BrokerParts, personas: PersonasFeature) -> None:
         self._kernel = parts.kernel
-        self._automations = Automations(parts.kernel, personas.evaluations, personas.engine)
-        personas.evaluations.others = self._automations
+        kernel, evaluations = parts.kernel, personas.evaluations
+        self._automations = Automations(kernel, evaluations, personas.engine, personas.workers)
+        evaluations.others = self._automations
         registry = self._automations.runs.registry
-        self._clock = Clock(parts.kernel, registry, personas.evaluations, personas.workers)
-        self._ops = AutomationOps(parts.kernel, self._automations, self._clock, personas.personas)
+        self._clock = Clock(kernel, registry, evaluations)
+        self._ops = AutomationOps(kernel, self._automations, self._clock, personas.personas)
 
     def ops(self) -> list[Served]:
         """To register, switch, try and look at automations."""

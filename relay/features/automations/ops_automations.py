@@ -34,13 +34,13 @@ from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.core.visible import is_visible, visible
 from relay.features.automations import automation_rows
-from relay.features.automations.automation_pool import RunAnswer
 from relay.features.automations.automation_rows import (
     ActiveAutomation,
     AutomationRow,
     AutomationStatus,
     RegisteredVersion,
 )
+from relay.features.automations.automation_runner import RunAnswer
 from relay.features.automations.automation_runs import SeenEvent
 from relay.features.automations.automations import Automations
 from relay.features.automations.circuit import Circuit
@@ -129,7 +129,7 @@ class AutomationOps:
         self._directory = kernel.directory
         self._windows = kernel.windows
         self._configs = kernel.configs
-        self._pool = automations.runs.pool
+        self._runner = automations.runs.runner
         self._personas = personas
         self._automations = automations
         self._clock = clock
@@ -169,7 +169,7 @@ class AutomationOps:
             return self._with_unknown(answer, agents)
 
         self._later.answer(
-            request, batch, partial(self._pool.load, given.path, given.source), store
+            request, batch, partial(self._runner.load, given.path, given.source), store
         )
         return None
 
@@ -252,7 +252,7 @@ class AutomationOps:
             return self._with_unknown(self._done(row.id, batch), agents)
 
         self._later.answer(
-            request, batch, partial(self._pool.load, given.path, given.source), store
+            request, batch, partial(self._runner.load, given.path, given.source), store
         )
 
     # -- switching
@@ -284,7 +284,7 @@ class AutomationOps:
             automation_rows.rename(self._ledger, row.id, definition.name)
             return self._switch(row, AutomationStatus.ACTIVE, None, batch)
 
-        self._later.answer(request, batch, partial(self._pool.load, row.path, source), store)
+        self._later.answer(request, batch, partial(self._runner.load, row.path, source), store)
         return None
 
     def disable(
@@ -548,8 +548,8 @@ class AutomationTrials:
             event = self._made(_tick(one, batch.now_ms) if given is None else given, batch.now_ms)
         seen = self._automations.seen.see(event)
         question = self._automations.seen.question(one, seen, dry=True)
-        source = partial(automation_rows.source, self._ledger, row.id, row.version)
-        work = partial(self._automations.runs.pool.run, question, source, urgent=True)
+        question["source"] = automation_rows.source(self._ledger, row.id, row.version)
+        work = partial(self._automations.runs.runner.run, question)
         self._later.answer(request, batch, work, partial(self._told, one, seen))
 
     def _told(

@@ -95,6 +95,23 @@ def is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
+def state(program: str, profiles: str, env: Mapping[str, str]) -> list[str]:
+    """Where an agent keeps what is its own, as its profile says; folders (which end with ``/``) are
+    made where they are missing. A name alone is one beside the first."""
+    from relay.agents.arguments import start_facts
+
+    found: list[str] = []
+    beside = ""
+    for form in start_facts(program, profiles).state:
+        path = os.path.join(beside, expanded(form, env))
+        beside = beside or os.path.dirname(path.rstrip("/"))
+        if form.endswith("/"):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        if os.path.exists(path):
+            found.append(os.path.realpath(path))
+    return found
+
+
 def named(path: str, cwd: str) -> str:
     """The real place that the caller names. Raises UsageError where there is none."""
     if not path:

@@ -23,7 +23,7 @@ from relay.features.personas.ops_events import EventMarkOps, EventOps
 from relay.features.personas.ops_persons import PersonOps
 from relay.features.personas.ops_routes import RouteOps
 from relay.features.personas.turn_engine import TurnEngine
-from relay.features.personas.workers import ConfigWorkers
+from relay.features.personas.workers import WorkerPool
 from relay.features.personas.wrapped_turns import WrappedTurns
 from relay.ledger.agent_ledger import answers_to
 from relay.protocol.broker import ROWS_MAX, Json
@@ -50,10 +50,8 @@ class PersonasFeature(BrokerFeature):
     def __init__(self, parts: BrokerParts) -> None:
         kernel = parts.kernel
         self._kernel = kernel
-        self.workers = ConfigWorkers(
-            kernel.home,
-            log=kernel.log,
-            asked=lambda key, said: self._adapter_events.asked(key, said),
+        self.workers = WorkerPool(
+            kernel.home, kernel.log, lambda key, said: self._adapter_events.asked(key, said)
         )
         self._channels = Channels(kernel, self.workers)
         self._answers = AnswerDeliveries(kernel, parts.held, self._channels)
@@ -120,7 +118,7 @@ class PersonasFeature(BrokerFeature):
             "channels": self._channels.described(),
             "problems": self.evaluations.problems(),
             "dispatches": dispatch_rows.counts(ledger),
-            "needs": [one["what"] for one in self.personas.waiting()],
+            "needs": [one["details"]["why"] for one in self.personas.waiting()],
             "evaluations": evaluation.counts(ledger, now_ms - _DAY_MS),
         }
 

@@ -543,9 +543,8 @@ class DispatchEnds:
         """The person does not want it done any more."""
         self._close([row], DispatchState.DROPPED, batch)
         if row.sender.lower() != self._directory.owner.lower():
-            self._tell(
-                [row], f"is not answered: {TurnResult.of(TurnCause.WITHDRAWN).reason}", batch
-            )
+            why = TurnResult.of(TurnCause.WITHDRAWN).reason
+            self._tell([row], f"is not answered: {why}", batch)
 
     def failed(self, rows: Sequence[DispatchRow], why: TurnResult, batch: Batch) -> None:
         """A try has failed: the next one follows, or none is left."""

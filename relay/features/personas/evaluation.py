@@ -43,8 +43,8 @@ from relay.features.personas.dispatch_rows import ORDER, add_dispatches
 from relay.features.personas.due_rows import DueState
 from relay.features.personas.ops import HookOff
 from relay.features.personas.turn_engine import TurnEngine
-from relay.features.personas.worker import ERROR_MAX, IN_FLIGHT
-from relay.features.personas.workers import ConfigWorker, ConfigWorkers, EventAnswer, RouteAnswer
+from relay.features.personas.worker import ERROR_MAX, IN_FLIGHT, EventAnswer, RouteAnswer
+from relay.features.personas.workers import Worker, WorkerPool, config_worker
 from relay.hooks.events import HookEventName
 from relay.hooks.hook_types import ASKED_KINDS
 from relay.hooks.run_functions import HUNG_PER_HANDLER
@@ -137,7 +137,7 @@ class Evaluations:
     def __init__(
         self,
         kernel: Kernel,
-        workers: ConfigWorkers,
+        workers: WorkerPool,
         engine: TurnEngine,
     ) -> None:
         self._ledger = kernel.ledger
@@ -287,7 +287,7 @@ class Evaluations:
             if config is None:
                 lane.problem = "its configuration is not trusted any more"
                 return 0
-            worker = self._workers.get(config)
+            worker = self._workers.get(config_worker(self._home, config))
             if worker.spent:  # what it still has ends first
                 return 0
             events = [(row.event, event_of(self._ledger, self._home, row.event)) for row in rows]
@@ -314,7 +314,7 @@ class Evaluations:
             lane.out.discard(seq)
             lane.alone = lane.alone and bool(lane.out)
             if asked.worker.spent and not lane.out:
-                self._workers.replace(asked.worker)
+                asked.worker.retire()
             lane.woken.set()
 
     async def _answer(self, asked: _Asked) -> EventAnswer | None:
@@ -433,7 +433,7 @@ class _Asked(NamedTuple):
     """An event that a worker is asked of."""
 
     lane: _Lane
-    worker: ConfigWorker
+    worker: Worker
     seq: int
     event: Event
 

@@ -309,7 +309,7 @@ class HeadlessTurn:
         if self._escaped:
             return TurnResult.of(TurnCause.ESCAPED, self._escaped)
         if how is TurnState.TIMED_OUT:
-            return TurnResult.of(TurnCause.DEADLINE, f"{self._request.deadline:g}")
+            return TurnResult.of(TurnCause.DEADLINE, f"{round(self._request.deadline, 1):g}")
         if how is TurnState.INTERRUPTED:
             return TurnResult.of(TurnCause.OVERTAKEN)  # the broker knows for what
         if process.problem:

@@ -29,7 +29,7 @@ from relay.core.json_text import dumps
 from relay.core.log import Log
 from relay.features.personas.settings import PERSONAS, PersonaSpec, parse_persona
 from relay.protocol.item_ops import Item
-from relay.protocol.turns import TurnResult
+from relay.protocol.turns import CAUSES, TurnCause, TurnResult
 
 #: Starts of one persona within so many seconds; what waits for it then waits for somebody to look.
 STARTS_MAX, STARTS_WITHIN = 3, 600.0
@@ -75,7 +75,7 @@ class Personas:
             return f"nobody is called {persona}"
         if spec.mode == "headless":
             need = self._needs.get(_program(spec))
-            return None if need is None else need["what"]
+            return None if need is None else str(need["details"]["why"])
         return f"{persona} has yet to start; if it cannot, {_LOG} in {self._home.logs} says why"
 
     def start(self, persona: str, config: str) -> None:
@@ -110,16 +110,21 @@ class Personas:
             return
         if started_ms <= self._settled.get(_program(spec), 0):
             return
+        meant = CAUSES[ended.cause or TurnCause.OTHER]
         item = self._needs[_program(spec)] = {
             "id": new_ulid(now_ms),
             "agent": spec.name,
             "kind": "persona",
-            "what": f"{spec.name} takes no turn: {ended.reason}",
+            "what": ended.detail,
             "about": [
+                f"{spec.name} takes no turn: {meant.words.removesuffix(': {detail}')}",
                 f"its program: {spec.command[0]}, in {spec.cwd or 'your home folder'}",
-                "yes tries again what waits for it, no gives it up",
+                f"{meant.way_out}; no gives up what waits for it",
             ],
-            "details": {"cause": str(ended.cause), "said": ended.detail},
+            "details": {
+                "cause": str(ended.cause),
+                "why": f"{spec.name} takes no turn: {ended.reason}",
+            },
             "choices": YES_NO,
             "chosen": None,
             "since_ms": now_ms,

@@ -210,7 +210,7 @@ class DispatchOps:
         """Yes: it is done, and what waits is tried again. No: that is given up."""
         for item in items:
             if not answer.yes:
-                why = TurnResult.of(TurnCause.GIVEN_UP, item["details"]["said"])
+                why = TurnResult.of(TurnCause.GIVEN_UP, item["what"])
                 found = dispatch_rows.listed(self._ledger, ROWS_MAX, part=item["agent"])
                 rows = [one for one in found if one.state is DispatchState.QUEUED]
                 rows = [one for one in rows if self._personas.needs(one.persona, one.config, item)]

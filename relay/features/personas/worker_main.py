@@ -80,7 +80,7 @@ class _NoSession:
         return None
 
 
-class Worker:
+class ConfigWorker:
     """Answers the broker at the other end of ``writer``. Belongs to the loop that runs it."""
 
     def __init__(
@@ -370,7 +370,7 @@ class _Sweep:
 
 async def _run(loaded: LoadedConfig, channel: Any, home: Home, channels: bool) -> None:
     reader, writer = await asyncio.open_connection(sock=channel, limit=LINE_MAX)
-    await Worker(loaded, writer, home, channels=channels).serve(reader)
+    await ConfigWorker(loaded, writer, home, channels=channels).serve(reader)
 
 
 def main() -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from relay.agents.launch import Endpoint, Folders, Launch, LaunchTerms, Run
 from relay.core.paths import Home
 from relay.features.confine import confinement, landlock, places
 from relay.features.confine.refused import write_in
+from relay.features.confine.start import ConfinedStart
 
 
 def test_each_version_of_the_kernel_adds_what_it_holds() -> None:
@@ -113,3 +115,37 @@ def test_the_scratch_folder_is_the_persons_own(
     base.symlink_to(tmp_path / "moved")
     with pytest.raises(PermissionError):
         places.scratch("/some/where")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "said"),
+    [
+        ("codex", [], "--sandbox danger-full-access"),
+        ("codex", ["--sandbox", "danger-full-access"], ""),
+        ("claude", [], ""),
+    ],
+)
+def test_an_agent_is_started_through_what_confines_it(
+    kind: str,
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(confinement, "check", lambda: None)
+    home, project = Home(str(tmp_path / "state")), tmp_path / "project"
+    for name in ("project/.git/hooks", "more"):
+        (tmp_path / name).mkdir(parents=True)
+    start = ConfinedStart(home, str(project), [str(tmp_path / "more")], [])
+    plan = Launch([kind, *words], {}, kind, {})
+    run = Run("Al", "run-1", Endpoint("", None), Folders(home.run_folder("run-1")), LaunchTerms())
+    command = start.command(run, plan, f"/bin/{kind}")
+    assert command[-len(plan.argv) - 2 :] == ["--", f"/bin/{kind}", kind, *words]
+    scratch = plan.env["TMPDIR"]
+    assert {str(project), str(tmp_path / "more"), scratch} <= set(command)
+    assert scratch.startswith(home.run) and str(tmp_path) not in command
+    assert said in capsys.readouterr().err if said else not capsys.readouterr().err
+    plan.writable = [str(project / "src")]  # an intent's, instead of its folder
+    command = start.command(run, plan, f"/bin/{kind}")
+    assert str(project / "src") in command and str(project) not in command

@@ -27,8 +27,8 @@ from relay.features.automations import (
     automations,
     run_queues,
 )
-from relay.features.automations.automation_pool import AutomationPool, RunAnswer
 from relay.features.automations.automation_rows import AutomationStatus, RegisteredVersion
+from relay.features.automations.automation_runner import AutomationRunner, RunAnswer
 from relay.features.automations.automation_runs import SeenEvent, SeenEvents
 from relay.features.automations.definition import Definition
 from relay.features.automations.ops import (
@@ -608,33 +608,40 @@ def test_hooks_of_both_stages_are_told_once_of_each_event_that_automations_may_w
 
 
 def test_an_update_takes_over_at_the_next_run_and_a_disabled_one_is_run_no_more(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Of what was due to it nothing is left, also not once it is enabled."""
     monkeypatch.setattr(run_queues, "PAGE_OF_RUNS", 3)
-    gate = os.path.join(home.root, "gate")
-    slow = "import os, time\ndef handler(ctx):\n    while ctx.event.content == {at!r}"
-    slow += " and not os.path.exists({gate!r}):\n        time.sleep(0.01)\n"
-    install(home, "slow", slow.format(at="0", gate=gate))
-    versions = "SELECT version, count(*) FROM automation_runs GROUP BY 1"
+    waits = (
+        "import os, time\n"
+        "def handler(ctx):\n"
+        f"    gate = os.path.join({str(tmp_path)!r}, ctx.event.source_id)\n"
+        "    while not os.path.exists(gate): time.sleep(0.01)\n"
+        "    return {'enrich': {'is': "
+    )
+    install(home, "waits", waits + "'old'}}", deadline=60.0)
+    versions = "SELECT version, count(*) FROM automation_runs GROUP BY 1 ORDER BY 1"
     with broker_thread(home), connect(home) as client:
-        for number in range(10):
-            client.request(EVENT, outside=outside(str(number), str(number)))
-        new = slow.format(at="2", gate="/nowhere")
-        source = _FILE.format(name="slow", code=new, fields={})
-        client.request(AUTOMATION_UPDATE, path="/slow.py", source=source)
-        Path(gate).touch()
-        wait_until(lambda: rows(home, versions) == [(1, 1), (2, 1)], what="the new version")
-        client.request(AUTOMATION_DISABLE, name="slow", reason="enough")
+        for number in range(30):
+            client.request(EVENT, outside=outside(str(number)))
+        (tmp_path / "0").touch()
+        wait_until(lambda: rows(home, versions), what="a run")
+        source = _FILE.format(name="waits", code=waits + "'new'}}", fields={"deadline": 60.0})
+        client.request(AUTOMATION_UPDATE, path="/waits.py", source=source)
+        (tmp_path / "1").touch()
+        (tmp_path / "2").touch()
+        wait_until(lambda: len(rows(home, versions)) == 2, what="a run of the new version")
+        client.request(AUTOMATION_DISABLE, name="waits", reason="enough")
         wait_until(
             lambda: rows(home, "SELECT count(*) FROM due") == [(0,)],
             what="nothing to be due",
         )
-        assert rows(home, versions) == [(1, 1), (2, 1)]
-        client.request(AUTOMATION_ENABLE, name="slow")
+        assert sum(count for _, count in rows(home, versions)) == 3
+        (tmp_path / "last").touch()
+        client.request(AUTOMATION_ENABLE, name="waits")
         client.request(EVENT, outside=outside("last", "last"))
-        found = ran(home, 3)
-    assert [one["body"] for one in found] == ["0", "1", "last"]
+        found = ran(home, 4)
+    assert [found[-1]["body"], len(found)] == ["last", 4]
 
 
 def test_an_event_that_cannot_be_matched_at_first_is_stored_and_matched_again(
@@ -769,14 +776,14 @@ def test_where_no_worker_can_be_started_now_it_is_run_later(
     home: Home, monkeypatch: pytest.MonkeyPatch, blocking: bool
 ) -> None:
     install(home, "fires", "def handler(ctx): return True", blocking=blocking)
-    run, refusals = AutomationPool.run, iter([RelayError("no process is left", code="busy")] * 2)
+    run, refusals = AutomationRunner.run, iter([RelayError("no process is left", code="busy")] * 2)
 
-    async def seldom(self: AutomationPool, *args: Any, **options: Any) -> RunAnswer:
+    async def seldom(self: AutomationRunner, *args: Any, **options: Any) -> RunAnswer:
         for refusal in refusals:
             raise refusal
         return await run(self, *args, **options)
 
-    monkeypatch.setattr(AutomationPool, "run", seldom)
+    monkeypatch.setattr(AutomationRunner, "run", seldom)
     monkeypatch.setattr(run_queues, "BUSY_AFTER", 0.02)
     with broker_thread(home), connect(home) as client:
         client.request(EVENT, outside=outside("1"))

@@ -138,7 +138,7 @@ def test_a_hook_that_fails_or_hangs_holds_nothing_up(
     """What is beyond the bound is left out, and the log says so. A broker that stops leaves no
     worker behind, nor one that takes over what waits."""
     monkeypatch.setattr(hook_observer, "WAITING_MAX", 3)
-    monkeypatch.setattr(workers, "CLOSE_DEADLINE", 0.1)
+    monkeypatch.setattr(workers, "ENDING", 0.1)
     configure(
         "import time\n@relay.on('after_receive_event')\ndef broken(received): return 1 / 0\n"
         "@relay.on('after_receive_event')\ndef hangs(received): time.sleep(60)"

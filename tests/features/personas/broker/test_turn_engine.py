@@ -492,11 +492,13 @@ def test_a_program_that_is_not_logged_in_waits_for_the_person_and_is_an_item(
     with connect(home) as client:
         dispatch(client, "log in: first")
         [item] = wait_until(lambda: client.request(ITEMS)["rows"], what="the item")
-        assert (item["agent"], item["kind"]) == ("atlas", "persona") and why in item["what"]
+        assert (item["agent"], item["kind"]) == ("atlas", "persona")
+        assert item["what"] == "Not logged in"  # the program's own words, and nothing else
+        assert item["details"]["why"].startswith(why)
         dispatch(client, "log in: second", session="other")
         told = [(row["state"], row["tries"]) for row in client.request(DISPATCHES)["rows"]]
         assert told == [("waiting", 0), ("waiting", 0)]
-        assert client.request(STATUS)["needs"] == [item["what"]]
+        assert client.request(STATUS)["needs"] == [item["details"]["why"]]
         assert len(requests()) == 1 and inbox(client) == []
         client.request(ITEM_ANSWER, id=item["id"], choice="no")
         [(_, notice)] = wait_until(lambda: inbox(client), what="the notice of both")
@@ -529,7 +531,11 @@ def test_an_interrupt_ends_the_process_goes_first_and_leaves_the_queue(
 @pytest.mark.parametrize(
     ("limit", "reason"),
     [
-        ("deadline", "no end of the turn within 0.2 s"),
+        (
+            "deadline",
+            "no end of the turn within 0.2 s; deadline in the persona's configuration gives it"
+            " longer",
+        ),
         ("LEASE", f"it was silent for 0.3 s (after {TRIES_MAX} tries)"),
     ],
     ids=["deadline", "lease"],
