@@ -29,7 +29,7 @@ def test_an_agent_gets_the_hooks_for_automations_that_want_its_tool_calls(home: 
     install(home, "shop", never, folder="/shop", triggers=calls)
     install(home, "mail", never, triggers={"event": {"channels": ["mail"]}})
     install(home, "clock", never, schedule={"every": "1h"})
-    with broker_thread(home):
+    with broker_thread(home), connect(home):  # which has answered
         assert hooks(home, "/shop/src") == ("AfterTool",)
         assert hooks(home, "/shop", Known(hooks=("AfterTool", "BeforeTool")))[1:] == ("BeforeTool",)
         assert hooks(home, "/shop-2") == hooks(home, "/") == ()
