@@ -25,7 +25,7 @@ RATCHETS = {
     "arrows": 0,
     "crossings": 19,
     "constructors": 2,
-    "callbacks": 153,
+    "callbacks": 149,
     "cycles": 0,
     "limits": 537,
     "words": 44,

@@ -42,7 +42,7 @@ def add(verbs: Parser) -> None:
         "broker",
         "relay broker status --json\n"
         "  relay broker run            (in the foreground; else it starts by itself)",
-    ).add_subparsers()
+    ).add_subparsers(alone="status")
     run = group.add_parser("run", help="run the broker in the foreground")
     run.set_defaults(run=run_verb)
     status = group.add_parser("status", help="whether it runs, and since when")

@@ -9,7 +9,7 @@ import sys
 
 from relay.cli import output
 from relay.cli.parser import Parser
-from relay.cli.verbs import GONE, MEANT, every, group_of, help_text, is_verb
+from relay.cli.verbs import ALIASES, GONE, MEANT, every, group_of, help_text, is_verb
 from relay.core import signals
 from relay.core.errors import EXIT_USAGE, RelayError, UsageError
 
@@ -67,6 +67,7 @@ def _open_closed() -> None:
 
 def _run(argv: list[str]) -> int:
     verb = argv[0] if argv else _without_verb()
+    verb = ALIASES.get(verb, verb)
     if verb in ("", "-h", "--help"):
         from relay.cli.table import prose
 
@@ -103,8 +104,9 @@ def unknown_verb(verb: str) -> UsageError:
 
     if verb.lower() in GONE:
         return UsageError(f"there is no verb {verb!r} any more", hint=GONE[verb.lower()])
-    if verb.lower() in MEANT:
-        hint = f"did you mean relay {MEANT[verb.lower()]}?"
+    meant = {**MEANT, **ALIASES}
+    if verb.lower() in meant:
+        hint = f"did you mean relay {meant[verb.lower()]}?"
         return UsageError(f"there is no verb {verb!r}", hint=hint)
     close = difflib.get_close_matches(verb, every(), n=1, cutoff=0.5)
     hint = f"did you mean relay {close[0]}?" if close else "relay help lists the verbs"

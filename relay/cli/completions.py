@@ -14,7 +14,7 @@ from relay.broker.client import connect
 from relay.cli import door, output
 from relay.cli.parser import Parser
 from relay.cli.table import prose
-from relay.cli.verbs import every, group_of, help_text, is_verb, verb
+from relay.cli.verbs import ALIASES, every, group_of, help_text, is_verb, verb
 from relay.core.errors import RelayError
 from relay.core.paths import Home
 from relay.protocol.agent_ops import AGENTS
@@ -65,7 +65,7 @@ def help_verb(options: Any) -> int:
     if not options.words:
         prose(help_text())
         return 0
-    name = options.words[0]
+    name = ALIASES.get(options.words[0], options.words[0])
     if not is_verb(name):
         from relay.cli.command_line import unknown_verb
 

@@ -59,7 +59,7 @@ def add(verbs: Parser) -> None:
         '  relay hooks fire Alice before_tool --input \'{"tool_name": "Bash"}\'\n'
         "  relay hooks log --failed",
     )
-    own = group.add_subparsers()
+    own = group.add_subparsers(alone="list")
     listed = own.add_parser("list", help="the hooks of the configuration that applies here")
     _common(listed)
     _path(listed)

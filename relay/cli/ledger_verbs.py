@@ -18,6 +18,8 @@ from relay.protocol.broker_ops import COMPACT, REINDEX, Compacted
 _STEP_WITHIN = 300.0
 #: Rows of a query unless --limit says otherwise.
 _ROWS = 1000
+#: What ``relay ledger`` by itself shows.
+_KINDS = "SELECT kind, count(*) AS events FROM events GROUP BY kind ORDER BY events DESC"
 
 
 def add(verbs: Parser) -> None:
@@ -29,9 +31,10 @@ def add(verbs: Parser) -> None:
         "  relay ledger export all.jsonl\n"
         "  relay ledger compact --before 90d",
     )
-    own = group.add_subparsers(dest="ledger_verb")
+    own = group.add_subparsers(dest="ledger_verb", alone="query")
     asked = _sub(own, "query", "what a SELECT finds; nothing can be written", query_verb)
-    asked.add_argument("sql", metavar="SQL", help="one SELECT; docs/broker.md has the tables")
+    text = "one SELECT; docs/broker.md has the tables (how many events of each kind)"
+    asked.add_argument("sql", metavar="SQL", nargs="?", default=_KINDS, help=text)
     asked.add_argument("--limit", type=count, metavar="N", help=f"at most N rows ({_ROWS})")
     asked.add_argument(
         "--timeout", type=wait_seconds, metavar="S", help="seconds that it may take (10)"

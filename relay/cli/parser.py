@@ -117,6 +117,7 @@ class Parser:
         self._defaults: dict[str, Any] = {}
         self._metavar = ""
         self._dest = ""
+        self._alone = ""
 
     # -- declaring
 
@@ -132,11 +133,13 @@ class Parser:
         """Values that no word gives, such as ``run``."""
         self._defaults.update(values)
 
-    def add_subparsers(self, *, metavar: str = "", dest: str = "") -> Parser:
+    def add_subparsers(self, *, metavar: str = "", dest: str = "", alone: str = "") -> Parser:
         """Make this a group of verbs, which ``add_parser`` adds; ``dest`` names the chosen one.
-        Without ``metavar`` the usage has their names."""
+        Without ``metavar`` the usage has their names. ``alone`` is the verb that the group's name
+        stands for by itself, and with options only."""
         self._dest = dest
         self._metavar = metavar
+        self._alone = alone
         return self
 
     def _verbs_shown(self) -> str:
@@ -195,10 +198,12 @@ class Parser:
         return Options(values | self._words(plain, words))
 
     def _parse_group(self, words: list[str]) -> Options:
+        if words and words[0] in ("-h", "--help"):
+            return Options({"run": lambda _: self.print_help()})
+        if self._alone and (not words or self._is_option(words[0])):
+            words = [self._alone, *words]
         if not words:
             raise self._wrong(f"missing: {self._verbs_shown()}")
-        if words[0] in ("-h", "--help"):
-            return Options({"run": lambda _: self.print_help()})
         if self._is_option(words[0]):
             self._option(words[0].partition("=")[0])
         if words[0] in self._gone:
@@ -298,8 +303,15 @@ class Parser:
 
     def taken(self) -> list[tuple[str, str]]:
         """Each word and option that it takes, and what that is."""
-        rows = [(name, verb.help) for name, verb in self.verbs.items()]
-        return rows + [(one.form, str(one.how.get("help") or "")) for one in self.arguments]
+        return self._verb_rows() + [
+            (one.form, str(one.how.get("help") or "")) for one in self.arguments
+        ]
+
+    def _verb_rows(self) -> list[tuple[str, str]]:
+        return [
+            (name, f"{verb.help} (the default)" if name == self._alone else verb.help)
+            for name, verb in self.verbs.items()
+        ]
 
     def help_text(self, width: int) -> str:
         """The help, in lines of at most ``width`` columns."""
@@ -315,7 +327,7 @@ class Parser:
             lines += ["", "examples:", *(f"  {line}" for line in self.examples)]
         for paragraph in self.description.split("\n\n"):
             lines += ["", *textwrap.wrap(paragraph, width)]
-        taken = [(name, verb.help) for name, verb in self.verbs.items()]
+        taken = self._verb_rows()
         words = [(one.form, one.how.get("help", "")) for one in self.arguments if not one.names]
         options = [(one.form, one.how.get("help", "")) for one in self.arguments if one.names]
         options.append(("-h, --help", "show this help message and exit"))

@@ -46,17 +46,34 @@ VERBS = {
     "demo": ("demo", "two small wrapped agents talk to each other in this terminal"),
 }
 
-#: What people type that know other programs, and the verb that does it here.
+#: The verbs' titles in ``relay --help``. A feature names the one of its verbs in ``GROUP``.
+GROUPS = {
+    "every day": (
+        *("wrap", "spawn", "attach", "send", "ask"),
+        *("inbox", "items", "answer", "agents", "status"),
+    ),
+    "agents": ("resume", "release", "peek", "transcript", "interrupt", "wait"),
+    "messages": ("watch", "sent", "cancel", "show", "history"),
+    "what agents do": ("hooks", "ledger"),
+    "set-up": ("init", "trust", "config", "doctor", "broker", "completions", "help", "demo"),
+}
+#: What people type who know other programs, and what runs then.
+ALIASES = {
+    **dict.fromkeys(("ls", "ps"), "agents"),
+    "logs": "transcript",
+    **dict.fromkeys(("stop", "kill"), "release"),
+}
+#: What else they type, and the verb that they are told.
 MEANT = {
-    **dict.fromkeys(("ls", "list", "ps", "who", "peers"), "agents"),
-    **dict.fromkeys(("log", "logs", "messages"), "history"),
+    **dict.fromkeys(("list", "who", "peers"), "agents"),
+    **dict.fromkeys(("log", "messages"), "history"),
     **dict.fromkeys(("read", "recv"), "inbox"),
     **dict.fromkeys(("listen", "follow", "tail", "traffic", "monitor"), "watch"),
     **dict.fromkeys(("await", "until"), "wait"),
     **dict.fromkeys(("reply", "tell", "say", "msg", "message", "write", "mail"), "send"),
     **dict.fromkeys(("run", "exec"), "wrap"),
     **dict.fromkeys(("start", "launch"), "spawn"),
-    **dict.fromkeys(("kill", "end", "terminate"), "release"),
+    **dict.fromkeys(("end", "terminate"), "release"),
     **dict.fromkeys(("withdraw", "rm", "delete", "unsend", "abort"), "cancel"),
     **dict.fromkeys(("top", "tui", "ui", "dashboard"), "console"),
     **dict.fromkeys(("accept", "deny", "reject"), "answer"),
@@ -66,7 +83,6 @@ MEANT = {
     **dict.fromkeys(("check", "diagnose"), "doctor"),
     **dict.fromkeys(("intents", "scope"), "intent"),
     **dict.fromkeys(("automations", "cron", "schedule"), "automation"),
-    "stop": "broker",
     "version": "--version",
 }
 
@@ -103,13 +119,37 @@ examples:
   relay agents                        who is there
   relay inbox --follow                what agents write to you, as it comes
 
-verbs:
 """
 
 
 def help_text() -> str:
     """``relay --help``."""
-    return _HELP + "\n".join(f"  {name:<12} {text}" for name, text in every().items())
+    titled = {title: list(names) for title, names in GROUPS.items()}
+    for name, group in _of_features().items():
+        titled.setdefault(group, []).append(name)
+    verbs = every()
+    lines = []
+    for title, names in titled.items():
+        lines += ["", f"{title}:", *(f"  {name:<12} {verbs[name]}" for name in names)]
+    meant = {
+        name: " and ".join(word for word in ALIASES if ALIASES[word] == name)
+        for name in ALIASES.values()
+    }
+    also = ", ".join(f"{words} for {name}" for name, words in meant.items())
+    lines += ["", f"Also understood: {also}. relay help VERB tells more."]
+    return _HELP + "\n".join(lines[1:])
+
+
+def _of_features() -> dict[str, str]:
+    """The verbs of features, each with the title of its group."""
+    from relay.core.features import modules
+
+    return {
+        name: getattr(package.module, "GROUP", "more")
+        for package in modules("")
+        for name in getattr(package.module, "VERBS", {})
+        if name not in VERBS
+    }
 
 
 def every() -> dict[str, str]:

@@ -39,6 +39,34 @@ def test_help_is_a_verb_too(relay: Run) -> None:
     assert "usage: relay wrap" in relay("help", "wrap").stdout
 
 
+def test_each_verb_stands_once_in_the_help() -> None:
+    rows = [line.split()[0] for line in verbs.help_text().splitlines() if line[:2] == "  "]
+    listed = rows[rows.index("wrap") :]
+    assert sorted(listed) == sorted(verbs.every())
+    assert verbs.ALIASES.keys() & verbs.every().keys() == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("ls --json", "agents --json"),
+        ("help kill", "help release"),
+        ("memory", "memory list"),
+        ("hooks --json", "hooks list --json"),
+        ("ledger --json", "ledger query --json"),
+        ("config", "config show"),
+        ("channel", "channel list"),
+    ],
+)
+def test_a_usual_name_and_a_group_by_itself_are_understood(
+    relay: Run, words: str, meant: str
+) -> None:
+    done, expected = relay(*words.split()), relay(*meant.split())
+    assert done.stdout + done.stderr != ""
+    assert (done.returncode, done.stdout) == (expected.returncode, expected.stdout)
+    assert done.stderr == expected.stderr
+
+
 def test_help_begins_with_examples(relay: Run) -> None:
     for words in (["--help"], ["send", "--help"], ["broker", "-h"]):
         done = relay(*words)
@@ -54,10 +82,9 @@ def test_help_begins_with_examples(relay: Run) -> None:
         (["sned", "Bob", "hi"], "did you mean relay send?"),
         (["warp"], "did you mean relay wrap?"),
         (["xyzzy"], "relay help lists the verbs"),
-        (["ls"], "did you mean relay agents?"),
         (["PS"], "did you mean relay agents?"),
         (["list"], "did you mean relay agents?"),
-        (["logs"], "did you mean relay history?"),
+        (["log"], "did you mean relay history?"),
         (["recv"], "did you mean relay inbox?"),
         (["reply"], "did you mean relay send?"),
         (["help", "snd"], "did you mean relay send?"),
@@ -66,7 +93,7 @@ def test_help_begins_with_examples(relay: Run) -> None:
         (["history", "--agents=Bob"], "did you mean --agent?"),
         (["send", "Bob", "hi", "--mode", "stear"], "did you mean steer?"),
         (["broker", "rnu"], "did you mean run?"),
-        (["broker"], "relay broker --help"),
+        (["agent"], "relay agent --help"),
         (["-v"], "did you mean --version?"),
         (["doctor", "x"], "relay doctor --help"),
         (["send", "Bob", "two", "words"], "put a text of several words into quotes"),

@@ -4,3 +4,4 @@
 VERBS = {
     "agent": ("agent_verbs", "try out what relay can do with a program"),
 }
+GROUP = "set-up"

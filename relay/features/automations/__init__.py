@@ -4,5 +4,6 @@
 VERBS = {
     "automation": ("verbs", "functions that relay runs for events or by the clock"),
 }
+GROUP = "what agents do"
 #: What programs import from relay: name -> (module of this package, name in it).
 PUBLIC = {name: ("definition", name) for name in ("Automation", "AutomationResult")}

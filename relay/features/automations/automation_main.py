@@ -70,7 +70,7 @@ class AutomationWorker:
 
     def serve(self) -> None:
         """Answer until a run has left something behind."""
-        self._say({"ready": True})
+        self._say({"ready": {}})
         last = False
         while not last:
             asked = self._questions.get()

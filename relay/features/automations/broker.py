@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from relay.broker.batch import Served
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
@@ -26,11 +28,12 @@ class AutomationsFeature(BrokerFeature):
 
     def __init__(self, parts: BrokerParts, personas: PersonasFeature) -> None:
         self._kernel = parts.kernel
-        self._automations = Automations(parts.kernel, personas.evaluations, personas.engine)
-        personas.evaluations.others = self._automations
+        kernel, evaluations = parts.kernel, personas.evaluations
+        self._automations = Automations(kernel, evaluations, personas.engine, personas.workers)
+        evaluations.others = self._automations
         registry = self._automations.runs.registry
-        self._clock = Clock(parts.kernel, registry, personas.evaluations, personas.workers)
-        self._ops = AutomationOps(parts.kernel, self._automations, self._clock, personas.personas)
+        self._clock = Clock(kernel, registry, evaluations)
+        self._ops = AutomationOps(kernel, self._automations, self._clock, personas.personas)
 
     def ops(self) -> list[Served]:
         """To register, switch, try and look at automations."""
@@ -54,6 +57,15 @@ class AutomationsFeature(BrokerFeature):
         """Whether something runs, or a tick is waited for."""
         return self._automations.busy or self._clock.busy
 
+    def delays(self, seq: int) -> Callable[[], Awaitable[object]] | None:
+        """Blocking automations may still add something to a message."""
+        return self._automations.delays(seq)
+
+    def context(self, seq: int) -> str:
+        """What automations have added to a message."""
+        return self._automations.context(seq)
+
     def status(self, now_ms: int) -> Json:
         """How many automations there are, by their status."""
-        return {"automations": automation_rows.counts(self._kernel.ledger)}
+        unusable = self._automations.runs.registry.problems
+        return {"automations": automation_rows.counts(self._kernel.ledger, unusable)}

@@ -25,7 +25,6 @@ from relay.features.automations import automation_rows
 from relay.features.automations.automation_rows import ActiveAutomation, AutomationRegistry
 from relay.features.automations.definition import Schedule
 from relay.features.personas.evaluation import Evaluations
-from relay.features.personas.workers import ConfigWorkers
 from relay.ledger.event_rows import OUTSIDE, OutsideEvent
 
 #: Milliseconds between two ticks of ``minute``; a sleep is noticed after so long at most.
@@ -44,14 +43,12 @@ class Clock:
         kernel: Kernel,
         registry: AutomationRegistry,
         evaluations: Evaluations,
-        workers: ConfigWorkers,
     ) -> None:
         self._ledger = kernel.ledger
         self._committer = kernel.committer
         self._registry = registry
         self._evaluations = evaluations
         self._windows = kernel.windows
-        self._workers = workers
         self._now_ms = kernel.now_ms
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -70,7 +67,6 @@ class Clock:
         minute, wanted = now_ms // MINUTE_MS, False
         if minute != self._minute:
             self._minute, wanted = minute, self._evaluations.wants_ticks()
-            self._workers.end_idle()
         back = self._looked_ms is None or now_ms < self._looked_ms
         self._looked_ms = now_ms
         if back:

@@ -23,24 +23,22 @@ from relay.core import json_text
 from relay.core.dispatch import BrokerDispatch, dispatch_of
 from relay.core.errors import RelayError, StorageError
 from relay.features.automations import automation_rows, automation_runs
-from relay.features.automations.automation_pool import (
-    AutomationPool,
-    RunAnswer,
-)
 from relay.features.automations.automation_rows import (
     ActiveAutomation,
     AutomationRegistry,
     AutomationStatus,
 )
+from relay.features.automations.automation_runner import AutomationRunner, RunAnswer
 from relay.features.automations.automation_runs import SeenEvent, SeenEvents, run_key
 from relay.features.automations.circuit import CircuitState
 from relay.features.automations.definition import RESULT_MAX, AutomationResult
 from relay.features.automations.ops import RunUnderWay
 from relay.features.automations.settings import automation_settings
 from relay.features.personas import due_rows
-from relay.features.personas.dispatch_rows import add_dispatches
+from relay.features.personas.dispatch_rows import ORDER, add_dispatches, add_extracted
 from relay.features.personas.turn_engine import TurnEngine
 from relay.features.personas.worker import ERROR_MAX
+from relay.features.personas.workers import WorkerPool
 from relay.hooks.events import HookEventName
 from relay.protocol.broker import Json
 
@@ -102,7 +100,9 @@ class _Lane:
 class RunQueues:
     """All of them. Belongs to the broker's loop."""
 
-    def __init__(self, kernel: Kernel, seen: SeenEvents, engine: TurnEngine) -> None:
+    def __init__(
+        self, kernel: Kernel, seen: SeenEvents, engine: TurnEngine, pool: WorkerPool
+    ) -> None:
         self._ledger = kernel.ledger
         self._committer = kernel.committer
         self._configs = kernel.configs
@@ -110,9 +110,7 @@ class RunQueues:
         self._log = kernel.log
         self._engine = engine
         self.registry = AutomationRegistry(kernel.ledger)
-        self.pool = AutomationPool(
-            kernel.home, log=kernel.log, workers=automation_settings(kernel.configs).workers
-        )
+        self.runner = AutomationRunner(pool, automation_settings(kernel.configs).workers)
         self._loop = asyncio.get_running_loop()
         self._tasks = BrokerTasks(kernel)
         self._lanes: dict[str, _Lane] = {}
@@ -128,7 +126,6 @@ class RunQueues:
     async def close(self) -> None:
         """Run nothing more; what is under way is run again by the next broker."""
         await self._tasks.close()
-        await self.pool.close()
 
     @property
     def busy(self) -> bool:
@@ -203,18 +200,19 @@ class RunQueues:
 
     async def _run(self, lane: _Lane, run: _Run) -> _Ended | None:
         """Have a worker do it. None: it could not be begun, and is still due."""
-        source = partial(self.registry.source, run.automation)
-        asked = self.pool.run(run.question, source, urgent=run.hold is not None)
-        lane.running = self._loop.create_task(asked)
         event: str = run.question["event"]["id"]
         lane.under_way = {"event": event, "started_ms": time.time_ns() // 1_000_000}
         try:
+            question = {**run.question, "source": self.registry.source(run.automation)}
+            asked = self.runner.run(question, urgent=run.hold is not None)
+            lane.running = self._loop.create_task(asked)
             await asyncio.wait([lane.running])
             return _Ended(run, None if lane.running.cancelled() else lane.running.result())
         except Exception as error:
             self._log.write(error.line if isinstance(error, RelayError) else repr(error))
         finally:
-            lane.running.cancel()
+            if lane.running is not None:
+                lane.running.cancel()
             lane.running = lane.under_way = None
         await asyncio.sleep(BUSY_AFTER)
         return None
@@ -320,6 +318,8 @@ class RunQueues:
             self._refresh(row.id, batch)
         if result.disable:
             self._disable(row.id, batch)
+        if result.enrich and self._seen.of(run.seq).event.kind == ORDER:
+            add_extracted(ledger, run.seq, self.enriched(run.seq))
         if result.fire:
             made = self.planned(
                 run.automation, self._seen.of(run.seq), result, self.enriched(run.seq)
@@ -348,18 +348,16 @@ class RunQueues:
         made = dispatch_of(seen.event, hook_id, said, one.definition.priority)
         return replace(made, quiet_when=result.quiet_when)
 
-    def enriched(self, seq: int) -> Json:
+    def enriched(self, seq: int, most: int = RESULT_MAX) -> Json:
         """What automations have added to an event so far: what does not fire, or blocks. Of one key
-        the value of the highest priority; what is too much in all is left out."""
+        the value of the highest priority; what is more than ``most`` bytes in all is left out."""
         found: Json = {}
         for added in automation_runs.enriching(self._ledger, seq):
             more = {**added, **found}
-            if json_text.size_of(more) <= RESULT_MAX:
+            if json_text.size_of(more) <= most:
                 found = more
             else:
-                self._log.write(
-                    f"event {seq}: more than {RESULT_MAX} bytes are added to it; not all are"
-                )
+                self._log.write(f"event {seq}: more than {most} bytes are added to it; not all are")
         return found
 
     def add_enriched(self, seq: int, dispatches: list[BrokerDispatch]) -> list[BrokerDispatch]:

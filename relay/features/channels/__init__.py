@@ -7,3 +7,4 @@ VERBS = {
     "whoami": ("verbs", "who you are here: you, or the agent you are inside of"),
     "status-line": ("verbs", "one line for tmux, a prompt or Claude Code's statusLine"),
 }
+GROUP = "messages"

@@ -5,3 +5,4 @@
 
 #: name -> (module of this package, what the verb does).
 VERBS = {"confine": ("verbs", "run a program that can write only where it may, by the kernel")}
+GROUP = "what agents do"

@@ -4,3 +4,4 @@
 VERBS = {
     "console": ("console_verb", "see all agents and what they say, and take part; also: relay"),
 }
+GROUP = "more views"

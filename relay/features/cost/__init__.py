@@ -4,3 +4,4 @@
 VERBS = {
     "cost": ("verbs", "what agents cost: tokens and money by agent, day or task"),
 }
+GROUP = "what agents do"

@@ -5,6 +5,7 @@ VERBS = {
     "intent": ("intent_verbs", "what agents may change in a governed project, and for what"),
     "govern": ("govern_verbs", "whether agents need an intent to write here; off and on"),
 }
+GROUP = "what agents do"
 #: name in ctx -> (module of this package, what makes it).
 CONTEXT = {"intent": ("session", "intent_commands")}
 #: What a scope of this kind lets a confined program write: (module of this package, what finds it).

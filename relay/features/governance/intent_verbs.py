@@ -49,7 +49,9 @@ def add(verbs: Parser) -> None:
         "  relay intent select INT-001 --agent Bob\n"
         "  relay intent status INT-001 COMPLETE",
     )
-    own = group.add_subparsers(dest="intent_verb", metavar="list|check|select|status|log|verify")
+    own = group.add_subparsers(
+        dest="intent_verb", metavar="list|check|select|status|log|verify", alone="list"
+    )
     _sub(own, "list", "the intents of this project, and who works on which", list_verb)
     check = _sub(own, "check", "whether the file can be used, or which intents allow PATHs", _check)
     check.add_argument("paths", nargs="*", metavar="PATH", help="files, there or not")
@@ -250,8 +252,11 @@ def _selected_here(id: str) -> Json | None:
     from relay.features.governance.intents import intent_context
     from relay.features.governance.orchestration import read_lessons
 
-    with closing(GovernanceStore.open(Home.from_env())) as store:
-        chosen = store.selection(os.environ.get("RELAY_RUN", ""))
+    try:
+        with closing(GovernanceStore.open(Home.from_env())) as store:
+            chosen = store.selection(os.environ.get("RELAY_RUN", ""))
+    except StorageError:
+        return None  # a confined agent cannot open it: its session is asked
     if chosen is None or chosen.intent != id:
         return None
     intent = check_id(IntentsFile(chosen.root).read(), id)

@@ -4,3 +4,4 @@
 VERBS = {
     "mcp": ("mcp_verb", "relay's tools for programs that speak MCP, as a server"),
 }
+GROUP = "set-up"

@@ -4,5 +4,6 @@
 VERBS = {
     "memory": ("verbs", "what you and your agents have saved: find, add, move"),
 }
+GROUP = "what agents do"
 #: name in ctx -> (module of this package, what makes it).
 CONTEXT = {"memory": ("context_memory", "ContextMemory")}

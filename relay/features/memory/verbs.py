@@ -59,7 +59,9 @@ def add(verbs: Parser) -> None:
         "  relay memory export memories.jsonl",
     )
     own = group.add_subparsers(
-        dest="memory_verb", metavar="save|search|list|show|forget|stats|setup|export|import"
+        dest="memory_verb",
+        metavar="save|search|list|show|forget|stats|setup|export|import",
+        alone="list",
     )
     own.gone("kept", "no save waits for a server now: relay memory list has them all")
     _add_save(own)

@@ -4,3 +4,4 @@
 VERBS = {
     "notify": ("verbs", "a bell and a notice when something needs you"),
 }
+GROUP = "more views"

@@ -6,3 +6,4 @@ VERBS = {
     "event": ("verbs", "your own tags, flags and status of stored events"),
     "person": ("verbs", "who is behind the addresses of mails and chats: add, merge, list"),
 }
+GROUP = "what agents do"

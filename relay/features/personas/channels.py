@@ -20,7 +20,7 @@ from relay.core.errors import NotDelivered, RelayError, UsageError
 from relay.core.processes import Process
 from relay.core.visible import visible
 from relay.features.personas.ops_events import EventOps
-from relay.features.personas.workers import ConfigWorker, ConfigWorkers
+from relay.features.personas.workers import WorkerPool, config_worker
 from relay.protocol.broker import Json, decode, error_from
 
 #: Seconds between two looks whether the configuration is another one, or its worker has ended.
@@ -30,7 +30,8 @@ LOOK_EVERY = 5.0
 class Channels:
     """Keeps the worker of the person's own configuration, where it connects channels."""
 
-    def __init__(self, kernel: Kernel, workers: ConfigWorkers) -> None:
+    def __init__(self, kernel: Kernel, workers: WorkerPool) -> None:
+        self._home = kernel.home
         self._configs = kernel.configs
         self._workers = workers
         self._log = kernel.log
@@ -54,13 +55,14 @@ class Channels:
         """Start the worker, if there are channels, and keep it."""
         self._timer = self._loop.call_later(LOOK_EVERY, self.start)
         config = self._config()
-        for worker in self._workers.running():
-            if worker.config.key == USER and not self._is_current(worker):
-                self._workers.end(worker)
+        own = self._configs.by_key(USER)
+        for worker in self._workers.running(USER):
+            if own is None or worker.kind != config_worker(self._home, own):
+                worker.end()
                 self._failed.clear()
         try:
             if config is not None:
-                self._workers.get(config)
+                self._workers.get(config_worker(self._home, config))
             self._told = ""
         except RelayError as error:
             if error.line != self._told:
@@ -89,11 +91,6 @@ class Channels:
         failed = {name: one for name, one in self._failed.items() if name in names}
         return {"names": names, "problem": problem, "failed": failed}
 
-    def _is_current(self, worker: ConfigWorker) -> bool:
-        """Whether it runs the person's own configuration as it is trusted now."""
-        config = self._configs.by_key(USER)
-        return config is not None and config.sha256 == worker.config.sha256
-
     def _config(self) -> TrustedConfig | None:
         """The person's own configuration, where it connects channels or nobody knows yet."""
         config = self._configs.by_key(USER)
@@ -112,7 +109,7 @@ class Channels:
             raise RelayError("your own configuration is not loaded yet")
         if config is None or channel not in _adapters(config):
             raise no_adapter(channel)
-        worker = self._workers.get(config)
+        worker = self._workers.get(config_worker(self._home, config))
         await worker.ask({"do": "channel_send", "channel": channel, "limit": limit, **answer})
 
 

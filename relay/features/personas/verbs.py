@@ -201,7 +201,7 @@ def _add_person(verbs: Parser) -> None:
         "relay person list\n"
         "  relay person add Mom --relationship family --address imessage:+15559876543\n"
         "  relay person merge 4QXK7Z2M Mom",
-    ).add_subparsers(metavar="add|merge|list|show")
+    ).add_subparsers(metavar="add|merge|list|show", alone="list")
     person = group.add_parser("add", help="name a person, or add one of their addresses")
     person.add_argument("name", metavar="NAME", help="what you call them")
     person.add_argument(

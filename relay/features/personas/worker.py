@@ -26,7 +26,7 @@ up and still run, for which the worker is replaced; ``result`` is what HookResul
 end of the socket means stop.
 
 A worker of automations belongs to none of them, and has one question at a time. Its first line is
-``{"ready": true}``, and it says nothing unasked::
+``{"ready": {}}``, and it says nothing unasked::
 
     {"id": int, "do": "load", "path", "source", "deadline"}
         -> {"id", "definition": Definition} or {"id", "error": {…}}
@@ -43,6 +43,11 @@ it takes no more questions, and ends. Moments are milliseconds. ``state`` is wha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from relay.protocol.broker import Json
+
 #: Bytes of one line in either direction.
 LINE_MAX = 32 * 1024 * 1024
 #: Bytes of one result as JSON, and characters of one error.
@@ -53,3 +58,36 @@ STATE_MAX = 64 * 1024
 WORKER_ALIVE_EVERY = 5.0
 #: Evaluations that the broker has under way in one worker.
 IN_FLIGHT = 64
+
+
+class RouteAnswer(NamedTuple):
+    """What a worker said of one function. ``latency_us``: microseconds."""
+
+    name: str
+    latency_us: int
+    result: Json | None
+    error: str | None
+
+
+class EventAnswer(NamedTuple):
+    """What a worker said of one event; ``quiet``: the functions that said nothing; ``hung``: those
+    that were given up and still run."""
+
+    started_ms: int
+    said: list[RouteAnswer]
+    quiet: str  # JSON of microseconds by name
+    hung: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, given: Json) -> EventAnswer:
+        """Read it. Raises TypeError or ValueError: the code that runs there may write anything."""
+        said = [RouteAnswer(*one) for one in given["said"]]
+        found = cls(given["started_ms"], said, given["quiet"], given["hung"])
+        for one in found.said:
+            texts = isinstance(one.name, str) and (one.error is None or isinstance(one.error, str))
+            if not texts or type(one.latency_us) is not int:
+                raise ValueError("not an evaluation")
+        hung = isinstance(found.hung, list) and all(isinstance(one, str) for one in found.hung)
+        if type(found.started_ms) is not int or type(found.quiet) is not str or not hung:
+            raise ValueError("not an answer")
+        return found

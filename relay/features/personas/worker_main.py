@@ -80,7 +80,7 @@ class _NoSession:
         return None
 
 
-class Worker:
+class ConfigWorker:
     """Answers the broker at the other end of ``writer``. Belongs to the loop that runs it."""
 
     def __init__(
@@ -97,7 +97,8 @@ class Worker:
         # Functions of its own: hooks that hang do not use up what route functions have.
         functions = FunctionRunner(registry, timeout=limit)
         runner = HookRunner(functions, cwd=os.getcwd(), env=os.environ, timeout=limit)
-        self._hooks = HookEventHandler(_NoSession(), Planner(registry), runner, aggregate)
+        self._planner = Planner(registry)
+        self._hooks = HookEventHandler(_NoSession(), self._planner, runner, aggregate)
         self._observing = asyncio.Semaphore(OBSERVING_MAX)
         self._writer = writer
         #: Calls that may begin: the runner refuses what is beyond its bound.
@@ -167,6 +168,7 @@ class Worker:
             if asked["do"] == "evaluate":
                 said: Json = await self._evaluate(asked["event"], asked["skip"])
             elif asked["do"] == "hooks":
+                self._planner.skip = asked["skip"]
                 said = {"records": await self._observe(asked["event"], asked["fields"])}
             elif asked["do"] == "channel_send":
                 said = await self._adapters.send(asked)
@@ -368,7 +370,7 @@ class _Sweep:
 
 async def _run(loaded: LoadedConfig, channel: Any, home: Home, channels: bool) -> None:
     reader, writer = await asyncio.open_connection(sock=channel, limit=LINE_MAX)
-    await Worker(loaded, writer, home, channels=channels).serve(reader)
+    await ConfigWorker(loaded, writer, home, channels=channels).serve(reader)
 
 
 def main() -> None:

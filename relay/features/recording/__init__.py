@@ -4,3 +4,4 @@
 VERBS = {
     "replay": ("replay", "what would fire in a recorded terminal; nothing is sent"),
 }
+GROUP = "more views"

@@ -5,3 +5,4 @@ VERBS = {
     "up": ("team_verbs", "start the agents that relay.yaml names"),
     "down": ("team_verbs", "end them; you are asked what becomes of their worktrees"),
 }
+GROUP = "agents"

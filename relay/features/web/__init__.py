@@ -4,3 +4,4 @@
 VERBS = {
     "web": ("web_verb", "the agents and their messages as a page in your browser"),
 }
+GROUP = "more views"

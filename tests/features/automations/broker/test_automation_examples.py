@@ -14,14 +14,15 @@ import pytest
 
 from relay.broker.client import BrokerClient, connect
 from relay.core.paths import Home
-from relay.features.automations.automation_pool import AutomationPool, RunAnswer
+from relay.features.automations.automation_runner import AutomationRunner, RunAnswer
 from relay.features.automations.ops import AUTOMATION_REGISTER, AUTOMATIONS
 from relay.features.personas.ops import PERSON_ADD
+from relay.features.personas.workers import WorkerPool
 from relay.ledger.store import Ledger
 from relay.protocol.message_ops import EVENT
 from tests.broker.fixtures import Configure
 from tests.broker.support import LineLog, broker_thread
-from tests.features.automations.broker.test_automation_pool import question
+from tests.features.automations.broker.test_automation_runner import question
 from tests.features.automations.broker.test_automations import dispatched, ran
 from tests.features.memory.embedding.server import Answer, Asked, EmbeddingServer
 from tests.features.personas.broker.test_channels import rows
@@ -173,11 +174,14 @@ def test_a_heartbeat_is_silent_at_night(home: Home) -> None:
     hours = {23: False, 0: False, 7: False, 8: True, 22: True}
 
     async def run() -> list[RunAnswer]:
-        pool = AutomationPool(home, log=LineLog(), workers=1)
-        about = question()["about"] | {"config": {"quiet_hours": [23, 8]}}
-        asked = [question(about=about, now_ms=int(at(one).timestamp() * 1000)) for one in hours]
+        pool = WorkerPool(home, LineLog())
+        runner = AutomationRunner(pool, workers=1)
+        about = question("")["about"] | {"config": {"quiet_hours": [23, 8]}}
+        asked = [
+            question(source, about=about, now_ms=int(at(one).timestamp() * 1000)) for one in hours
+        ]
         try:
-            return [await pool.run(one, lambda: source) for one in asked]
+            return [await runner.run(one) for one in asked]
         finally:
             await pool.close()
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,17 +15,15 @@ import pytest
 from relay.broker.trusted_configs import TrustedConfigs
 from relay.core.errors import RelayError, UsageError
 from relay.core.paths import Home
-from relay.features.automations import automation_pool
-from relay.features.automations.automation_pool import (
-    AutomationPool,
-    RunAnswer,
-)
+from relay.features.automations import automation_runner
+from relay.features.automations.automation_runner import AutomationRunner, RunAnswer
 from relay.features.automations.definition import AutomationResult
 from relay.features.automations.settings import (
     AutomationSettings,
     automation_settings,
     llm_settings,
 )
+from relay.features.personas.workers import WorkerPool
 from relay.ledger.store import Ledger
 from tests.broker.fixtures import Configure
 from tests.broker.support import LineLog
@@ -48,10 +45,11 @@ def file(handler: str, **fields: object) -> str:
     )
 
 
-def question(automation: str = "A", version: int = 1, **fields: Any) -> Json:
+def question(source: str, automation: str = "A", **fields: Any) -> Json:
     return {
         "automation": automation,
-        "version": version,
+        "version": 1,
+        "source": source,
         "path": f"/somewhere/{automation}.py",
         "event": {**EVENT, "timestamp": 1_700_000_000_000, "metadata": {"subject": "hi"}},
         "principal": OWNER,
@@ -72,13 +70,13 @@ def question(automation: str = "A", version: int = 1, **fields: Any) -> Json:
     }
 
 
-def pooled(home: Home, use: Callable[[AutomationPool], Awaitable[T]], workers: int = 2) -> T:
+def pooled(home: Home, use: Callable[[AutomationRunner], Awaitable[T]], workers: int = 2) -> T:
     home.create()
 
     async def run() -> T:
-        pool = AutomationPool(home, log=LineLog(), workers=workers)
+        pool = WorkerPool(home, LineLog())
         try:
-            return await use(pool)
+            return await use(AutomationRunner(pool, workers))
         finally:
             await pool.close()
 
@@ -88,9 +86,9 @@ def pooled(home: Home, use: Callable[[AutomationPool], Awaitable[T]], workers: i
 def ran(home: Home, *sources: str, **fields: Any) -> list[RunAnswer]:
     """One run of each, one after the other."""
 
-    async def use(pool: AutomationPool) -> list[RunAnswer]:
+    async def use(runner: AutomationRunner) -> list[RunAnswer]:
         return [
-            await pool.run(question(f"A{number}", **fields), partial(str, source))
+            await runner.run(question(source, f"A{number}", **fields))
             for number, source in enumerate(sources)
         ]
 
@@ -124,8 +122,8 @@ def test_a_handler_sees_the_event_and_its_answer_comes_back(home: Home) -> None:
 
 
 def test_a_file_is_loaded_for_what_it_says(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def use(pool: AutomationPool) -> None:
-        found = await pool.load("/x.py", file("def handler(ctx): 1", priority=3, blocking=True))
+    async def use(runner: AutomationRunner) -> None:
+        found = await runner.load("/x.py", file("def handler(ctx): 1", priority=3, blocking=True))
         assert (found.name, found.priority, found.blocking) == ("one", 3, True)
         for source, why in (
             ("x = 1", "/x.py has no automation at its top"),
@@ -136,14 +134,14 @@ def test_a_file_is_loaded_for_what_it_says(home: Home, monkeypatch: pytest.Monke
             (file("def handler(): 1"), "the handler of one must be a function of one argument"),
         ):
             with pytest.raises(UsageError, match=why):
-                await pool.load("/x.py", source)
-        monkeypatch.setattr(automation_pool, "LOAD_DEADLINE", 0.5)
+                await runner.load("/x.py", source)
+        monkeypatch.setattr(automation_runner, "LOAD_DEADLINE", 0.5)
         for source, why in (
             ("import os; os._exit(9)", "its worker ended with status 9"),
             ("while True: pass", "it did not end within 0.5 s"),
         ):
             with pytest.raises(UsageError, match=f"/x.py cannot be loaded: {why}"):
-                await pool.load("/x.py", source)
+                await runner.load("/x.py", source)
 
     pooled(home, use)
 
@@ -230,18 +228,19 @@ def test_nothing_of_a_run_goes_on_when_the_broker_is_killed(home: Home, tmp_path
     home.create()
     pids = tmp_path / "pids"
     pids.touch()
-    asked, source = question(), leaving_behind(pids, "while True: pass")
+    asked = question(leaving_behind(pids, "while True: pass"))
     broker = subprocess.Popen(
         [
             sys.executable,
             "-c",
             "import asyncio\n"
-            "from relay.features.automations.automation_pool import AutomationPool\n"
+            "from relay.features.automations.automation_runner import AutomationRunner\n"
+            "from relay.features.personas.workers import WorkerPool\n"
             "from relay.core.log import Log\n"
             "from relay.core.paths import Home\n"
             "async def run():\n"
-            f"    pool = AutomationPool(Home({home.root!r}), log=Log({os.devnull!r}))\n"
-            f"    await pool.run({asked!r}, lambda: {source!r})\n"
+            f"    pool = WorkerPool(Home({home.root!r}), Log({os.devnull!r}))\n"
+            f"    await AutomationRunner(pool).run({asked!r})\n"
             "asyncio.run(run())\n",
         ]
     )
@@ -254,14 +253,14 @@ def test_nothing_of_a_run_goes_on_when_the_broker_is_killed(home: Home, tmp_path
 
 
 def test_what_hangs_holds_up_nobody_else_and_the_urgent_least(home: Home) -> None:
-    async def use(pool: AutomationPool) -> None:
+    async def use(runner: AutomationRunner) -> None:
         hang = file("def handler(ctx):\n    while True: pass")
         hung = [
-            asyncio.ensure_future(pool.run(question(f"H{n}", deadline=1.5), lambda: hang))
+            asyncio.ensure_future(runner.run(question(hang, f"H{n}", deadline=1.5)))
             for n in range(2)
         ]
         await asyncio.sleep(0)
-        assert (await pool.run(question(), lambda: GOOD, urgent=True)).error is None
+        assert (await runner.run(question(GOOD), urgent=True)).error is None
         assert not any(one.done() for one in hung)
         for one in hung:
             answer = await one
@@ -274,22 +273,20 @@ def test_what_hangs_holds_up_nobody_else_and_the_urgent_least(home: Home) -> Non
 def test_what_the_person_waits_for_has_workers_that_no_run_takes(home: Home) -> None:
     """And loads that hang take none of the runs'."""
 
-    async def use(pool: AutomationPool) -> None:
+    async def use(runner: AutomationRunner) -> None:
         hang = file("def handler(ctx):\n    while True: pass")
         hung = [
-            asyncio.ensure_future(
-                pool.run(question(f"H{n}", deadline=60), lambda: hang, urgent=True)
-            )
+            asyncio.ensure_future(runner.run(question(hang, f"H{n}", deadline=60), urgent=True))
             for n in range(3)
         ]
         await asyncio.sleep(0)
-        assert (await pool.load("/x.py", GOOD)).name == "one"
-        assert (await pool.run(question(dry=True), lambda: GOOD)).error is None
-        loads = [asyncio.ensure_future(pool.load("/y.py", "while True: pass")) for _ in range(3)]
+        assert (await runner.load("/x.py", GOOD)).name == "one"
+        assert (await runner.run(question(GOOD, dry=True))).error is None
+        loads = [asyncio.ensure_future(runner.load("/y.py", "while True: pass")) for _ in range(3)]
         await asyncio.sleep(0)
         for one in hung:
             one.cancel()
-        assert (await pool.run(question(), lambda: GOOD)).error is None
+        assert (await runner.run(question(GOOD))).error is None
         for load in loads:
             load.cancel()
         await asyncio.gather(*hung, *loads, return_exceptions=True)
@@ -318,7 +315,7 @@ def handler(ctx):
 )
 def test_an_answer_that_no_worker_gives_is_an_error_of_the_run(home: Home, forged: Json) -> None:
     code = file(FORGES.replace("FORGED", repr(forged)))
-    answer = pooled(home, lambda pool: pool.run(question(), lambda: code))
+    answer = pooled(home, lambda runner: runner.run(question(code)))
     assert answer.error == "its worker answered nonsense" and answer.latency_us < 20_000_000
 
 
@@ -332,24 +329,19 @@ def test_a_source_is_sent_once_and_what_is_left_over_ends_its_worker(home: Home)
         "    os.environ['SEEN'] = os.environ.get('SEEN', '') + 'x'; os.chdir('/')\n"
         "    return {'enrich': {'pid': os.getpid(), 'seen': os.environ['SEEN']}}"
     )
-    asked: list[int] = []
 
-    def source() -> str:
-        asked.append(1)
-        return leaves
-
-    async def use(pool: AutomationPool) -> list[Json]:
+    async def use(runner: AutomationRunner) -> list[Json]:
         found = []
         for content in ("a", "b", "stay", "much", "c"):
-            event = {**question()["event"], "content": content}
-            answer = await pool.run(question(event=event), source)
+            event = {**question("")["event"], "content": content}
+            answer = await runner.run(question(leaves, event=event))
             assert answer.result is not None, answer.error
             found.append(dict(answer.result.enrich or {}))
         return found
 
     found = pooled(home, use)
     pids = [one["pid"] for one in found]
-    assert pids[0] == pids[1] == pids[2] and len({*pids[2:]}) == len(asked) == 3
+    assert pids[0] == pids[1] == pids[2] and len({*pids[2:]}) == 3
     assert {one["seen"] for one in found} == {"x"}
 
 
@@ -480,13 +472,13 @@ def test_what_a_run_that_hangs_has_printed_is_kept(home: Home, how: str) -> None
 def test_a_worker_without_work_ends_and_the_next_run_has_another(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(automation_pool, "IDLE", 0.05)
+    monkeypatch.setattr(automation_runner, "IDLE", 0.05)
     says = file("import os\ndef handler(ctx): return {'enrich': {'pid': os.getpid()}}")
 
-    async def use(pool: AutomationPool) -> set[int]:
+    async def use(runner: AutomationRunner) -> set[int]:
         found = []
         for _ in range(2):
-            answer = await pool.run(question(), lambda: says)
+            answer = await runner.run(question(says))
             assert answer.result is not None and answer.result.enrich is not None
             found.append(answer.result.enrich["pid"])
             while not gone(found[-1]):
@@ -508,9 +500,10 @@ def test_when_the_broker_stops_who_waits_gets_no_answer(home: Home) -> None:
     home.create()
 
     async def use() -> None:
-        pool = AutomationPool(home, log=LineLog(), workers=1)
+        pool = WorkerPool(home, LineLog())
+        runner = AutomationRunner(pool, workers=1)
         hang = file("def handler(ctx):\n    while True: pass")
-        tasks = [asyncio.ensure_future(pool.run(question(f"H{n}"), lambda: hang)) for n in range(2)]
+        tasks = [asyncio.ensure_future(runner.run(question(hang, f"H{n}"))) for n in range(2)]
         await asyncio.sleep(0)
         await pool.close()
         for one in tasks:
