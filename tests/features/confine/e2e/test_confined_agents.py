@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import os
 import subprocess
 from pathlib import Path
@@ -60,11 +61,14 @@ class Shell:
 
     def does(self, line: str) -> bool:
         """Whether the command succeeded."""
-        before = self._program.output.count("DONE")
+        before = len(self._done())
         self._program.type(json.dumps(line) + "\n")
-        wait_until(lambda: self._program.output.count("DONE") > before, 60, line)
-        done: str = self._program.output.split("DONE ")[before + 1]
-        return done.startswith("0")
+        wait_until(lambda: len(self._done()) > before, 60, line)
+        return self._done()[before] == "0"
+
+    def _done(self) -> list[str]:
+        """The status of each command so far."""
+        return re.findall(r"DONE (\S+)\s", self._program.output)
 
 
 def test_a_confined_agent_writes_in_its_folder_and_talks_to_others(
