@@ -190,7 +190,8 @@ def print_broker(found: Json) -> None:
     output.data(f"home: {found['home']}")
     events = found["counts"]["events"]
     waiting = sum(number for name, number in found["counts"].items() if name != "events")
-    output.data(f"ledger: events {events}, open deliveries {waiting}")
+    plural = "" if waiting == 1 else "s"
+    output.data(f"ledger: {events} events; {waiting} message{plural} not delivered yet")
 
 
 def _agent(row: Mapping[str, Any]) -> Json:

@@ -211,7 +211,7 @@ class AddedContext:
         if prompt is not None and not isinstance(prompt, str):
             raise UsageError(f"context.system_prompt must be a text, not {prompt!r}")
         if extracted is not None and not isinstance(extracted, Mapping):
-            raise UsageError(f"context.extracted must be a table, not {extracted!r}")
+            raise UsageError(f"context.extracted must be a dictionary, not {extracted!r}")
         if history is not None and not isinstance(history, bool):
             raise UsageError(f"context.include_thread_history is true or false, not {history!r}")
         return cls(prompt, extracted, history)
@@ -391,7 +391,7 @@ def read_table(value: object, what: str, keys: Sequence[str], **other: str) -> J
     """``value`` with its keys in Python's spelling (``queueMode``, ``accountId`` are known too), or
     as ``other`` says (by spelling); without what is None. Raises UsageError."""
     if not isinstance(value, Mapping):
-        raise UsageError(f"{what} must be a table, not {str(value)[:100]!r}")
+        raise UsageError(f"{what} must be a dictionary, not {str(value)[:100]!r}")
     found: Json = {}
     for key, one in value.items():
         name = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", str(key)).lower()

@@ -20,7 +20,7 @@ def parse(value):
     if value == 13:
         raise ZeroDivisionError("a bug")
     if not isinstance(value, dict):
-        raise ConfigError("loud must be a table")
+        raise ConfigError("loud must be a dictionary")
     return value
 
 LOUD = Setting("loud", "how loud it is", parse, {}, at_top=True)
@@ -53,7 +53,7 @@ def test_a_feature_from_outside_has_settings(written: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why", "hint"),
     [
-        ("config = {'loud': 1}", "loud must be a table", ""),
+        ("config = {'loud': 1}", "loud must be a dictionary", ""),
         ("config = {'loud': 13}", "loud could not be read: ZeroDivisionError: a bug", "doctor"),
         ("config = {'lout': {}}", "unknown key 'lout'", "broken_settings could not be loaded"),
     ],

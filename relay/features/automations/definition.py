@@ -340,7 +340,7 @@ def direction_of(event: Event) -> str:
 
 def _table(value: object, what: str, keys: Sequence[str]) -> Json:
     if not isinstance(value, Mapping):
-        raise UsageError(f"{what} must be a table, not {value!r}")
+        raise UsageError(f"{what} must be a dictionary, not {value!r}")
     for key in value:
         if key not in keys:
             raise UsageError(f"{what} has no {key!r}", hint=f"it has {', '.join(keys)}")
@@ -367,7 +367,7 @@ def _json(value: object, what: str, limit: int = CONFIG_MAX) -> None:
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{what} is no JSON: {error}") from error
     if not usable:
-        raise UsageError(f"{what} must be a table in JSON's types, of at most {limit} bytes")
+        raise UsageError(f"{what} must be a dictionary in JSON's types, of at most {limit} bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +383,7 @@ class Schedule:
     def of(cls, value: object) -> Schedule:
         """Read what a file says. Raises UsageError, which says what is wrong with it."""
         if not isinstance(value, Mapping):
-            raise UsageError(f"schedule must be a table, not {value!r}")
+            raise UsageError(f"schedule must be a dictionary, not {value!r}")
         for key in value:
             if key not in (*_KINDS, "timezone"):
                 raise UsageError(

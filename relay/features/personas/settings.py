@@ -26,7 +26,7 @@ PERSONA_KEYS = {
     "cwd": "the folder that it works in; by default that of the project, else your home folder",
     "deadline": "seconds that a turn may take (600)",
     "env": "what its environment has beside the usual; None: as the broker has it",
-    "credentials": "secrets by name: each a table of variables and where their values are",
+    "credentials": "secrets by name: each a dictionary of variables and where their values are",
     "tools": "False says that the program has no tools, so that nothing must be kept from it",
     "headless": "how a program that relay does not know is asked one question",
 }

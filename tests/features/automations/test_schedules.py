@@ -92,7 +92,7 @@ def test_what_was_missed_is_counted_and_left_out(
 @pytest.mark.parametrize(
     ("schedule", "told"),
     [
-        ("5m", "must be a table"),
+        ("5m", "must be a dictionary"),
         ({}, "one of every, cron and at"),
         ({"every": "5m", "cron": "* * * * *"}, "one of every, cron and at"),
         ({"daily": "9"}, "has no 'daily'"),

@@ -156,7 +156,7 @@ def test_a_file_is_loaded_for_what_it_says(home: Home, monkeypatch: pytest.Monke
         pytest.param("import os; os.abort()", "its worker was ended by SIGABRT", id="abort"),
         pytest.param("x = ['x' * 10**8 for _ in range(99)]", "MemoryError (line 3)", id="memory"),
         pytest.param("return {'enrich': {'x': 'x' * 70_000}}", "enrich must be", id="large"),
-        pytest.param("return 7", "the result must be a table, not 7", id="no-result"),
+        pytest.param("return 7", "the result must be a dictionary, not 7", id="no-result"),
         pytest.param(
             "import gc, socket, time\n"
             "    found = [one for one in gc.get_objects() if isinstance(one, socket.socket)]\n"
