@@ -170,7 +170,7 @@ SHIPPED = os.path.join(os.path.dirname(__file__), "profiles")
 PROFILE_MAX = 64 * 1024
 #: A program's name, as far as it can have a profile.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
-_LISTS = ("answers_once", "converses_with")
+_LISTS = ("answers_once", "converses_with", "state")
 _TEXTS = ("told_by", "spelling", "checked_with", "package")
 
 
@@ -189,6 +189,8 @@ class StartFacts:
         self.answers_once = _list(found.get("answers_once", ""))
         #: Words of which one must be there for it to be a conversation; none where it always is.
         self.converses_with = _list(found.get("converses_with", ""))
+        #: Folders and files that it keeps for itself: ``~/NAME``, ``${VARIABLE:-~/NAME}/NAME``.
+        self.state = _list(found.get("state", ""))
         #: What tells it something at its start: ``--option {text}``, ``--option {file}``,
         #: ``VARIABLE={folder}/NAME``.
         self.told_by = _plain(found.get("told_by", ""))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from relay.core.errors import UsageError
-from relay.protocol.turns import CALL_MAX, CALLS_MAX, TEXT_MAX, ToolCall
+from relay.protocol.turns import CALL_MAX, CALLS_MAX, TEXT_MAX, ToolCall, TurnCause
 
 #: What the program writes.
 FORMATS = ("text", "claude", "codex", "gemini", "opencode")
@@ -52,6 +52,18 @@ class HeadlessForm:
     #: what is typed to end it.
     prompt: str = ""
     leave: str = ""
+    #: How a line of the program begins that says that it is not logged in, or does not trust its
+    #: folder (regular expressions).
+    login: str = ""
+    trust: str = ""
+
+    def needs(self, said: str) -> tuple[TurnCause, str] | None:
+        """What the person has to do before it can answer, and the line of its words that says so;
+        None: nothing."""
+        for cause, begins in ((TurnCause.LOGIN, self.login), (TurnCause.TRUST, self.trust)):
+            if begins and (line := re.search(f"^(?:{begins}).*", said, re.MULTILINE)):
+                return cause, line[0]
+        return None
 
     @property
     def driven(self) -> bool:
@@ -115,10 +127,11 @@ class HeadlessForm:
             raise UsageError(
                 f"headless.output cannot be {self.output!r}", hint=f"one of {', '.join(FORMATS)}"
             )
-        try:
-            re.compile(self.prompt)
-        except re.error as error:
-            raise UsageError(f"headless.prompt is no regular expression: {error}") from error
+        for name in ("prompt", "login", "trust"):
+            try:
+                re.compile(getattr(self, name))
+            except re.error as error:
+                raise UsageError(f"headless.{name} is no regular expression: {error}") from error
         return self
 
     def to_json(self) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class Run:
 class Launch:
     """A plan for the start of one program."""
 
-    __slots__ = ("argv", "env", "profile", "data")
+    __slots__ = ("argv", "env", "profile", "data", "writable")
 
     def __init__(
         self, argv: list[str], env: dict[str, str], profile: str, data: dict[str, object]
@@ -114,6 +114,8 @@ class Launch:
         self.profile = profile
         #: JSON for the session, among it ``degraded``: why less than usual can be read.
         self.data = data
+        #: The folders and files that the program may write, beside what is its own; None: all.
+        self.writable: list[str] | None = None
 
 
 def program(argv: list[str]) -> str:

@@ -96,6 +96,7 @@ class Profile:
     # What its start needs: see StartFacts.
     answers_once: tuple[str, ...] = ()
     converses_with: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
     told_by: str = ""
     spelling: str = ""
     #: How it is asked one question.

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from relay.agents.launch import Launch
+    from relay.agents.launch import Launch, Run
     from relay.config.manifest import Known
     from relay.core.paths import Home
 
@@ -53,6 +53,11 @@ class StartFeature:
 
     def planned(self, program: str, plan: Launch) -> None:
         """``program`` will be started so; the environment of ``plan`` may be added to."""
+
+    def command(self, run: Run, plan: Launch, path: str) -> list[str]:
+        """What to execute so that it becomes ``plan.argv``, whose file is ``path``; [] for that
+        itself. Where ``plan`` says what may be written, it holds the program to that."""
+        return []
 
     def descriptors(self) -> dict[str, int | None]:
         """For the session, by names; they are closed here once it has them."""

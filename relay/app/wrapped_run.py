@@ -78,12 +78,26 @@ class TerminalChoice:
         self.recording = recording
 
 
+class Limits:
+    """What the kernel lets the agent write: all (none of these is given); its own folder
+    (``confine``); the scope of an ``intent``. ``write`` adds places."""
+
+    __slots__ = ("confine", "intent", "write")
+
+    def __init__(
+        self, confine: bool = False, intent: str | None = None, write: list[str] | None = None
+    ) -> None:
+        self.confine = confine
+        self.intent = intent
+        self.write = write or []
+
+
 class Terms:
     """What the agent is started with: a configuration (None: the project's), the primer, relay's
-    tools. ``ungoverned``: no intent limits it in a governed project, which only the person may
-    want."""
+    tools, limits. ``ungoverned``: no intent limits it in a governed project, which only the person
+    may want."""
 
-    __slots__ = ("config", "primer", "mcp", "ungoverned")
+    __slots__ = ("config", "primer", "mcp", "ungoverned", "limits")
 
     def __init__(
         self,
@@ -91,7 +105,9 @@ class Terms:
         primer: bool = True,
         mcp: bool = False,
         ungoverned: bool = False,
+        limits: Limits | None = None,
     ) -> None:
+        self.limits = limits or Limits()
         self.config = config
         self.primer = primer
         self.mcp = mcp
@@ -194,8 +210,15 @@ def _run(choices: Choices, features: list[StartFeature]) -> int:
     emulator_library.check(os.path.join(home.root, "cache"))
     for feature in features:
         feature.begin(home)
-    if choices.terminal.recording and "recording" not in [one.name for one in features]:
-        raise UsageError("nothing can be recorded: relay's feature recording is not installed")
+    limits = choices.terms.limits
+    for needed, what, wanted in (
+        ("recording", "recorded", choices.terminal.recording),
+        ("confine", "confined", limits.confine or limits.intent),
+        ("governance", "held to an intent", limits.intent),
+    ):
+        if wanted and needed not in [one.name for one in features]:
+            why = f"relay's feature {needed} is not installed"
+            raise UsageError(f"nothing can be {what}: {why}")
     for path in home.create():
         print(f"relay: others could write to {path}: it is closed to them now", file=sys.stderr)
     claim = names.claim(home, choices.participant.name, command[0], run_id)
@@ -281,7 +304,7 @@ def _run_with(
     plan = launch.plan(choices.command, dict(os.environ), about)
     for feature in features:
         feature.planned(choices.command[0], plan)
-    program = _program(home, about, plan, choices.terms.config)
+    program = _program(home, about, plan, choices.terms.config, features)
     _say_newer(about, plan)
     if about.terms.terminal and not choices.terminal.hear:
         _say_unheard(about.name, plan)
@@ -371,11 +394,17 @@ def _say_not_applied(home: Home, config: str | None) -> None:
         _say(line)
 
 
-def _program(home: Home, about: Run, plan: Launch, config: str | None) -> Program:
+def _program(
+    home: Home, about: Run, plan: Launch, config: str | None, features: list[StartFeature]
+) -> Program:
     from relay.pump.monitor import Program
 
     path = find_program(plan.argv[0], os.environ.get("PATH"))
-    return Program(path, plan.argv, _environment(home.root, about, plan.env, config))
+    argv = plan.argv
+    for feature in features:
+        if command := feature.command(about, plan, path):
+            path, argv = command[0], command
+    return Program(path, argv, _environment(home.root, about, plan.env, config))
 
 
 def _session(

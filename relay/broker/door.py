@@ -7,7 +7,7 @@ relay.broker.parts). All of it is called in the broker's loop, and must not wait
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 
@@ -22,7 +22,7 @@ from relay.protocol.agent_ops import AgentStateReport, Register
 from relay.protocol.broker import WATCHED, Json
 from relay.protocol.decoding import resolve
 from relay.protocol.message_ops import MessageSent, Send, StoreEvent, WaitResult
-from relay.protocol.turns import TurnEnded
+from relay.protocol.turns import TurnResult
 
 #: Rows of the stream that only the kernel, or who reads it, puts there.
 NOT_OF_FEATURES = WATCHED | {"gap", "connection"}
@@ -127,11 +127,21 @@ class BrokerFeature:
     def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
         """These are written, and will be committed with the batch."""
 
+    def delays(self, seq: int) -> Callable[[], Awaitable[object]] | None:
+        """What an agent waits for before the message ``seq`` is handed over to it. That must have a
+        deadline of some seconds, as the message waits as long. None: for nothing."""
+        return None
+
+    def context(self, seq: int) -> str:
+        """What is added to the message ``seq``, which is handed over to an agent now: JSON in one
+        line; "" for nothing."""
+        return ""
+
     def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
         """A message fails, or was withdrawn."""
 
     def turn_ended(
-        self, ids: list[str], ended: TurnEnded, started_ms: int, batch: Batch
+        self, ids: list[str], ended: TurnResult, started_ms: int, batch: Batch
     ) -> tuple[set[str], bool]:
         """A turn is over that was to answer these messages. Returns those that were the feature's,
         and whether it hears of this turn for the first time."""
@@ -190,6 +200,7 @@ class Features(BrokerFeature):
         self._holding: list[BrokerFeature] = []
         self._accepting: list[BrokerFeature] = []
         self._storing: list[BrokerFeature] = []
+        self._adding: list[BrokerFeature] = []
 
     def use(self, features: list[BrokerFeature]) -> None:
         """Ask these from now on."""
@@ -199,6 +210,7 @@ class Features(BrokerFeature):
         self._holding = [one for one in features if type(one).why_held is not base.why_held]
         self._accepting = [one for one in features if type(one).accepted is not base.accepted]
         self._storing = [one for one in features if type(one).stored is not base.stored]
+        self._adding = [one for one in features if type(one).context is not base.context]
 
     def contained(self, batch: Batch | None = None) -> _Contained:
         """One feature's fault is logged, and harms no other, and no message: what the feature has
@@ -330,6 +342,20 @@ class Features(BrokerFeature):
             with self.contained(batch):
                 feature.accepted(message, by, batch)
 
+    def delays(self, seq: int) -> Callable[[], Awaitable[object]] | None:
+        for feature in self._adding:
+            with self.contained():
+                if (work := feature.delays(seq)) is not None:
+                    return work
+        return None
+
+    def context(self, seq: int) -> str:
+        for feature in self._adding:
+            with self.contained():
+                if context := feature.context(seq):
+                    return context
+        return ""
+
     def decided(self, seq: int, batch: Batch) -> None:
         for feature in self.opened:
             with self.contained(batch):
@@ -345,7 +371,7 @@ class Features(BrokerFeature):
                 feature.undelivered(id_, reason, batch)
 
     def turn_ended(
-        self, ids: list[str], ended: TurnEnded, started_ms: int, batch: Batch
+        self, ids: list[str], ended: TurnResult, started_ms: int, batch: Batch
     ) -> tuple[set[str], bool]:
         theirs: set[str] = set()
         fresh = False

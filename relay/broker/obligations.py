@@ -26,7 +26,7 @@ from relay.hooks.events import HookEventName
 from relay.ledger import obligation_rows
 from relay.ledger.obligation_rows import ObligationRow
 from relay.ledger.store import Ledger
-from relay.protocol.turns import TurnEnded, TurnState
+from relay.protocol.turns import TurnResult, TurnState
 
 #: The thread of the notices to askers.
 THREAD = "obligations"
@@ -57,7 +57,7 @@ class Obligations:
         self._watchers = kernel.watchers
 
     def turn_ended(
-        self, member: Member, events: Collection[int], ended: TurnEnded, batch: Batch
+        self, member: Member, events: Collection[int], ended: TurnResult, batch: Batch
     ) -> None:
         """A turn of ``member`` has ended that should have answered these messages."""
         said = ended.state is TurnState.COMPLETED and bool(ended.text.strip())

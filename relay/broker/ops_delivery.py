@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 
 from relay.agents.interpreters import shows_anything
@@ -16,6 +17,7 @@ from relay.broker.delivery_states import (
 )
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
+from relay.broker.later_answers import LaterAnswers
 from relay.broker.ops_query import one_id
 from relay.core.errors import NotFound, RelayError, UsageError
 from relay.core.message import AgentState, State
@@ -68,6 +70,7 @@ class DeliveryOps:
         self._windows = kernel.windows
         self._committer = kernel.committer
         self._features = kernel.features
+        self._later = LaterAnswers(kernel.committer, kernel.log)
         self._waits: dict[str, list[_Wait]] = {}  # by the message's id
 
     def ops(self) -> list[Served]:
@@ -104,8 +107,11 @@ class DeliveryOps:
 
     # -- state
 
-    def state(self, request: ClientRequest[ReportState], batch: Batch) -> StateStored:
-        """The recipient's session reports how far a delivery is."""
+    def state(
+        self, request: ClientRequest[ReportState], batch: Batch, *, delayed: bool = False
+    ) -> StateStored | None:
+        """The recipient's session reports how far a delivery is. Before a message is handed over
+        this may wait (once: ``delayed``) until what belongs to the message is known."""
         member = self._directory.member_of(request.client)
         if member is None:
             raise UsageError("only the recipient's registered session can report a delivery")
@@ -128,6 +134,11 @@ class DeliveryOps:
         if delivery.state in (State.HELD, State.WAITING):
             # It was not offered: no session changes what waits for the person's decision.
             raise UsageError(f"a delivery that is {delivery.state} is not a session's to report")
+        presence = fields.get("presence", False)
+        if presence and not delayed and (work := self._features.delays(event)) is not None:
+            with suppress(RelayError):  # too many wait already
+                self._later.answer(request, batch, work, partial(self._after_delay, request))
+                return None
         new = advance(
             delivery,
             state,
@@ -143,9 +154,17 @@ class DeliveryOps:
         self._note_cause(member, request.client, sender, id_, state)
         batch.after.append(partial(self._windows.settled, member.name, id_, state))
         answer: StateStored = {"id": id_, "state": state.value, "attempts": new.attempts}
-        if fields.get("presence") and (news := self._features.news(member)):
+        if presence and (news := self._features.news(member)):
             answer["presence"] = news
+        if presence and (context := self._features.context(event)):
+            answer["context"] = context
         return answer
+
+    def _after_delay(
+        self, request: ClientRequest[ReportState], _: object, batch: Batch
+    ) -> StateStored | None:
+        """Go on with a report that had to wait. A session that is gone will make it again."""
+        return None if request.client.closed else self.state(request, batch, delayed=True)
 
     def _note_cause(
         self, member: Member, client: Client, sender: str, id_: str, state: State

@@ -17,7 +17,7 @@ from relay.core.ids import derived_ulid
 from relay.ledger.agent_ledger import TurnPrompt, add_turn, answered, session_of
 from relay.ledger.schema import SENDER
 from relay.protocol.message_ops import TURN, TurnReport, TurnStored
-from relay.protocol.turns import TurnEnded
+from relay.protocol.turns import TurnResult
 
 #: Messages that one turn can answer.
 IDS_MAX = 1000
@@ -54,7 +54,7 @@ class TurnOps:
         ids, started_ms = fields["ids"], fields["started_ms"]
         if not 0 < len(ids) <= IDS_MAX:
             raise UsageError("a turn is reported with the ids of its messages")
-        ended = TurnEnded.from_json(fields)
+        ended = TurnResult.from_json(fields)
         told = list(dict.fromkeys(ids))
         found = {id_: self._asked(id_, member.name) for id_ in told}
         asked = {id_: prompt for id_, (prompt, _) in found.items()}
@@ -82,7 +82,7 @@ class TurnOps:
         self,
         name: str,
         asked: Mapping[int, TurnPrompt],
-        ended: TurnEnded,
+        ended: TurnResult,
         started_ms: int,
         now_ms: int,
     ) -> bool:

@@ -33,7 +33,7 @@ from relay.protocol.agent_ops import AgentRow
 from relay.protocol.broker import WATCHED, Json, decode, encode
 from relay.protocol.broker_ops import WATCH, Watch, Watched
 from relay.protocol.item_ops import Item
-from relay.protocol.turns import TurnEnded
+from relay.protocol.turns import TurnResult
 
 #: Rows that are kept, and characters of their texts; beyond it the oldest are dropped.
 RING_MAX, RING_TEXT_MAX = 10_000, 16 * 1024 * 1024
@@ -283,7 +283,7 @@ class Watchers:
             self._told[member.name.lower()] = {**member.fields(0), "state": state}
 
     def turn(
-        self, agent: str, ids: list[str], askers: set[str], ended: TurnEnded, started_ms: int
+        self, agent: str, ids: list[str], askers: set[str], ended: TurnResult, started_ms: int
     ) -> None:
         """Add a row for a turn that has ended and answers the messages ``ids`` of ``askers``."""
         text, cut = _short(self._ledger.shown(ended.text))
@@ -331,7 +331,7 @@ def _channel(meta: str | None) -> str | None:
     return channel if isinstance(channel, str) else None
 
 
-def _usage(ended: TurnEnded) -> Json | None:
+def _usage(ended: TurnResult) -> Json | None:
     if ended.tokens_in is None and ended.tokens_out is None:
         return None
     return {"input": ended.tokens_in, "output": ended.tokens_out, "cached": None}

@@ -98,6 +98,8 @@ def status_verb(options: Any) -> int:
     waiting = found["dispatches"]
     if any(waiting.values()):
         output.data(f"dispatches: {_counted(waiting)} (relay broker queue, relay broker dead)")
+    for need in found["needs"]:
+        output.data(f"  ! {need}")
     said = found["evaluations"]
     if any(said.values()):
         output.data(f"route functions, last 24 hours: {_counted(said)} (relay hooks log)")
@@ -148,6 +150,7 @@ def broker_status(home: Home) -> Json:
         "uptime_s": None,
         "counts": {},
         "dispatches": {},
+        "needs": [],
         "evaluations": {},
         "automations": {},
         "channels": {"names": [], "problem": ""},

@@ -131,9 +131,9 @@ def help_text() -> str:
     lines = []
     for title, names in titled.items():
         lines += ["", f"{title}:", *(f"  {name:<12} {verbs[name]}" for name in names)]
-    names = " and ".join
     meant = {
-        name: names(one for one in ALIASES if ALIASES[one] == name) for name in ALIASES.values()
+        name: " and ".join(word for word in ALIASES if ALIASES[word] == name)
+        for name in ALIASES.values()
     }
     also = ", ".join(f"{words} for {name}" for name, words in meant.items())
     lines += ["", f"Also understood: {also}. relay help VERB tells more."]

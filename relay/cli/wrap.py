@@ -11,6 +11,7 @@ import sys
 
 from relay.app.wrapped_run import (
     Choices,
+    Limits,
     Participant,
     RecordingChoice,
     TerminalChoice,
@@ -110,6 +111,25 @@ def add(verbs: Parser) -> None:
         help="in a governed project: let it write without an intent, which is written to the trace",
     )
     parser.add_argument(
+        "--confine",
+        action="store_true",
+        help="have the kernel let it write only in its folder (or worktree), its own state and"
+        " caches",
+    )
+    parser.add_argument(
+        "--intent",
+        metavar="INTENT",
+        offers="intents",
+        help="in a governed project: have the kernel let it write only what this intent allows",
+    )
+    parser.add_argument(
+        "--write",
+        action="append",
+        metavar="PATH",
+        help="with --confine or --intent: it may write this folder or file, too; can be given"
+        " again",
+    )
+    parser.add_argument(
         "command",
         nargs="+",
         metavar="COMMAND",
@@ -172,6 +192,12 @@ def wrap(options: Options) -> int:
                     f"{flag} {word}: it is named as agents are",
                     hint="letters, digits, _ . - (at most 64), and none of relay's own words",
                 )
+    if options.intent is not None and options.ungoverned:
+        raise UsageError("--intent with --ungoverned", hint="leave one out")
+    if options.write and options.intent is None and not options.confine:
+        raise UsageError(
+            "--write without --confine or --intent", hint="without these it may write everything"
+        )
     title = options.title or os.environ.get("RELAY_TITLE") == "1"
     recording = None
     if options.record is not None:
@@ -180,7 +206,13 @@ def wrap(options: Options) -> int:
         options.command,
         Participant(options.name, options.task, roles, channels),
         TerminalChoice(title, options.type, recording, options.hear),
-        Terms(options.config, not options.no_primer, options.mcp, options.ungoverned),
+        Terms(
+            options.config,
+            not options.no_primer,
+            options.mcp,
+            options.ungoverned,
+            Limits(options.confine, options.intent, options.write),
+        ),
         exclusive=True,
     )
     return run(choices)

@@ -39,7 +39,7 @@ from relay.core.paths import Home
 from relay.core.projects import config_base
 from relay.directive.escape import clean
 from relay.hooks.dialects import PROJECT_VARIABLES
-from relay.hooks.events import HookEventName
+from relay.hooks.events import OF_BROKER, HookEventName
 from relay.hooks.hook_types import Command, HookDefinition
 from relay.hooks.registry import Registry
 
@@ -223,6 +223,7 @@ def manifest_of(loaded: LoadedConfig) -> Manifest:
                 }
                 for one in registry.routes()
             ],
+            "observers": [one.name for one in registry.all_hooks() if one.event in OF_BROKER],
             "merge": settings.merge,
             "channel_adapters": [one.name for one in registry.channel_adapters()],
             "may": dict(settings.may),

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
         #: Its route functions: name, kinds and channels (lists or null), priority.
         routes: list[dict[str, Any]]
+        #: Its hooks of the broker's events, by name.
+        observers: list[str]
         #: What becomes of several dispatches of one event: see docs/broker.md.
         merge: str
         #: The channels that it connects, by name.
@@ -120,6 +122,7 @@ def no_settings() -> FileSettings:
     """Those of a file that sets nothing."""
     return {
         "routes": [],
+        "observers": [],
         "merge": "",
         "channel_adapters": [],
         "may": {},
@@ -248,9 +251,10 @@ def read_manifest(home: Home, sha256: str) -> Manifest | None:
             manifest = of_fields(json_text.loads(kept.read()))
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
-    lists = (manifest.patterns, manifest.hooks, manifest.events, manifest.hook_files)
-    good = all(isinstance(one, list) and all(isinstance(t, str) for t in one) for one in lists)
     given = manifest.settings
+    lists = [manifest.patterns, manifest.hooks, manifest.events, manifest.hook_files]
+    lists.append(given["observers"])
+    good = all(isinstance(one, list) and all(isinstance(t, str) for t in one) for one in lists)
     good = good and all(type(one) is dict for one in given["routes"])
     tables = (given["may"], *manifest.features.values())
     good = good and all(one is None or type(one) is dict for one in tables)

@@ -103,6 +103,8 @@ class Message:
     proven: bool = False
     #: Who has come and gone since the receiver was told last, in the broker's words.
     presence: str = ""
+    #: What the person's automations have added to it, as JSON.
+    context: str = ""
 
     @property
     def wants_turn(self) -> bool:

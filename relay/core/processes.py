@@ -374,7 +374,10 @@ def peer(connection: _socket.socket) -> tuple[Process, ...]:
 def _check_alive(handle: int) -> None:
     from relay.core.signals import signal
 
-    signal.pidfd_send_signal(handle, 0)
+    try:
+        signal.pidfd_send_signal(handle, 0)
+    except PermissionError:
+        return  # it is there, and this process may send no signal to it (it is confined)
 
 
 def peer_pid(connection: _socket.socket) -> int:

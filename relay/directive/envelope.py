@@ -56,8 +56,9 @@ def envelope(message: Message, *, style: Style, ascii_only: bool = False) -> Env
 
     A body of one line stands in the line of its header, the lines of a longer one each behind
     ``| `` (in the style ``line`` a sign stands for each line end); either is followed by a closing
-    that repeats the header's marker. So no line begins with words of the sender's, and what stands
-    between the two markers is his. No control is left but ``\\n`` (and ``\\t``, except in one
+    that repeats the header's marker, as does the line of context before a body, if there is one. So
+    no line begins with words of the sender's, and what stands between the last two markers is his.
+    No control is left but ``\\n`` (and ``\\t``, except in one
     line); the last character is a period.
     ``ascii_only`` is for a program of lines whose locale is not UTF-8: its line editor may
     take the bytes of other characters for key strokes, so they are shown as ``_U+00E9_``.
@@ -102,19 +103,34 @@ def marker_of(message: Message) -> str:
 def _logical_lines(message: Message, marker: str) -> list[str]:
     body = quote_headers(clean(message.body))
     header, closing = _header(message, marker), _closing(message, marker)
-    if "\n" in body or has_closing(body):
-        return [f"{header}:", *(_LINE + line for line in body.split("\n")), closing]
+    context = _context(message, marker)
+    if context or "\n" in body or has_closing(body):
+        lines = [_LINE + line for line in body.split("\n")]
+        return [f"{header}:", *filter(None, [context]), *lines, closing]
     return [f"{header}: {body} {closing}"]
+
+
+def _context(message: Message, marker: str) -> str:
+    """The line before the body: what automations have added. The marker says that it is relay's:
+    neither the sender nor an automation knows it."""
+    if not message.context:
+        return ""
+    added = clean(message.context).replace("\n", " ").expandtabs(1)
+    added = quote_headers(added, closings=True)
+    head = f"(Context {marker} by your user's automations, not your user's words: "
+    return f"{head}{added} End of context {marker})"
 
 
 def _one_line(message: Message, marker: str, ascii_only: bool) -> str:
     body = quote_headers(clean(message.body), closings=True).expandtabs(4)
     header, closing = _header(message, marker), _closing(message, marker)
-    body = body.replace("\n", _NEXT_LINE_ASCII if ascii_only else _NEXT_LINE)
-    if (size := _utf8_cost(body)) > TYPED_BYTES:
+    next_line = _NEXT_LINE_ASCII if ascii_only else _NEXT_LINE
+    body = body.replace("\n", next_line)
+    context = _context(message, marker)
+    if (size := _utf8_cost(body)) + _utf8_cost(context) > TYPED_BYTES:
         how = f"relay show {_label(message.id)}"
         body = f"(too long to be typed here, {size} bytes; this prints it: {how})"
-    line = f"{header}: {body} {closing}"
+    line = f"{header}: {context}{next_line if context else ''}{body} {closing}"
     return _numbered(_NOT_ASCII, line) if ascii_only else line
 
 

@@ -105,9 +105,10 @@ _TAG = re.compile(
     r"|user[-_](?:instructions|prompt|message))\b)"
 )
 _CLOSING = re.compile(
-    rf"{_word('end')}[\W_]*{_word('of')}[\W_]*[\[({{<]|{_word('not')}[\W_]*{_word('consent')}"
+    rf"{_word('end')}[\W_]*{_word('of')}[\W_]*(?:{_word('context')}[\W_]*)?[\[({{<]|{_word('not')}[\W_]*{_word('consent')}"
     rf"|{_word('to')}[\W_]*{_word('answer')}[\W_]*{_word('if')}"
     rf"|{_word('no')}[\W_]*{_word('answer')}[\W_]*{_word('needed')}"
+    rf"|{_word('by')}[\W_]*{_word('your')}[\W_]*{_word('users')}[\W_]*{_word('automations')}"
 )
 
 

@@ -265,6 +265,18 @@ EVENTS: dict[HookEventName, EventSpec] = {
     HookEventName.AFTER_DELIVER_RESPONSE: _of_broker("response persona channel to state reason"),
     HookEventName.UNANSWERED: _of_broker("agent asker id why"),
 }
+#: The events of what the broker does, which hooks in a worker observe.
+OF_BROKER = frozenset(
+    {
+        HookEventName.AFTER_RECEIVE_EVENT,
+        HookEventName.AFTER_RESOLVE_IDENTITY,
+        HookEventName.AFTER_RUN_AUTOMATIONS,
+        HookEventName.AFTER_ASSEMBLE_CONTEXT,
+        HookEventName.AFTER_EXECUTE_AGENT,
+        HookEventName.AFTER_DELIVER_RESPONSE,
+        HookEventName.UNANSWERED,
+    }
+)
 #: What every input has.
 _BASE: dict[str, Check] = dict.fromkeys(
     (

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -46,6 +46,8 @@ class Planner:
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
+        #: The names of hooks that are switched off.
+        self.skip: Collection[str] = ()
 
     def plan(self, event: HookEventName, payload: Mapping[str, Any]) -> Plan:
         """The hooks for ``event`` with this input, in the registry's order.
@@ -55,7 +57,8 @@ class Planner:
         One sequential hook among those selected makes all of them run one after the other.
         """
         hooks = self.registry.hooks(event)
-        chosen = [hook for hook in hooks if hook.trusted and matches(hook, payload)]
+        hooks = [hook for hook in hooks if hook.trusted and hook.name not in self.skip]
+        chosen = [hook for hook in hooks if matches(hook, payload)]
         return Plan(event, tuple(_once(chosen)), any(hook.sequential for hook in chosen))
 
 

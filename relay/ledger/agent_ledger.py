@@ -19,7 +19,7 @@ from typing import cast
 from relay.core.ids import derived_ulid
 from relay.ledger.store import Ledger
 from relay.protocol.message_ops import MessageAnswer
-from relay.protocol.turns import TurnEnded
+from relay.protocol.turns import TurnResult
 
 #: The ``source`` of relay's own sessions; others are those of ingested files.
 OWN = "relay"
@@ -72,7 +72,7 @@ def add_turn(
     session: str,
     turn: str,
     asked: Sequence[TurnPrompt],
-    ended: TurnEnded,
+    ended: TurnResult,
     *,
     started_ms: int,
     now_ms: int,

@@ -33,6 +33,7 @@ class BrokerStatus(Record):
     problems: NotRequired[dict[str, str]]  # why configurations evaluate nothing, by path
     dispatches: NotRequired[dict[str, int]]
     answers: NotRequired[dict[str, int]]
+    needs: NotRequired[list[str]]  # why personas take no turn before the person has done something
     evaluations: NotRequired[dict[str, int]]  # of the last day
 
 

@@ -283,7 +283,7 @@ class ReportState(Request):
     reason: NotRequired[str | None]
     proof: NotRequired[str | None]
     attempt: NotRequired[int | None]  # the number of the try, for ``delivering``
-    presence: NotRequired[bool]  # with what the recipient wants to hear of others
+    presence: NotRequired[bool]  # it is handed over next: with what is to be told beside it
 
 
 class StateStored(Record):
@@ -293,6 +293,7 @@ class StateStored(Record):
     state: str
     attempts: int
     presence: NotRequired[str]  # who has come and gone since it was told last
+    context: NotRequired[str]  # what automations have added to the message, as JSON
 
 
 class Read(Request):
@@ -341,12 +342,14 @@ class ToolCallFields(Record):
 
 
 class TurnEndFields(Record):
-    """How a turn ended: the fields of relay.protocol.turns.TurnEnded."""
+    """How a turn ended: the fields of relay.protocol.turns.TurnResult."""
 
     state: NotRequired[str | None]
     text: NotRequired[str | None]
-    reason: NotRequired[str | None]
-    again: NotRequired[bool | None]
+    cause: NotRequired[str | None]
+    detail: NotRequired[str | None]
+    reason: NotRequired[str | None]  # instead of both, kept by a session of an earlier version
+    again: NotRequired[bool | None]  # likewise
     inferred: NotRequired[bool | None]
     model: NotRequired[str | None]
     external_id: NotRequired[str | None]

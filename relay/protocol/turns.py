@@ -5,7 +5,7 @@ the same. The runner writes lines with ``tell``:
 
 ``started``   external_id?
 ``alive``     at least every ``ALIVE_EVERY`` seconds: the lease is renewed
-``ended``     the fields of ``TurnEnded``; the last line
+``ended``     the fields of ``TurnResult``; the last line
 
 A wrapped agent's session tells the end of a turn by the op ``turn``, with the same fields.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from relay.core.dispatch import PermissionSet
 from relay.core.errors import UsageError
@@ -83,18 +83,112 @@ class ToolCall:
     completed_ms: int | None = None
 
 
+class TurnCause(StrEnum):
+    """Why a turn did not complete."""
+
+    # It did not begin:
+    LOGIN = "login"
+    TRUST = "trust"
+    NOT_INSTALLED = "not_installed"
+    NOT_STARTED = "not_started"
+    CREDENTIAL = "credential"
+    UNGATED = "ungated"
+    TOO_LONG = "too_long"
+    HELD = "held"
+    IMPOSSIBLE = "impossible"
+    UNDELIVERED = "undelivered"
+    GIVEN_UP = "given_up"
+    # It failed:
+    AGENT = "agent"
+    STATUS = "status"
+    OUTPUT = "output"
+    ESCAPED = "escaped"
+    DIED = "died"
+    GONE = "gone"
+    SILENT = "silent"
+    DEADLINE = "deadline"
+    OTHER = "other"
+    # It was stopped:
+    STOPPED = "stopped"
+    OVERTAKEN = "overtaken"
+    WITHDRAWN = "withdrawn"
+    BROKEN_OFF = "broken_off"
+    BROKER = "broker"
+
+
+class CauseRow(NamedTuple):
+    """What a cause means. ``again``: another try may help; ``person``: once the person has done
+    something about it."""
+
+    words: str  # {detail}: what is known of this turn
+    state: TurnState = TurnState.FAILED
+    again: bool = False
+    person: bool = False
+    way_out: str = ""
+
+
+CAUSES: dict[TurnCause, CauseRow] = {
+    TurnCause.LOGIN: CauseRow(
+        "its program is not logged in: {detail}",
+        person=True,
+        way_out="log in with it, then answer yes (relay items)",
+    ),
+    TurnCause.TRUST: CauseRow(
+        "its program does not trust its folder: {detail}",
+        person=True,
+        way_out="start it there once and trust the folder, then answer yes (relay items)",
+    ),
+    TurnCause.NOT_INSTALLED: CauseRow(
+        "{detail}",
+        way_out="look at command in the persona's configuration",
+    ),
+    TurnCause.NOT_STARTED: CauseRow("{detail}", again=True),
+    TurnCause.CREDENTIAL: CauseRow(
+        "the credential {detail}",
+        way_out="look at credentials in the persona's configuration",
+    ),
+    TurnCause.UNGATED: CauseRow("{detail}"),
+    TurnCause.TOO_LONG: CauseRow(
+        "{detail}",
+        way_out="shorten it, or take a program that reads its standard input",
+    ),
+    TurnCause.HELD: CauseRow("{detail}"),
+    TurnCause.IMPOSSIBLE: CauseRow("{detail}"),
+    TurnCause.UNDELIVERED: CauseRow("{detail}"),
+    TurnCause.GIVEN_UP: CauseRow("the person gave it up: {detail}"),
+    TurnCause.AGENT: CauseRow("{detail}", again=True),
+    TurnCause.STATUS: CauseRow("{detail}", again=True),
+    TurnCause.OUTPUT: CauseRow("{detail}"),
+    TurnCause.ESCAPED: CauseRow("{detail} has run though this turn may not use it"),
+    TurnCause.DIED: CauseRow("its process {detail}", again=True),
+    TurnCause.GONE: CauseRow("{detail} ended before it had answered", again=True),
+    TurnCause.SILENT: CauseRow("it was silent for {detail} s", again=True),
+    TurnCause.DEADLINE: CauseRow(
+        "no end of the turn within {detail} s",
+        TurnState.TIMED_OUT,
+        way_out="deadline in the persona's configuration gives it longer",
+    ),
+    TurnCause.OTHER: CauseRow("{detail}"),
+    TurnCause.STOPPED: CauseRow("it was stopped for {detail}", TurnState.INTERRUPTED),
+    TurnCause.OVERTAKEN: CauseRow("something else goes first", TurnState.INTERRUPTED),
+    TurnCause.WITHDRAWN: CauseRow("the person withdrew it", TurnState.INTERRUPTED),
+    TurnCause.BROKEN_OFF: CauseRow("it was broken off at the agent", TurnState.INTERRUPTED),
+    TurnCause.BROKER: CauseRow("the broker ended in the middle of it", TurnState.INTERRUPTED),
+}
+
+
 @dataclass(frozen=True, slots=True)
-class TurnEnded:
+class TurnResult:
     """How a turn ended, and what the agent said in it.
 
-    ``inferred``: not told by the agent, but by its silence at the prompt. ``again``: it failed in a
-    way in which another try may help. ``reason``: why it did not complete.
+    ``inferred``: not told by the agent, but by its silence at the prompt. ``cause``: why it did not
+    complete, ``detail``: what is known beyond that.
     """
 
     state: TurnState = TurnState.COMPLETED
     text: str = ""
-    reason: str | None = None
-    again: bool = False
+    cause: TurnCause | None = None
+    detail: str = ""
     inferred: bool = False
     model: str | None = None
     external_id: str | None = None
@@ -102,6 +196,30 @@ class TurnEnded:
     tokens_out: int | None = None
     ended_ms: int | None = None
     tool_calls: tuple[ToolCall, ...] = ()
+
+    @classmethod
+    def of(cls, cause: TurnCause, detail: object = "", text: str = "") -> TurnResult:
+        """One that did not complete."""
+        return cls(CAUSES[cause].state, text, cause, str(detail))
+
+    @property
+    def reason(self) -> str | None:
+        """Why it did not complete, with the way out, as it is shown."""
+        if self.cause is None:
+            return None
+        row = CAUSES[self.cause]
+        words = row.words.replace("{detail}", self.detail or "no more is known")
+        return f"{words.rstrip('.')}; {row.way_out}" if row.way_out else words
+
+    @property
+    def again(self) -> bool:
+        """Whether it failed in a way in which another try may help."""
+        return self.cause is not None and CAUSES[self.cause].again
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether another try helps once the person has done something about it."""
+        return self.cause is not None and CAUSES[self.cause].person
 
     @property
     def goes_on(self) -> bool:
@@ -112,7 +230,7 @@ class TurnEnded:
         return {name: one for name, one in asdict(self).items() if one is not None}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> TurnEnded:
+    def from_json(cls, value: Mapping[str, Any]) -> TurnResult:
         """Read one that another process wrote; it is cut where it is too long, and fields that
         this version does not know are ignored. Raises UsageError."""
         given = {name: value.get(name) for name in _ENDED if value.get(name) is not None}
@@ -121,22 +239,28 @@ class TurnEnded:
                 raise UsageError(f"{name} of a turn's end cannot be {type(one).__name__}")
         try:
             state = TurnState(str(given.get("state", TurnState.COMPLETED)))
+            cause = TurnCause(str(given["cause"])) if "cause" in given else None
         except ValueError as error:
-            raise UsageError(f"a turn cannot end as {given['state']!r}") from error
+            raise UsageError(f"a turn cannot end so: {error}") from error
         if state is TurnState.RUNNING:
             raise UsageError("a turn that runs has not ended")
+        if cause is None and state is not TurnState.COMPLETED:
+            # As a session of an earlier version has kept it.
+            cause = TurnCause.AGENT if value.get("again") is True else TurnCause.OTHER
+            given["detail"] = str(value.get("reason") or "")
         calls = given.get("tool_calls") or ()
         if not isinstance(calls, list | tuple):
             raise UsageError("tool_calls of a turn's end is a list")
-        tool_calls = tuple(_tool_call(one) for one in calls[:CALLS_MAX])
-        return cls(**{**_cut(given, TEXT_MAX), "state": state, "tool_calls": tool_calls})
+        made: Json = {"state": state, "cause": cause}
+        made["tool_calls"] = tuple(_tool_call(one) for one in calls[:CALLS_MAX])
+        return cls(**{**_cut(given, TEXT_MAX), **made})
 
 
 _ENDED: dict[str, type] = {
     "state": str,
     "text": str,
-    "reason": str,
-    "again": bool,
+    "cause": str,
+    "detail": str,
     "inferred": bool,
     "model": str,
     "external_id": str,

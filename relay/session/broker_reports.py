@@ -72,6 +72,7 @@ class BrokerReports:
         self._wanted: frozenset[str] = frozenset()
         self._remarks: BoundedDict[str, str] = BoundedDict(REMARKS_MAX)
         self._presence: BoundedDict[str, str] = BoundedDict(REMARKS_MAX)  # by the message's id
+        self._context: BoundedDict[str, str] = BoundedDict(REMARKS_MAX)
 
     def remark(self, message: Message, text: str) -> None:
         """Add a remark to the receipt of a message, which stays when the message is seen."""
@@ -96,7 +97,8 @@ class BrokerReports:
     ) -> bool:
         """Report the state of a delivery; the broker has it when this returns.
 
-        ``presence``: get the news of others for the receiver with it, see ``with_presence``.
+        ``presence``: it is handed over next. Get what is told beside it: see ``with_news``. The
+        broker may take some seconds for that.
         False for a message that was withdrawn meanwhile: it must not go over.
         """
         fields: dict[str, Any] = {"id": message.id, "state": state.value}
@@ -117,6 +119,8 @@ class BrokerReports:
             )
             if news := answer.get("presence"):
                 self._presence[message.id] = str(news)
+            if context := answer.get("context"):
+                self._context[message.id] = str(context)
         except RelayError as error:
             if error.code == State.CANCELLED.value:
                 self._events.post(DeliveryReported(message.id, State.CANCELLED))
@@ -124,11 +128,15 @@ class BrokerReports:
             self._events.post(PersonNote(f"a delivery could not be recorded: {error.message}"))
         return True
 
-    def with_presence(self, message: Message) -> Message:
-        """``message`` with the news of who has come and gone, from the answer to its report."""
+    def with_news(self, message: Message) -> Message:
+        """``message`` with what the answer to its report says: who has come and gone, and what was
+        added to it."""
         news = self._presence.pop(message.id, "")
+        context = self._context.pop(message.id, message.context)
+        if not news and context == message.context:
+            return message
         said = ", ".join(filter(None, (message.presence, news)))
-        return replace(message, presence=said) if news else message
+        return replace(message, presence=said, context=context)
 
     async def look_up(self, ids: list[str], name: str) -> None:
         """Look up the last reported states of these deliveries to the agent ``name``."""

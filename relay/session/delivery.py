@@ -259,7 +259,7 @@ class DeliveryQueue:
         batch = [m for m in batch if m is first or not (m.attempt and self._typist.landed(m))]
         self._in_hand = {m.id for m in batch}
         batch = await self._not_withdrawn(batch, State.DELIVERING, presence=True)
-        batch = [self._with_presence(message) for message in batch]
+        batch = [self._with_news(message) for message in batch]
         self._told -= self._in_hand  # if they wait again, that is reported again
         if not batch:
             return [], None
@@ -290,8 +290,8 @@ class DeliveryQueue:
             handing.cancel()
         return handing.result()
 
-    def _with_presence(self, message: Message) -> Message:
-        told = self._reports.with_presence(message)
+    def _with_news(self, message: Message) -> Message:
+        told = self._reports.with_news(message)
         if told is not message:
             self._waiting[self._waiting.index(message)] = told
         return told

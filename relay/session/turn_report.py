@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from relay.agents.hook_codec import AgentHookCall, text_of
@@ -29,7 +29,7 @@ from relay.core.message import AgentState, Message, State
 from relay.core.source_events import StateChange
 from relay.core.state import from_json, to_json
 from relay.directive.envelope import marker_of
-from relay.protocol.turns import ToolCall, TurnEnded, TurnState
+from relay.protocol.turns import ToolCall, TurnCause, TurnResult, TurnState
 from relay.session.session_commands import (
     DeliverMessage,
     DriverCommand,
@@ -343,21 +343,18 @@ class TurnReports:
         self.gate.ended(ids)
         if saved.left_out:
             text = f"[the first {saved.left_out} lines are left out]\n{text}"
-        state, reason = TurnState.COMPLETED, None
+        ended = TurnResult()
         if self._failed:
-            state, reason = TurnState.FAILED, self._failed
-        elif self._stopped and self._over_at is not None:
-            state = TurnState.INTERRUPTED
-            reason = f"it was stopped for {self._stopped}"
+            ended = TurnResult.of(TurnCause.AGENT, self._failed)
+        elif self._stopped and (self._over_at is not None or self._state is AgentState.GONE):
+            ended = TurnResult.of(TurnCause.STOPPED, self._stopped)
         elif self._broken:
-            state, reason = TurnState.INTERRUPTED, "it was broken off at the agent"
+            ended = TurnResult.of(TurnCause.BROKEN_OFF)
         elif self._state is AgentState.GONE:
-            state, reason = TurnState.INTERRUPTED, "the agent ended before its turn was over"
-        ended = TurnEnded(
-            state,
-            text,
-            reason,
-            again=state is not TurnState.COMPLETED and not (self._stopped or self._broken),
+            ended = TurnResult(TurnState.INTERRUPTED, cause=TurnCause.GONE, detail="the agent")
+        ended = replace(
+            ended,
+            text=text,
             model=self._sources.model or None,
             tool_calls=tuple(self._calls()),
             inferred=self._sources.infers_turns or not (saved.began or self._failed),
@@ -451,6 +448,13 @@ class PermissionGate:
         self._saved = GateCheckpoint()
         self._subagents: BoundedDict[str, list[PermissionSet]] = BoundedDict(SUBAGENTS_MAX)
         self._state = AgentState.STARTING
+
+    @classmethod
+    def of_one_turn(cls, permissions: PermissionSet) -> PermissionGate:
+        """The gate of a run that is one turn with these permissions."""
+        gate = cls("")
+        gate._saved.limited["turn"] = [permissions.to_json(), REACHING]
+        return gate
 
     # -- messages
 

@@ -362,7 +362,7 @@ class Typist:
     async def _paste_batch(self, batch: list[Message]) -> Blocked | None:
         message, wrapped = batch[0], self._wrap(batch[0])
         if len(batch) > 1:
-            wrapped = envelopes([replace(m, body=self._rules.spell(m.body)) for m in batch])
+            wrapped = envelopes([self._spelled(one) for one in batch])
         self._screen.expect_echo(wrapped.text, self._clock())
         held = await self._paste.submit(message, wrapped)
         if held is None:
@@ -534,13 +534,17 @@ class Typist:
             style = (
                 "plain" if self._terminal.cooked() else "line" if self._line.applies else "paste"
             )
-        spelled = replace(message, body=self._rules.spell(message.body))
+        spelled = self._spelled(message)
         if style == "plain" and len(message.body) < ONE_LINE:
             # A line program takes each line for a message of its own.
             short = envelope(spelled, style="line", ascii_only=self._ascii_only)
             if len(short.text.encode()) <= ONE_LINE:
                 return short
         return envelope(spelled, style=style, ascii_only=self._ascii_only)
+
+    def _spelled(self, message: Message) -> Message:
+        spell = self._rules.spell
+        return replace(message, body=spell(message.body), context=spell(message.context))
 
     @staticmethod
     def _typed(wrapped: Envelope) -> bytes:

@@ -32,7 +32,7 @@ _TONES = {
     **dict.fromkeys(("busy", "starting", "waiting"), "work"),
     "gone": "faint",
 }
-_ASKS = {"question": "asks", "approval": "wants", "held": "is held"}
+_ASKS = {"question": "asks", "approval": "wants", "held": "is held", "persona": "needs you"}
 
 
 def tone(state: str) -> str:

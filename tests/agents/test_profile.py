@@ -205,3 +205,30 @@ def test_the_example_in_the_documentation_is_true() -> None:
     told = set(re.findall(r"^ *(\w+):", example, re.MULTILINE))
     known = {one.name for form in (Profile, InputLine) for one in fields(form)}
     assert told >= known - {"name"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "cause"),
+    [
+        ("claude", "Not logged in · Please run /login", "login"),
+        ("claude", "Invalid API key · Fix external API key", "login"),
+        ("claude", "The tests fail: Not logged in · Please run /login", None),
+        ("codex", "unexpected status 401 Unauthorized: Missing bearer", "login"),
+        (
+            "codex",
+            "WARNING: no aliases\nNot inside a trusted directory and --skip-git-repo",
+            "trust",
+        ),
+        ("gemini", "Please set an Auth method in your .gemini/settings.json", "login"),
+        ("gemini", "Gemini CLI is not running in a trusted directory. To proceed", "trust"),
+        ("qwen", "No auth type is selected. Please configure an auth type", "login"),
+        ("opencode", "Unexpected server error. Check server logs for details.", None),
+    ],
+)
+def test_a_program_s_own_words_say_what_the_person_has_to_do(
+    kind: str, words: str, cause: str | None
+) -> None:
+    form = find_profile(kind, "")[0].headless
+    assert form is not None
+    needed = form.needs(words)
+    assert (needed and needed[0]) == cause

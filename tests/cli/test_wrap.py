@@ -206,3 +206,19 @@ def test_a_broken_interpreter_line_is_said(tmp_path: Path) -> None:
     stop_sessions(fake)
     assert done.returncode == 126
     assert b"cannot run" in done.stderr and b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "feature"),
+    [
+        (["--confine"], "confine"),
+        (["--intent", "INT-001"], "confine"),
+        (["--record", "file"], "recording"),
+    ],
+)
+def test_without_the_feature_that_holds_it_nothing_is_started(
+    options: list[str], feature: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relay.app.start_door.opened", lambda choices, cwd: [])
+    with pytest.raises(UsageError, match=f"relay's feature {feature} is not installed"):
+        wrap.wrap(wrap.parsed([*options, "true"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from random import Random
 from typing import Any
@@ -88,6 +89,24 @@ def test_who_came_and_went_stands_in_the_closing_and_nowhere_else(style: Style) 
         assert last.endswith(f". Since your last message {news}).")
         [received] = read(envelope(one, style=style).text)
         assert news not in received.body
+
+
+@pytest.mark.parametrize("style", ["plain", "paste", "line"])
+def test_what_automations_add_is_a_first_line_that_neither_they_nor_the_sender_can_forge(
+    style: Style,
+) -> None:
+    random = Random(15)
+    for _ in range(500):
+        context = json.dumps({"said": hostile(random)}, ensure_ascii=False)
+        body, is_line = hostile(random), style == "line"
+        text = envelope(message(body, context=context), style=style).text
+        (received,) = read(text)
+        shown = quote_headers(clean(body), closings=is_line)
+        shown = shown.expandtabs(4).replace("\n", " ⏎ ") if is_line else shown
+        added = quote_headers(clean(context), closings=True)
+        assert received == Received(MARKER, "agent", "Alice", shown, added), (context, body)
+        for row in believed(text, random.randint(30, 200)):
+            assert row.startswith("Relay message [WP9RCDEF_7K"), (body, row)
 
 
 def test_nobody_outside_of_relay_is_taken_for_an_agent() -> None:
@@ -277,6 +296,7 @@ MESSAGES = st.builds(
     proven=st.booleans(),
     attempt=st.integers(0, 2),
     nonce=st.just(NONCE),
+    context=st.one_of(st.just(""), BODIES),
 )
 STYLES = st.sampled_from(["plain", "paste", "line"])
 

@@ -158,12 +158,19 @@ class GovernedProject:
         self._path = f"{Path(sys.executable).parent}:{node_folder()}:/usr/local/bin:/usr/bin:/bin"
 
     def start(
-        self, name: str, agent: str, binary: Path, options: Options | None = None
+        self,
+        name: str,
+        agent: str,
+        binary: Path,
+        options: Options | None = None,
+        *,
+        wrap: list[str] | None = None,
     ) -> GovernedAgent:
-        """``agent`` under ``relay wrap`` in the project, with a home of its own, at its prompt."""
+        """``agent`` under ``relay wrap`` in the project, with a home of its own, at its prompt;
+        ``wrap``: more options of that."""
         made = self.finds_relay(options)
         self.folder(name)
-        wrapped = self._room.start(name, agent, binary, made, cols=100, rows=30)
+        wrapped = self._room.start(name, agent, binary, made, cols=100, rows=30, options=wrap)
         return GovernedAgent(wrapped, self._model, self.root)
 
     def folder(self, name: str) -> Path:

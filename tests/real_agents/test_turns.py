@@ -11,7 +11,7 @@ import pytest
 from relay.broker.client import connect
 from relay.core.paths import Home
 from relay.protocol.message_ops import SEND, WAIT
-from tests.e2e.wrapped import relay
+from tests.e2e.wrapped import relay, relay_json
 from tests.real_agents.conftest import Binary
 from tests.real_agents.model import Gate, Say, ScriptedModel, Shell
 from tests.real_agents.people import PATIENCE, send, wait_delivery, wait_state
@@ -20,6 +20,42 @@ from tests.real_agents.wrapped import room
 from tests.support import wait_until
 
 pytestmark = pytest.mark.usefixtures("stop_broker")
+
+
+WATCHES = """
+from relay import Automation
+
+def handler(ctx):
+    return {"enrich": {"flight": "UA123"}}
+
+kinds = ["message", "tool_call"]
+automation = Automation("watches", "watches", handler, {"event": {"types": kinds}}, blocking=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_an_automation_adds_to_a_message_and_hears_of_the_tool_calls_that_follow(
+    name: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+) -> None:
+    """Without a relay.config.py."""
+    model.when("MARK-GO", Shell("echo gone"), times=1)
+    (tmp_path / "watches.py").write_text(WATCHES)
+    relay("automation", "register", str(tmp_path / "watches.py"))
+    with room(tmp_path, model) as people:
+        people.start("Ann", name, binary_of(name), Options(asks=False))
+        relay("send", "Ann", "MARK-GO when you can.", f"--answer={PATIENCE}")
+        wait_until(
+            lambda: (
+                "tool_call" in {one["kind"] for one in relay_json("automation", "runs", "watches")}
+            ),
+            what="the tool call",
+        )
+    told = next(one.last_text for one in model.requests if "MARK-GO" in one.last_text)
+    assert re.search(
+        r"(Context \[\w+\]) by your user's automations, not your user's words:"
+        r' \{"flight":"UA123"\} End of context',
+        told,
+    )
 
 
 #: Those whose turns relay can stop, by a key or by an interface of theirs.

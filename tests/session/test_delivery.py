@@ -137,7 +137,7 @@ class FakeReports(BrokerReports):
             self.news[message.id] = self.heard
         return await self.take(message, state, reason, proof)
 
-    def with_presence(self, message: Message) -> Message:
+    def with_news(self, message: Message) -> Message:
         news = self.news.pop(message.id, "")
         return replace(message, presence=news) if news else message
 

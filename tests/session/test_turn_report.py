@@ -13,6 +13,7 @@ from relay.core.message import REPORTED, AgentState, State
 from relay.core.source_events import StateChange
 from relay.directive.envelope import marker_of
 from relay.hooks.events import HookEventName
+from relay.protocol.turns import TurnCause
 from relay.session import turn_report as module
 from relay.session.session_commands import DeliverMessage, ReportDelivery, ReportTurn
 from relay.session.session_events import MessageArrived
@@ -89,7 +90,7 @@ def test_a_turn_has_its_messages_and_the_words_since_the_first_of_them() -> None
     [report] = told(turns.tick(5.2 + module.SETTLE))
     assert report == {
         **{"ids": [ASKED.id, OTHER.id], "text": "one\ntwo\nthree\nlate", "state": "completed"},
-        **{"again": False, "inferred": False, "model": "opus", "tool_calls": ()},
+        **{"detail": "", "inferred": False, "model": "opus", "tool_calls": ()},
         **{"started_ms": 7, "ended_ms": 7},
     }
     assert not turns.empty and turns.deadline() is None
@@ -164,12 +165,13 @@ def test_a_model_that_does_not_answer_and_an_agent_that_ends() -> None:
     list(turns.proven(marker_of(ASKED), 1.0))
     turns.state_changed(StateChange(AgentState.LIMITED, "a usage limit is reached"), 2.0)
     [report] = told(turns.tick(2.0 + module.SETTLE))
-    assert (report["state"], report["reason"]) == ("failed", "a usage limit is reached")
-    assert report["again"]
+    assert (report["state"], report["cause"]) == ("failed", TurnCause.AGENT)
+    assert report["detail"] == "a usage limit is reached"
     turns.state_changed(BUSY, 3.0)
     list(turns.proven(marker_of(OTHER), 3.0))
     [report] = told(turns.gone(4.0))
-    assert (report["state"], report["ids"], report["again"]) == ("interrupted", [OTHER.id], True)
+    assert (report["state"], report["ids"]) == ("interrupted", [OTHER.id])
+    assert report["cause"] == TurnCause.GONE
 
 
 def test_what_the_agent_had_read_when_it_ended_was_not_answered() -> None:
@@ -266,14 +268,14 @@ def test_a_turn_that_the_person_breaks_off_is_not_tried_again() -> None:
     list(turns.proven(marker_of(ASKED), 1.0))
     turns.state_changed(StateChange(AgentState.IDLE, broken=True), 2.0)
     [report] = told(turns.tick(2.0 + module.SETTLE))
-    assert (report["state"], report["again"]) == ("interrupted", False)
+    assert (report["state"], report["cause"]) == ("interrupted", TurnCause.BROKEN_OFF)
     turns.state_changed(BUSY, 5.0)
     list(turns.proven(marker_of(OTHER), 5.0))
     turns.stopped("another message (01K)")
     turns.state_changed(IDLE, 6.0)
     [report] = told(turns.tick(6.0 + module.SETTLE))
-    assert (report["state"], report["again"]) == ("interrupted", False)
-    assert "another message (01K)" in report["reason"]
+    assert (report["state"], report["cause"]) == ("interrupted", TurnCause.STOPPED)
+    assert report["detail"] == "another message (01K)"
 
 
 def test_a_turn_without_a_word_may_not_have_begun() -> None:

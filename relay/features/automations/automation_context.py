@@ -36,7 +36,7 @@ from relay.core.paths import Home
 from relay.features.automations.definition import Principal
 from relay.features.personas.worker import STATE_MAX
 from relay.ledger import search_index, sql_query
-from relay.protocol.turns import TurnEnded, TurnRequest, TurnState
+from relay.protocol.turns import TurnRequest, TurnResult, TurnState
 
 Json = dict[str, Any]
 
@@ -306,7 +306,7 @@ class LanguageModel:
                 while ended is None and (line := lines.readline(_LINE_MAX)):
                     told = json_text.loads(line.decode())
                     if told.pop("tell", None) == "ended":
-                        ended = TurnEnded.from_json(told)
+                        ended = TurnResult.from_json(told)
         process.wait()
         if ended is None or ended.state is not TurnState.COMPLETED or not ended.text:
             why = "it said nothing" if ended is None or not ended.reason else ended.reason

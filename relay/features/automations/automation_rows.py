@@ -7,7 +7,7 @@ Runs are written by relay.features.automations.automation_runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
@@ -104,12 +104,14 @@ def find(ledger: Ledger, name: str) -> AutomationRow:
     return found
 
 
-def counts(ledger: Ledger) -> dict[str, int]:
-    """How many there are in each state, without the deleted ones; ``resting``: those whose circuit
-    is not closed."""
+def counts(ledger: Ledger, unusable: Collection[str] = ()) -> dict[str, int]:
+    """How many there are in each state, without the deleted ones. ``resting``: those whose circuit
+    is not closed; ``unusable``: those that are active, and cannot be run."""
     found = ledger.rows(
-        "SELECT CASE WHEN status='active' AND opened_ms NOT NULL THEN 'resting' ELSE status END"
-        " AS state, count(*) FROM automations WHERE status != 'deleted' GROUP BY state"
+        "SELECT CASE WHEN id IN (SELECT value FROM json_each(?)) THEN 'unusable'"
+        " WHEN status='active' AND opened_ms NOT NULL THEN 'resting' ELSE status END"
+        " AS state, count(*) FROM automations WHERE status != 'deleted' GROUP BY state",
+        (json.dumps(list(unusable)),),
     )
     return dict(found)
 

@@ -10,13 +10,14 @@ relay.features.automations.run_queues.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 from relay.broker.batch import Accepted, Batch
 from relay.broker.broker_tasks import BrokerTasks
 from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
+from relay.core import json_text
 from relay.core.bounded import BoundedDict
 from relay.core.dispatch import (
     MINUTE,
@@ -25,6 +26,7 @@ from relay.core.dispatch import (
     TIMER_CHANNEL,
     BrokerDispatch,
 )
+from relay.core.files import unlink_if_there, write_atomically
 from relay.features.automations import automation_runs
 from relay.features.automations.automation_rows import ActiveAutomation
 from relay.features.automations.automation_runs import (
@@ -36,7 +38,9 @@ from relay.features.automations.automation_runs import (
 )
 from relay.features.automations.definition import DIRECTIONS, Principal, direction_of
 from relay.features.automations.run_queues import RunQueues
+from relay.features.automations.start import hearers_file, is_within
 from relay.features.personas import due_rows
+from relay.features.personas.dispatch_rows import ORDER, ORDER_WAIT_MS
 from relay.features.personas.due_rows import DueState
 from relay.features.personas.evaluation import Evaluations, Marked, OtherHandlers
 from relay.features.personas.turn_engine import TurnEngine
@@ -49,6 +53,12 @@ from relay.protocol.broker import Json
 PAGE = 64
 #: Events that blocking automations hold up at a time; more wait in the ledger.
 HELD_MAX = 64
+#: Seconds that a message to an agent waits for them.
+MESSAGE_WAIT = 10.0
+#: Bytes that are added to such a message, as JSON.
+CONTEXT_BYTES = 4096
+#: What is asked of an automation to know whether it listens for the tool calls of agents.
+_TOOL_CALL = ("tool_call", RELAY_CHANNEL, "sent")
 #: Kinds of events of which is kept who may want them, and senders of each of whom is kept whose.
 _KINDS_MAX, _SENDERS_MAX = 1024, 256
 
@@ -65,17 +75,24 @@ class Automations(OtherHandlers):
         self.seen = SeenEvents(kernel.ledger, kernel.configs, kernel.directory, kernel.home)
         self.runs = RunQueues(kernel, self.seen, engine, pool)
         self._wanted: dict[tuple[str | None, ...], _Wanting] = {}
-        self._registered = 0  # the state of the registry that _wanted is made of
+        self._registered = -1  # the state of the registry that _wanted is made of
+        self._hearers = hearers_file(kernel.home)
+        self._log = kernel.log
         self._tasks = BrokerTasks(kernel)
         self._held: set[int] = set()  # the events that blocking automations are at
+        self._awaited: dict[int, tuple[asyncio.Future[None], float]] = {}  # … until when, by event
+        self._loop = asyncio.get_running_loop()
+        self._engine = engine
         self._to_hold = asyncio.Event()
 
     def start(self) -> None:
         """Go on with what an earlier broker has left."""
+        self._take_registered()
         self.runs.start()
         self._tasks.start(self._split_left())
         self._tasks.start(self._hold_all())
         self._to_hold.set()
+        self._wake_later()  # what the person has asked may have waited
 
     async def close(self) -> None:
         """Run nothing more; what is under way is run again by the next broker."""
@@ -90,7 +107,25 @@ class Automations(OtherHandlers):
     def changed(self, id_: str) -> None:
         """An automation was registered, updated, switched on or off, or deleted."""
         self.runs.registry.refresh(id_)
+        self._take_registered()
         self.runs.look_again()
+
+    def _take_registered(self) -> None:
+        """Other automations may be active than before."""
+        if self._registered == self.runs.registry.generation:
+            return
+        self._registered = self.runs.registry.generation
+        self._wanted.clear()
+        active = self.runs.registry.active.values()
+        hearing = {one.row.folder or "/" for one in active if one.definition.wants(*_TOOL_CALL)}
+        try:
+            if hearing:
+                lines = "".join(f"{one}\n" for one in sorted(hearing))
+                write_atomically(self._hearers, lines, durable=False)
+            else:
+                unlink_if_there(self._hearers)
+        except OSError as error:
+            self._log.write(f"agents that start now report no tool calls: {error}")
 
     @property
     def active(self) -> bool:
@@ -101,6 +136,39 @@ class Automations(OtherHandlers):
 
     def enrich(self, seq: int, dispatches: list[BrokerDispatch]) -> list[BrokerDispatch]:
         return self.runs.add_enriched(seq, dispatches)
+
+    # -- what waits for what is added to it
+
+    def ordered(self, seq: int, hops: int, batch: Batch) -> None:
+        batch.on_failure.append(partial(self.seen.forget, seq))
+        if self._wanting(*_about(self.seen.of(seq))):
+            due_rows.add(self._ledger, [(STAGE, seq, DueState.READY.value, hops)])
+            if self.let_go(seq, batch):
+                batch.after.append(self._wake_later)
+
+    def _wake_later(self) -> None:
+        """What the person asks waits for blocking automations only until then."""
+        self._loop.call_later(ORDER_WAIT_MS / 1000, self._engine.look_again)
+
+    def delays(self, seq: int) -> Callable[[], Awaitable[object]] | None:
+        """What an agent waits for before it is given the message ``seq``."""
+        if not self.active or not due_rows.is_blocked(self._ledger, STAGE, seq):
+            return None
+        # At once: it may be let on in this very batch.
+        awaited = self._awaited.get(seq)
+        if awaited is None:
+            awaited = self._loop.create_future(), self._loop.time() + MESSAGE_WAIT
+            self._awaited[seq] = awaited
+        return partial(self._let_on_or_late, *awaited)
+
+    async def _let_on_or_late(self, let_on: asyncio.Future[None], end: float) -> None:
+        await asyncio.wait([let_on], timeout=max(0.0, end - self._loop.time()))
+
+    def context(self, seq: int) -> str:
+        """What automations have added to the message ``seq``, as JSON."""
+        added = self.runs.enriched(seq, CONTEXT_BYTES) if self.active else None
+        text = json_text.dumps(added, ascii=False) if added else ""
+        return text.encode(errors="replace").decode()  # a lone surrogate is no text
 
     # -- what is due
 
@@ -116,9 +184,7 @@ class Automations(OtherHandlers):
     def _wanting(
         self, kind: str, channel: str, direction: str | None, sender: str, cwd: str | None
     ) -> _Wanting:
-        if self._registered != self.runs.registry.generation:
-            self._registered = self.runs.registry.generation
-            self._wanted.clear()
+        self._take_registered()
         asked = (kind, channel, direction, sender if kind == TICK_KIND else "", cwd)
         found = self._wanted.get(asked)
         if found is None:
@@ -226,6 +292,9 @@ class Automations(OtherHandlers):
             await self.runs.hold(id_, seq, hops)
         keys = await self._committer.commit(partial(self._let_on, seq))
         self._held.discard(seq)
+        let_on, _ = self._awaited.pop(seq, (None, 0))
+        if let_on is not None:
+            let_on.set_result(None)
         self._to_hold.set()
         for key in keys:
             self._evaluations.offer(key, seq)
@@ -244,6 +313,8 @@ class Automations(OtherHandlers):
         self._ledger.begin()
         handlers = due_rows.unblock(self._ledger, seq)
         self._split([seq], batch)
+        if self.seen.of(seq).event.kind == ORDER:
+            batch.after.append(self._engine.look_again)
         return [key for key in handlers if not is_ours(key)]
 
 
@@ -299,7 +370,7 @@ class _Wanting:
                 return self._tick == one.row.name
             if self._tick != MINUTE:
                 return False
-        elif folder is not None and not f"{cwd or ''}/".startswith(f"{folder.rstrip('/')}/"):
+        elif folder is not None and not is_within(cwd or "", folder):
             return False
         if kind in ASKED_KINDS and (triggers is None or triggers.types is None):
             return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from relay.broker.batch import Served
 from relay.broker.door import BrokerFeature
 from relay.broker.parts import BrokerParts
@@ -55,6 +57,15 @@ class AutomationsFeature(BrokerFeature):
         """Whether something runs, or a tick is waited for."""
         return self._automations.busy or self._clock.busy
 
+    def delays(self, seq: int) -> Callable[[], Awaitable[object]] | None:
+        """Blocking automations may still add something to a message."""
+        return self._automations.delays(seq)
+
+    def context(self, seq: int) -> str:
+        """What automations have added to a message."""
+        return self._automations.context(seq)
+
     def status(self, now_ms: int) -> Json:
         """How many automations there are, by their status."""
-        return {"automations": automation_rows.counts(self._kernel.ledger)}
+        unusable = self._automations.runs.registry.problems
+        return {"automations": automation_rows.counts(self._kernel.ledger, unusable)}

@@ -40,6 +40,7 @@ class AutomationAnswer(Record):
 
     automation: ShownAutomation
     unchanged: NotRequired[bool]  # true: this very text was registered already
+    unknown: NotRequired[list[str]]  # those of ``agents`` that nobody is called
 
 
 class AutomationRegisterQuery(Request):
@@ -48,6 +49,7 @@ class AutomationRegisterQuery(Request):
 
     path: str
     source: str  # the file's text
+    agents: NotRequired[list[str]]  # to which it dispatches, as far as its text says it
 
 
 class AutomationUpdateQuery(AutomationRegisterQuery):

@@ -89,6 +89,8 @@ UNSEEN_MAX = 50
 AUTOMATIONS_MAX = 5000
 #: Characters of a path, and of a reason.
 _PATH_MAX, _REASON_MAX = 4096, 500
+#: How many agents of one text are looked up.
+_AGENTS_ASKED = 64
 _STEM = re.compile(r"[^a-z0-9_.-]+")
 _FOLDER = os.path.join(".relay", "automations")
 #: Versions that are shown of one.
@@ -128,6 +130,7 @@ class AutomationOps:
         self._windows = kernel.windows
         self._configs = kernel.configs
         self._runner = automations.runs.runner
+        self._personas = personas
         self._automations = automations
         self._clock = clock
 
@@ -150,17 +153,20 @@ class AutomationOps:
     ) -> AutomationAnswer | None:
         """Register the text of a file. A person's is active once it was loaded."""
         member = self._directory.speaker(request)
+        agents = request.fields.get("agents", [])[:_AGENTS_ASKED]
         if member is not None:
-            return self._register_unseen(member.name, _given(request.fields), batch)
+            answer = self._register_unseen(member.name, _given(request.fields), batch)
+            return self._with_unknown(answer, agents)
         who = self._directory.check_person(request, "register automations that run")
         given = _given(request.fields)
 
         def store(definition: Definition, batch: Batch) -> AutomationAnswer:
             if known := self._known(definition.name, given, batch):
-                return known
+                return self._with_unknown(known, agents)
             self._check_room()
             version = given.version(definition, who)
-            return self._add(definition.name, AutomationStatus.ACTIVE, version, batch)
+            answer = self._add(definition.name, AutomationStatus.ACTIVE, version, batch)
+            return self._with_unknown(answer, agents)
 
         self._later.answer(
             request, batch, partial(self._runner.load, given.path, given.source), store
@@ -218,7 +224,7 @@ class AutomationOps:
     def update(self, request: ClientRequest[AutomationUpdateQuery], batch: Batch) -> None:
         """Take the text of a file as the next version of the automation that it names."""
         who = self._directory.check_person(request, "update automations")
-        given = _given(request.fields)
+        given, agents = _given(request.fields), request.fields.get("agents", [])[:_AGENTS_ASKED]
         name = request.fields.get("name")
         if name is not None:
             self._seen(automation_rows.find(self._ledger, name))
@@ -231,7 +237,8 @@ class AutomationOps:
                     hint=f"relay automation register {given.path} makes another one",
                 )
             if (row.path, row.sha256) == (given.path, given.sha256):
-                return {"automation": shown(row, batch.now_ms), "unchanged": True}
+                same = {"automation": shown(row, batch.now_ms), "unchanged": True}
+                return self._with_unknown(cast(AutomationAnswer, same), agents)
             folder = folder_of(given.path, self._home)
             if folder != row.folder:
                 before, then = row.folder or "all events", folder or "all events"
@@ -242,7 +249,7 @@ class AutomationOps:
             self._ledger.begin()
             version = given.version(definition, who)
             automation_rows.add_version(self._ledger, row, version, batch.now_ms)
-            return self._done(row.id, batch)
+            return self._with_unknown(self._done(row.id, batch), agents)
 
         self._later.answer(
             request, batch, partial(self._runner.load, given.path, given.source), store
@@ -308,6 +315,16 @@ class AutomationOps:
         return self._done(row.id, batch)
 
     # -- what all of them do
+
+    def _with_unknown(self, answer: AutomationAnswer, agents: list[str]) -> AutomationAnswer:
+        """The answer, with those of the agents that nobody is called now, or is configured as."""
+        config = self._automations.runs.config_of(answer["automation"]["folder"])
+        answer["unknown"] = [
+            name
+            for name in agents
+            if not self._personas.is_there(name) and self._personas.find(name, config) is None
+        ]
+        return answer
 
     def _done(self, id_: str, batch: Batch) -> AutomationAnswer:
         batch.after.append(partial(self._look_again, id_))

@@ -35,7 +35,7 @@ from relay.features.automations.definition import RESULT_MAX, AutomationResult
 from relay.features.automations.ops import RunUnderWay
 from relay.features.automations.settings import automation_settings
 from relay.features.personas import due_rows
-from relay.features.personas.dispatch_rows import add_dispatches
+from relay.features.personas.dispatch_rows import ORDER, add_dispatches, add_extracted
 from relay.features.personas.turn_engine import TurnEngine
 from relay.features.personas.worker import ERROR_MAX
 from relay.features.personas.workers import WorkerPool
@@ -318,6 +318,8 @@ class RunQueues:
             self._refresh(row.id, batch)
         if result.disable:
             self._disable(row.id, batch)
+        if result.enrich and self._seen.of(run.seq).event.kind == ORDER:
+            add_extracted(ledger, run.seq, self.enriched(run.seq))
         if result.fire:
             made = self.planned(
                 run.automation, self._seen.of(run.seq), result, self.enriched(run.seq)
@@ -346,18 +348,16 @@ class RunQueues:
         made = dispatch_of(seen.event, hook_id, said, one.definition.priority)
         return replace(made, quiet_when=result.quiet_when)
 
-    def enriched(self, seq: int) -> Json:
+    def enriched(self, seq: int, most: int = RESULT_MAX) -> Json:
         """What automations have added to an event so far: what does not fire, or blocks. Of one key
-        the value of the highest priority; what is too much in all is left out."""
+        the value of the highest priority; what is more than ``most`` bytes in all is left out."""
         found: Json = {}
         for added in automation_runs.enriching(self._ledger, seq):
             more = {**added, **found}
-            if json_text.size_of(more) <= RESULT_MAX:
+            if json_text.size_of(more) <= most:
                 found = more
             else:
-                self._log.write(
-                    f"event {seq}: more than {RESULT_MAX} bytes are added to it; not all are"
-                )
+                self._log.write(f"event {seq}: more than {most} bytes are added to it; not all are")
         return found
 
     def add_enriched(self, seq: int, dispatches: list[BrokerDispatch]) -> list[BrokerDispatch]:

@@ -27,8 +27,9 @@ _CORRECT = "correct this line; relay automation check FILE checks the file witho
 _DYNAMIC = {"exec", "globals", "setattr", "vars"}
 
 
-def check(source: str, path: str) -> None:
-    """Raises UsageError with the file, the line and the mistake."""
+def check(source: str, path: str) -> list[str]:
+    """Raises UsageError with the file, the line and the mistake. Returns the agents that results in
+    the file name as they are written there."""
     check_size(path, source)
     try:
         with warnings.catch_warnings():
@@ -49,6 +50,20 @@ def check(source: str, path: str) -> None:
         _check_keys(path, value.lineno, keys, is_whole=is_whole)
         if "handler" in keys:
             _check_handler(path, keys["handler"], tree, bound)
+    return sorted(set(_named_agents(tree)))
+
+
+def _named_agents(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        given: dict[object, ast.expr] = {}
+        if isinstance(node, ast.Call):
+            given = {pair.arg: pair.value for pair in node.keywords}
+        elif isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            given = {key.value: value for key, value in pairs if isinstance(key, ast.Constant)}
+        agent = given.get("agent")
+        if "fire" in given and isinstance(agent, ast.Constant) and isinstance(agent.value, str):
+            yield agent.value
 
 
 def _mistake(path: str, line: int, text: str, hint: str = "") -> UsageError:

@@ -48,8 +48,8 @@ _RUNS_HEAD = ("TIME", "EVENT", "KIND", "FROM", "RESULT", "MS", "LLM")
 _EXAMPLE = '{"channel": "sms", "sender": "+15559876543", "content": "hello"}'
 _EDITED = "the file was edited"
 _TOOL_CALLS = (
-    "an automation alone does not make agents report tool calls: trust a relay.config.py that has a"
-    " route function or an on_after_tool hook, then start the agents again"
+    "agents that start from now on report their tool calls to it; start again those that run,"
+    " unless a relay.config.py has them report already"
 )
 
 
@@ -140,6 +140,7 @@ def register_verb(options: Any) -> int:
         output.note(row["reason"])
     if "tool_call" in (row["triggers"] or {}).get("event", {}).get("types", ()):
         output.note(_TOOL_CALLS)
+    _note_unknown(answer)
     return 0
 
 
@@ -155,7 +156,16 @@ def update_verb(options: Any) -> int:
         return 0
     for one in answers:
         output.data(_version(one))
+        _note_unknown(one)
     return 0
+
+
+def _note_unknown(answer: AutomationAnswer) -> None:
+    for name in answer.get("unknown", ()):
+        output.note(
+            f"no persona or agent is called {name}: add it to relay.config.py or start it; until"
+            " then what is dispatched to it waits"
+        )
 
 
 def _version(answer: AutomationAnswer) -> str:
@@ -320,8 +330,8 @@ def _file(path: str) -> Json:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is no UTF-8") from error
-    check(source, path)
-    return {"path": path, "source": source}
+    agents = check(source, path)
+    return {"path": path, "source": source} | ({"agents": agents} if agents else {})
 
 
 def _place(path: str) -> str:

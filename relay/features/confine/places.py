@@ -95,6 +95,34 @@ def is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
+def state(program: str, profiles: str, env: Mapping[str, str], folder: str) -> list[str]:
+    """Where an agent that works in the project ``folder`` keeps what is its own, as its profile
+    says.
+
+    Folders (which end with ``/``), and files of the project (``./NAME``), are made where they are
+    missing. A name alone is one beside the first.
+    """
+    from relay.agents.arguments import start_facts
+
+    found: list[str] = []
+    beside = ""
+    for form in start_facts(program, profiles).state:
+        in_project = form.startswith("./")
+        path = os.path.join(
+            folder if in_project else beside, expanded(form.removeprefix("./"), env)
+        )
+        beside = beside or os.path.dirname(path.rstrip("/"))
+        if form.endswith("/"):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        elif in_project and not os.path.lexists(path):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        place = os.path.realpath(path)
+        # A repository may bring a link to somewhere else in its place.
+        if os.path.exists(place) and not (in_project and place != os.path.normpath(path)):
+            found.append(place)
+    return found
+
+
 def named(path: str, cwd: str) -> str:
     """The real place that the caller names. Raises UsageError where there is none."""
     if not path:

@@ -17,6 +17,8 @@ _REFUSAL = re.compile(
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"|‘([^’]+)’|`([^`']+)[`']")
+#: What shells say before the path.
+_VERB = re.compile(r"^(?:cannot|can't|could not) \w+ ")
 _WATCHED = (
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM),
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD),
@@ -47,7 +49,7 @@ def _paths(line: str) -> Iterator[str]:
         yield next(filter(None, match.groups()))
     refusal = _REFUSAL.search(line)
     before = line[: refusal.start()].rstrip(" :([,") if refusal else ""
-    if path := before.rpartition(": ")[2]:
+    if path := _VERB.sub("", before.rpartition(": ")[2]):
         yield path
         yield path.rpartition(" ")[2]
 

@@ -72,7 +72,12 @@ def run(options: Options) -> int:
             hint="set TMPDIR to a folder of your own",
         ) from error
     os.environ |= places.environment(scratch)
-    writable = [*given, scratch, *places.usual(home, os.environ)]
+    more: list[str] = []
+    if os.path.exists(home.trust):
+        from relay.features.confine.start import wanted
+
+        more = wanted(home, cwd)[1]
+    writable = [*given, scratch, *places.usual(home, os.environ, more)]
     if sys.platform == "linux" and _keeps_what_is_said():
         return _watched(program, options.command, writable, cwd)
     raise _become(program, options.command, writable)

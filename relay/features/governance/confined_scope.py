@@ -44,6 +44,12 @@ def scope_of(intent_id: str, cwd: str) -> tuple[list[str], list[str]]:
     return places(root, intent)
 
 
+def begun(root: str, intent_id: str) -> tuple[list[str], list[str]]:
+    """The same for one who begins to work on it now: a pending intent is in progress then."""
+    can_begin = (Status.PENDING, Status.IN_PROGRESS)
+    return places(root, IntentsFile(root).set_status(intent_id, Status.IN_PROGRESS, can_begin))
+
+
 def places(root: str, intent: Intent) -> tuple[list[str], list[str]]:
     """The same of an intent of the project in ``root``. Raises RelayError where it allows nothing
     that is there."""

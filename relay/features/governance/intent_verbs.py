@@ -252,8 +252,11 @@ def _selected_here(id: str) -> Json | None:
     from relay.features.governance.intents import intent_context
     from relay.features.governance.orchestration import read_lessons
 
-    with closing(GovernanceStore.open(Home.from_env())) as store:
-        chosen = store.selection(os.environ.get("RELAY_RUN", ""))
+    try:
+        with closing(GovernanceStore.open(Home.from_env())) as store:
+            chosen = store.selection(os.environ.get("RELAY_RUN", ""))
+    except StorageError:
+        return None  # a confined agent cannot open it: its session is asked
     if chosen is None or chosen.intent != id:
         return None
     intent = check_id(IntentsFile(chosen.root).read(), id)

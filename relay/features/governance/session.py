@@ -75,6 +75,7 @@ def feature(parts: FeatureParts) -> GovernanceSession:
         run.person,
         root=str(facts.hello.get("governed") or ""),
         ungoverned=bool(facts.hello.get("ungoverned")),
+        intent=str(facts.hello.get("intent") or ""),
         ungated=why_not(facts.kind, facts.launch),
         mcp=facts.launch.get("mcp") is True,
     )
@@ -106,6 +107,8 @@ class GovernedAgent:
     root: str = ""
     #: The person wants it to write without an intent.
     ungoverned: bool = False
+    #: The kernel holds it to the scope that this intent had at its start.
+    intent: str = ""
     #: Why its tool calls do not come here; "" where they do.
     ungated: str = ""
     #: It was given relay's own MCP server.
@@ -117,7 +120,7 @@ class GovernanceCheckpoint:
     """The part of the checkpoint."""
 
     root: str = ""
-    #: That the agent is ungoverned is written down.
+    #: That the agent is ungoverned, or confined to an intent, is written down.
     told: bool = False
     pending: list[dict[str, Any]] = field(default_factory=list)
 
@@ -240,6 +243,8 @@ class GovernanceSession(SessionFeature):
         self._root, self._told = self._root or saved.root, saved.told
         if self._agent.ungoverned and self._root and not self._told:
             self._spawn(self._tell_ungoverned(self._root))
+        if self._agent.intent and not self._told:
+            self._spawn(self._tell_confined())
         for fields in saved.pending:
             self.take(FeatureCommand(**fields))
 
@@ -274,6 +279,8 @@ class GovernanceSession(SessionFeature):
         self._root = self._root or governed_root(self._agent.cwd)
         if not self._root:
             return None
+        if self._agent.ungated and self._agent.intent:
+            return None  # the kernel refuses its writes
         if self._agent.ungated:
             if not self._noted:
                 self._noted = True
@@ -298,6 +305,8 @@ class GovernanceSession(SessionFeature):
         if project is None:
             free = self._agent.ungoverned and self._root
             why = "was started with --ungoverned" if free else "is not governed"
+            if self._agent.intent:
+                why = f"writes for {self._agent.intent} alone, to which the kernel holds it"
             raise RelayError(f"{self._agent.name} {why}", code="not_governed")
         return project
 
@@ -313,6 +322,23 @@ class GovernanceSession(SessionFeature):
             await project.note({"event": UNGOVERNED, "by": self._agent.person})
         finally:
             project.close()
+        self._told = True
+        self._changed()
+
+    async def _tell_confined(self) -> None:
+        """Write down, once in a run, to which intent the kernel holds the agent; one that asks
+        before its calls has selected it."""
+        intent = self._agent.intent
+        self._note(f"confined to {intent}")
+        project = self._now() or self._open(self._root)
+        try:
+            how = {"event": "confined", "by": self._agent.person}
+            await project.note(how, intent)
+            if self._project is not None:
+                self._tell(await project.do("select", intent, self._agent.person))
+        finally:
+            if self._project is None:
+                project.close()
         self._told = True
         self._changed()
 

@@ -7,12 +7,13 @@ little is imported. Wrapped runs and headless turns both begin so.
 from __future__ import annotations
 
 import os
+import sys
 
 from relay.agents.known_agents import HOOK_CODECS
 from relay.agents.launch import SKILL_SHELL, TOOL_EVENTS
 from relay.app.start_door import StartFeature
 from relay.config.manifest import Known
-from relay.core.errors import RelayError
+from relay.core.errors import RelayError, UsageError
 from relay.features.governance.governed_paths import governed_root
 
 TYPE_CHECKING = False
@@ -28,15 +29,26 @@ if TYPE_CHECKING:
 def feature(choices: Choices, cwd: str) -> GovernedStart | None:
     """The feature, where the agent would work in a governed project."""
     root = governed_root(cwd)
-    return GovernedStart(root, choices.terms.ungoverned) if root else None
+    intent = choices.terms.limits.intent
+    if root:
+        return GovernedStart(root, choices.terms.ungoverned, intent)
+    if intent is not None:
+        raise UsageError(
+            f"--intent {intent}: {cwd} is in no governed project",
+            hint="relay init --governed makes it one; --confine needs none",
+        )
+    return None
 
 
 class GovernedStart(StartFeature):
-    """A start in the project ``root``; ``ungoverned``: without intents, as the person wants it."""
+    """A start in the project ``root``; ``ungoverned``: without intents, as the person wants it;
+    ``intent``: the kernel holds the program to what this one allows."""
 
-    def __init__(self, root: str, ungoverned: bool) -> None:
+    def __init__(self, root: str, ungoverned: bool, intent: str | None = None) -> None:
         self._root = root
         self._ungoverned = ungoverned
+        self._intent = intent
+        self._writable: list[str] = []
         self.guards = not ungoverned
 
     def alone(self) -> str:
@@ -48,6 +60,12 @@ class GovernedStart(StartFeature):
             from relay.broker.client import check_person
 
             check_person(home, "start an agent that no intent limits")
+        if self._intent is not None:
+            from relay.features.governance.confined_scope import begun
+
+            self._writable, notes = begun(self._root, self._intent)
+            for note in notes:
+                print(f"relay: {note}", file=sys.stderr, flush=True)
 
     def known(self, known: Known) -> Known:
         if self._ungoverned:
@@ -55,11 +73,16 @@ class GovernedStart(StartFeature):
         return with_governance(known)
 
     def facts(self) -> dict[str, object]:
-        return {"governed": self._root, "ungoverned": self._ungoverned}
+        facts: dict[str, object] = {"governed": self._root, "ungoverned": self._ungoverned}
+        return facts | ({} if self._intent is None else {"intent": self._intent})
 
     def planned(self, program: str, plan: Launch) -> None:
         """Raises NotGoverned for a program that cannot be governed."""
         if self._ungoverned:
+            return
+        if self._intent is not None:
+            plan.writable = self._writable
+            plan.env |= git_environment(os.environ)
             return
         check_start(self._root, program, plan.profile, plan.data)
         plan.env |= git_environment(os.environ)
@@ -122,6 +145,7 @@ def check_start(root: str, program: str, kind: str, data: Mapping[str, Any]) -> 
     if why := why_not(kind, data):
         raise NotGoverned(
             f"{os.path.basename(program)} is not started, because {root} is governed: {why}",
-            hint="fix that if you can, or start another agent; relay wrap --ungoverned … lets"
-            " this one write without an intent, and the trace records it",
+            hint=f"relay wrap --intent INTENT -- {os.path.basename(program)} … has the kernel hold"
+            " it to an intent (relay intent list shows them); relay wrap --ungoverned … lets it"
+            " write without one, and the trace records it",
         )

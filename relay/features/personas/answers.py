@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 
 from relay.broker.batch import Accepted, Batch
+from relay.broker.broker_tasks import BrokerTasks
 from relay.broker.kernel import Kernel
 from relay.broker.loop_guard import HeldMessages
 from relay.broker.routing import route
@@ -43,8 +45,6 @@ AGE_MAX = 86_400_000
 LOOKED_AT_MAX, IN_HAND_MAX = 4096, 32
 #: Characters of a dead answer that the person is shown.
 SHOWN_MAX = 2000
-#: Seconds after a commit that failed.
-AGAIN_AFTER = 1.0
 _COLUMNS = (
     "a.id, a.channel, a.delivery_json, a.attempts, a.due_ms, a.created_ms, d.persona,"
     " d.hops, e.id, e.agent, e.thread, e.source_id,"
@@ -75,67 +75,69 @@ class AnswerDeliveries:
         self._held = held
         self._sender = sender
         self._log = kernel.log
-        self._loop = asyncio.get_running_loop()
-        self._in_hand: dict[str, asyncio.Task[None]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._looking = False
+        self._tasks = BrokerTasks(kernel)
+        self._in_hand: set[str] = set()  # the answers that adapters have
+        self._woken = asyncio.Event()
+        self._working = False
 
     def wake(self) -> None:
         """There may be something to send."""
-        if not self._looking:
-            self._looking = True
-            self._committer.submit_job(self._look)
+        self._woken.set()
+        if not self._working:
+            self._working = True
+            self._tasks.start(self._work_off())
 
     @property
     def busy(self) -> bool:
         """Whether answers wait for their channel."""
-        return self._timer is not None or bool(self._in_hand)
+        return self._working
 
     async def close(self) -> None:
         """The broker stops: what is under way goes on with the next one."""
-        if self._timer is not None:
-            self._timer.cancel()
-        tasks = list(self._in_hand.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
-    # -- choosing
+    async def _work_off(self) -> None:
+        """Send what is open, until nothing is."""
+        try:
+            while True:
+                self._woken.clear()
+                begun, wait = await self._committer.commit(self._take)
+                for row, content in begun:
+                    self._in_hand.add(row.id)
+                    self._tasks.start(self._send(row, content))
+                if not (begun or self._in_hand or self._woken.is_set()) and wait is None:
+                    return
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await self._woken.wait()
+        finally:
+            self._working = False
 
-    def _look(self, batch: Batch) -> None:
-        self._looking = False
-        batch.on_failure.append(partial(self._later, AGAIN_AFTER))
+    def _take(self, batch: Batch) -> tuple[list[tuple[AnswerRow, str]], float | None]:
+        """Send what goes to somebody in relay, and take what an adapter is to send now. Returns
+        that, and the seconds until more is due; None: nothing else waits for its time."""
         rows = open_answers(self._ledger, LOOKED_AT_MAX)
+        begun: list[tuple[AnswerRow, str]] = []
         before: set[str] = set()
         due: list[int] = []
+        until_ms = batch.now_ms + int(SEND_LIMIT * 1000)
         for row in rows:
             if row.channel in _OWN_CHANNELS:
                 self._tell(row, batch)
                 continue
-            first, free = row.place not in before, len(self._in_hand) < IN_HAND_MAX
+            first = row.place not in before
+            free = len(self._in_hand) + len(begun) < IN_HAND_MAX
             before.add(row.place)
             if row.id in self._in_hand or not first:
                 continue
             if row.due_ms > batch.now_ms:
                 due.append(row.due_ms)
             elif free:
-                self._begin(row, batch)
-        wait = min(due) - batch.now_ms if due else None
-        batch.after.append(partial(self._set_timer, None if wait is None else wait / 1000))
+                sending(self._ledger, row.id, until_ms, batch.now_ms)
+                begun.append((row, content_of(self._ledger, row.id)))
         if any(row.channel in _OWN_CHANNELS for row in rows) and len(rows) == LOOKED_AT_MAX:
-            batch.after.append(self.wake)
-
-    def _set_timer(self, seconds: float | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None if seconds is None else self._loop.call_later(seconds, self._on_timer)
-
-    def _later(self, seconds: float) -> None:
-        self._set_timer(seconds)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self.wake()
+            batch.after.append(self._woken.set)
+        return begun, (min(due) - batch.now_ms) / 1000 if due else None
 
     def _close(self, row: AnswerRow, state: str, reason: str | None, batch: Batch) -> None:
         close(self._ledger, row.id, state, reason, batch.now_ms)
@@ -193,15 +195,6 @@ class AnswerDeliveries:
 
     # -- other channels
 
-    def _begin(self, row: AnswerRow, batch: Batch) -> None:
-        now_ms = batch.now_ms
-        sending(self._ledger, row.id, now_ms + int(SEND_LIMIT * 1000), now_ms)
-        content = content_of(self._ledger, row.id)
-        batch.after.append(partial(self._start, row, content))
-
-    def _start(self, row: AnswerRow, content: str) -> None:
-        self._in_hand[row.id] = self._loop.create_task(self._send(row, content))
-
     async def _send(self, row: AnswerRow, content: str) -> None:
         answer: Json = {
             "answer": row.id,
@@ -223,7 +216,9 @@ class AnswerDeliveries:
             from relay.directive.redact import redact
 
             reason = visible(redact(reason[:2000]))[:500]
-        self._committer.submit_job(partial(self._sent, row, reason, final))
+        await self._committer.commit(partial(self._sent, row, reason, final))
+        self._in_hand.discard(row.id)
+        self._woken.set()
 
     def _reply_to(self, row: AnswerRow) -> str | None:
         """What the channel itself calls the message that is answered."""
@@ -231,12 +226,6 @@ class AnswerDeliveries:
         return row.source_id if given == row.event_id and row.source_id else given
 
     def _sent(self, row: AnswerRow, reason: str | None, final: bool, batch: Batch) -> None:
-        def over() -> None:
-            self._in_hand.pop(row.id, None)
-            self.wake()
-
-        batch.after.append(over)
-        batch.on_failure.append(over)  # it is due again when its time is up
         if reason is None:
             self._close(row, "sent", None, batch)
         elif final or row.tries + 1 >= TRIES_MAX or batch.now_ms - row.created_ms > AGE_MAX:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from relay.broker.batch import Accepted, Batch, ClientRequest, Served
 from relay.broker.directory import Member
 from relay.broker.door import BrokerFeature
+from relay.broker.items import ItemKind
 from relay.broker.parts import BrokerParts
 from relay.core.message import State
 from relay.features.personas import dispatch_rows, due_rows, evaluation
@@ -27,7 +28,7 @@ from relay.features.personas.wrapped_turns import WrappedTurns
 from relay.ledger.agent_ledger import answers_to
 from relay.protocol.broker import ROWS_MAX, Json
 from relay.protocol.message_ops import DeliveryState, MessageSent, Send, StoreEvent, WaitResult
-from relay.protocol.turns import TurnEnded
+from relay.protocol.turns import TurnResult
 
 _DAY_MS = 86_400_000
 #: What the sender of a dispatch is told of it; else it has failed.
@@ -52,17 +53,19 @@ class PersonasFeature(BrokerFeature):
         self.workers = WorkerPool(
             kernel.home, kernel.log, lambda key, said: self._adapter_events.asked(key, said)
         )
-        self._observer = HookObserver(kernel, self.workers, parts.hook_runs)
-        kernel.committer.observer = self._observer
         self._channels = Channels(kernel, self.workers)
         self._answers = AnswerDeliveries(kernel, parts.held, self._channels)
-        self.personas = Personas(kernel.home, kernel.configs, kernel.directory)
+        self.personas = Personas(kernel)
         ends = DispatchEnds(kernel, parts.held, parts.deliveries, self._answers)
         self._wrapped = WrappedTurns(kernel, parts.held, ends)
         carriers = self._wrapped, HeadlessTurns(kernel)
         self.engine = TurnEngine(kernel, self.personas, *carriers, ends)
-        self._dispatches = DispatchOps(kernel, self.engine, ends, self._answers, self.personas)
         self.evaluations = Evaluations(kernel, self.workers, self.engine)
+        self._dispatches = DispatchOps(
+            kernel, self.engine, ends, self._answers, self.personas, self.evaluations
+        )
+        self._observer = HookObserver(kernel, self.evaluations, self.workers, parts.hook_runs)
+        kernel.committer.observer = self._observer
         self._events = EventOps(kernel, self.evaluations)
         self._adapter_events = AdapterEvents(self._events, kernel.committer, self._channels)
         self._routes = RouteOps(kernel, self.evaluations)
@@ -73,6 +76,10 @@ class PersonasFeature(BrokerFeature):
         """The requests of all parts."""
         parts = (self._marks, self._persons, self._dispatches, self._routes)
         return [served for part in parts for served in part.ops()]
+
+    def item_kinds(self) -> Mapping[str, ItemKind]:
+        """What the person has to do before a persona takes turns."""
+        return {"persona": self._dispatches}
 
     # -- the broker's life
 
@@ -111,6 +118,7 @@ class PersonasFeature(BrokerFeature):
             "channels": self._channels.described(),
             "problems": self.evaluations.problems(),
             "dispatches": dispatch_rows.counts(ledger),
+            "needs": [one["details"]["why"] for one in self.personas.waiting()],
             "evaluations": evaluation.counts(ledger, now_ms - _DAY_MS),
         }
 
@@ -160,7 +168,7 @@ class PersonasFeature(BrokerFeature):
         self._wrapped.delivery_ended(id_, reason, batch)
 
     def turn_ended(
-        self, ids: list[str], ended: TurnEnded, started_ms: int, batch: Batch
+        self, ids: list[str], ended: TurnResult, started_ms: int, batch: Batch
     ) -> tuple[set[str], bool]:
         """A wrapped persona has ended a turn."""
         return self._wrapped.reported(ids, ended, started_ms, batch)

@@ -165,11 +165,13 @@ def _dispatch(options: Any) -> int:
 
 def _add_to_hooks(group: Parser) -> None:
     for name, text in (
-        ("enable", "switch a route function on again"),
-        ("disable", "switch a route function off"),
+        ("enable", "switch a route function, or a hook of the broker's events, on again"),
+        ("disable", "switch a route function, or a hook of the broker's events, off"),
     ):
         switch = group.add_parser(name, help=text)
-        switch.add_argument("hook", metavar="ID", help="as relay hooks list shows it")
+        switch.add_argument(
+            "hook", metavar="ID", help="as relay hooks list shows it; a name will do"
+        )
         switch.add_argument("--json", action="store_true", help="print JSON")
         switch.set_defaults(run=_switch, on=name == "enable")
 
@@ -189,12 +191,17 @@ def hooks_elsewhere(home: Home, cwd: str) -> tuple[list[Json], Sequence[str], li
     from relay.broker.trusted_configs import TrustedConfigs
 
     configs = TrustedConfigs(home).applying(cwd)
-    if not any(one.manifest is None or one.manifest.settings["routes"] for one in configs):
+    manifests = [one.manifest for one in configs]
+    if not any(
+        one is None or one.settings["routes"] or one.settings["observers"] for one in manifests
+    ):
         return [], (), []
     with connect(home) as client:
         answer = client.request(ROUTES, cwd=cwd)
     for path, error in answer["problems"].items():
         output.note(f"{path} evaluates no event: {error}")
+    for hook, off in answer["off"].items():
+        output.note(f"{hook} is off: {off['reason']}")
     rows = answer["rows"]
     return [_as_hook(row) for row in rows], _ROUTES_HEAD, [_cells(row) for row in rows]
 

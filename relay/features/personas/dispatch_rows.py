@@ -34,8 +34,12 @@ from relay.ledger.event_rows import files_of
 from relay.ledger.schema import ORIGINAL
 from relay.ledger.store import Ledger
 from relay.protocol.broker import Json
-from relay.protocol.turns import TurnEnded, TurnState
+from relay.protocol.turns import TurnCause, TurnResult, TurnState
 
+#: What the person asks a persona is an event of this kind, and a dispatch of this hook.
+ORDER, BY_HAND = "dispatch", "relay/dispatch"
+#: For so long such a dispatch waits for blocking automations, in milliseconds.
+ORDER_WAIT_MS = 10_000
 #: Characters of what was asked that a list has.
 _LISTED = 400
 _COLUMNS = (
@@ -52,8 +56,6 @@ TRIES_MAX = 3
 THREAD = "dispatches"
 #: Who is told on other channels; a stranger, or a program, might answer for ever.
 _TOLD = (PersonType.OWNER, PersonType.KNOWN)
-#: Why a dispatch was not done that the person dropped.
-WITHDRAWN = "the person withdrew it"
 #: Characters of what was asked that a notice repeats.
 _SHOWN = 200
 #: Aliases that may follow from one another.
@@ -112,6 +114,19 @@ class DispatchRow:
         return self.sender if ours else f"{self.channel}:{self.sender}"
 
 
+def add_extracted(ledger: Ledger, event: int, extracted: Mapping[str, Any]) -> None:
+    """What the person asks a persona gets this, too, within the open transaction, if it has not
+    begun. What was said with it counts more."""
+    for id_, context in ledger.rows(
+        "SELECT id, context_json FROM dispatches WHERE event=? AND hook_id=? AND state='queued'",
+        (event, BY_HAND),
+    ):
+        told = json.loads(context)
+        told["extracted"] = {**extracted, **told.get("extracted", {})}
+        values = (json.dumps(told), id_)
+        ledger.change("UPDATE dispatches SET context_json=? WHERE id=?", values)
+
+
 def _marks(values: Sequence[object]) -> str:
     return ",".join("?" * len(values))
 
@@ -168,13 +183,14 @@ def _delivery(dispatch: BrokerDispatch) -> Json:
 
 
 def _who_knows(ledger: Ledger, event: int) -> set[str]:
-    """Who has written a message in relay, or gets it, in lower case. A name that nobody has yet
-    gets nothing so far."""
+    """Who has written a message in relay, or gets it, or was asked by the person, in lower case. A
+    name that nobody has yet gets nothing so far."""
     found = ledger.rows(
         "SELECT lower(agent) FROM events WHERE seq=?1 AND kind='message' AND origin='agent'"
         " UNION SELECT lower(recipient) FROM deliveries WHERE event=?1"
-        " AND state NOT IN ('waiting', 'failed', 'cancelled')",
-        (event,),
+        " AND state NOT IN ('waiting', 'failed', 'cancelled')"
+        " UNION SELECT lower(persona) FROM dispatches WHERE event=?1 AND hook_id=?2",
+        (event, BY_HAND),
     )
     return {name for (name,) in found}
 
@@ -193,17 +209,28 @@ def lanes_after(ledger: Ledger, seq: int) -> tuple[list[tuple[str, str]], int]:
 
 
 def queued(
-    ledger: Ledger, persona: str, sessions: Sequence[str], modes: Sequence[QueueMode], limit: int
+    ledger: Ledger,
+    persona: str,
+    sessions: Sequence[str],
+    modes: Sequence[QueueMode],
+    limit: int,
+    now_ms: int,
 ) -> list[QueueEntry]:
     """What waits for a persona's session under any of its labels in one of these modes: from what
-    is to be done first on, without what it says."""
+    is to be done first on, without what it says. What the person asks is left out for some seconds
+    while blocking automations run for it."""
     found = ledger.rows(
         "SELECT d.id, d.mode, d.created_ms, d.priority, d.config, d.permissions_json,"
         " d.delivery_json, iif(d.mode='collect', d.context_json, ''), e.agent, e.peer_kind"
         f" {_FROM} WHERE d.open AND d.persona=? AND d.session IN ({_marks(sessions)})"
         f" AND d.state='queued' AND d.mode IN ({_marks(modes)})"
+        " AND NOT (d.hook_id=? AND d.created_ms BETWEEN ? AND ? AND d.event IN"
+        " (SELECT event FROM due WHERE event=d.event AND state!='ready' AND state='blocked'))"
         " ORDER BY d.priority DESC, d.seq LIMIT ?",
-        (persona, *sessions, *(one.value for one in modes), limit),
+        (
+            *(persona, *sessions, *(one.value for one in modes)),
+            *(BY_HAND, now_ms - ORDER_WAIT_MS + 1, now_ms, limit),
+        ),
     )
     return [
         QueueEntry(id_, QueueMode(mode), at_ms, priority, _share(*rest) if mode == _COLLECT else "")
@@ -457,7 +484,7 @@ class DispatchEnds:
         label: str,
         turn: str,
         rows: Sequence[DispatchRow],
-        ended: TurnEnded,
+        ended: TurnResult,
         started_ms: int,
         batch: Batch,
     ) -> None:
@@ -473,7 +500,6 @@ class DispatchEnds:
         told: Json = {"response": ended.text, "persona": persona, "session": label, "turn": turn}
         told |= {"state": ended.state.value, "dispatches": ids}
         batch.observe(HookEventName.AFTER_EXECUTE_AGENT, lambda: told)
-        reason = ended.reason or f"{persona} did not finish its turn"
         if ended.state is TurnState.COMPLETED:
             self._close(rows, DispatchState.DONE, batch, turn=turn)
             if ended.text.strip():
@@ -482,12 +508,15 @@ class DispatchEnds:
             else:
                 self._tell(rows, "ended without words", batch, owner_too=False)
         elif ended.again:
-            self.failed(rows, reason, batch)
+            self.failed(rows, ended, batch)
+        elif ended.needs_person:
+            began = bool(ended.text or ended.tool_calls)
+            requeue(self._ledger, ids, ended.reason, now_ms, failed=False, unread=not began)
         elif ended.state is TurnState.INTERRUPTED:
-            self._close(rows, DispatchState.INTERRUPTED, batch, reason=reason, turn=turn)
-            self._tell(rows, f"was interrupted: {reason}", batch)
+            self._close(rows, DispatchState.INTERRUPTED, batch, reason=ended.reason, turn=turn)
+            self._tell(rows, f"was interrupted: {ended.reason}", batch)
         else:
-            self.bury(rows, reason, batch, turn=turn)
+            self.bury(rows, ended, batch, turn=turn)
 
     def admit(self, rows: Sequence[DispatchRow], batch: Batch) -> list[DispatchRow]:
         """Those that a process may take up as one turn, which counts once for each sender. What has
@@ -501,7 +530,7 @@ class DispatchEnds:
         for sender, reason in why.items():
             if reason is not None:
                 theirs = [one for one in rows if one.sender_shown == sender]
-                self.bury(theirs, reason, batch, owner_too=False)
+                self.bury(theirs, TurnResult.of(TurnCause.HELD, reason), batch, owner_too=False)
         return [one for one in rows if why.get(one.sender_shown) is None]
 
     def revive(self, rows: Sequence[DispatchRow], now_ms: int) -> None:
@@ -514,27 +543,30 @@ class DispatchEnds:
         """The person does not want it done any more."""
         self._close([row], DispatchState.DROPPED, batch)
         if row.sender.lower() != self._directory.owner.lower():
-            self._tell([row], f"is not answered: {WITHDRAWN}", batch)
+            why = TurnResult.of(TurnCause.WITHDRAWN).reason
+            self._tell([row], f"is not answered: {why}", batch)
 
-    def failed(self, rows: Sequence[DispatchRow], reason: str, batch: Batch) -> None:
+    def failed(self, rows: Sequence[DispatchRow], why: TurnResult, batch: Batch) -> None:
         """A try has failed: the next one follows, or none is left."""
         last = [one for one in rows if one.tries + 1 >= TRIES_MAX]
         again = [one.id for one in rows if one not in last]
         if again:
-            requeue(self._ledger, again, reason, batch.now_ms, failed=True)
+            requeue(self._ledger, again, why.reason, batch.now_ms, failed=True)
         if last:
-            self.bury(last, f"{reason} (after {TRIES_MAX} tries)", batch)
+            self.bury(last, why, batch, after=f" (after {TRIES_MAX} tries)")
 
     def bury(
         self,
         rows: Sequence[DispatchRow],
-        reason: str,
+        why: TurnResult,
         batch: Batch,
         turn: str | None = None,
         *,
+        after: str = "",
         owner_too: bool = True,
     ) -> None:
         """Dead letters: kept, and their senders are told why."""
+        reason = f"{why.reason}{after}"
         self._close(rows, DispatchState.DEAD, batch, reason=reason, turn=turn)
         what = f"is not answered: {reason}"
         self._tell(rows, what, batch, dead=True, owner_too=owner_too)

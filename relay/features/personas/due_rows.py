@@ -64,6 +64,12 @@ def of_event(ledger: Ledger, event: int) -> dict[str, DueState]:
     return {handler: DueState(state) for handler, state in rows}
 
 
+def is_blocked(ledger: Ledger, handler: str, event: int) -> bool:
+    """Whether blocking automations still run for an event that is due to this handler."""
+    row = ledger.row("SELECT state FROM due WHERE handler=? AND event=?", (handler, event))
+    return row is not None and row[0] == DueState.BLOCKED
+
+
 def again(ledger: Ledger, handler: str, event: int) -> int:
     """The worker has ended while it was asked: it will be asked again, within the open transaction.
     Returns how often that was so; 0: nothing is due any more."""

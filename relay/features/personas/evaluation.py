@@ -39,7 +39,7 @@ from relay.core.dispatch import (
 from relay.core.errors import RelayError, StorageError, UsageError
 from relay.core.paths import Home
 from relay.features.personas import due_rows
-from relay.features.personas.dispatch_rows import add_dispatches
+from relay.features.personas.dispatch_rows import ORDER, add_dispatches
 from relay.features.personas.due_rows import DueState
 from relay.features.personas.ops import HookOff
 from relay.features.personas.turn_engine import TurnEngine
@@ -63,6 +63,11 @@ BUSY_AFTER = 15.0
 COUNTED_MAX = 10_000
 #: Of an event's metadata, what relay adds to it.
 _OWN = frozenset({"person", "to", "files"})
+#: To whom an event of relay's own channel is.
+_TO = {
+    "message": "SELECT recipient FROM deliveries WHERE event=?",
+    ORDER: "SELECT persona FROM dispatches WHERE event=? ORDER BY seq LIMIT 1",
+}
 
 
 @dataclass(eq=False, slots=True)
@@ -117,6 +122,10 @@ class OtherHandlers:
         they go before all others."""
         return False
 
+    def ordered(self, seq: int, hops: int, batch: Batch) -> None:
+        """The person asks a persona something: the event ``seq``, which is stored with the batch
+        and its dispatch."""
+
     def enrich(self, seq: int, dispatches: list[BrokerDispatch]) -> list[BrokerDispatch]:
         """The dispatches of an event, with what was added to it."""
         return dispatches
@@ -170,6 +179,11 @@ class Evaluations:
     def problems(self) -> dict[str, str]:
         """Why configurations evaluate nothing, by their paths."""
         return dict(self._workers.problems)
+
+    def off(self, key: str) -> list[str]:
+        """The names of what is switched off of the configuration ``key``."""
+        prefix = f"{key}/"
+        return [hook.removeprefix(prefix) for hook in self.disabled if hook.startswith(prefix)]
 
     def switched(self, hook_id: str, off: HookOff | None) -> None:
         """A hook was switched off, as ``off`` says, or on."""
@@ -306,9 +320,7 @@ class Evaluations:
     async def _answer(self, asked: _Asked) -> EventAnswer | None:
         """What the worker says. None: it has ended, and the event stays due."""
         lane, worker, seq, event = asked
-        prefix = f"{lane.key}/"
-        off = [hook.removeprefix(prefix) for hook in self.disabled if hook.startswith(prefix)]
-        question: Json = {"do": "evaluate", "event": event.to_json(), "skip": off}
+        question: Json = {"do": "evaluate", "event": event.to_json(), "skip": self.off(lane.key)}
         try:
             return self._counted(asked, EventAnswer.of(await worker.ask(question)))
         except RelayError as error:
@@ -547,9 +559,8 @@ def event_of(ledger: Ledger, home: Home, seq: int) -> Event:
     if row is None:
         raise KeyError(seq)
     to: list[str] = []
-    if row[1] == "message":
-        found = ledger.rows("SELECT recipient FROM deliveries WHERE event=?", (seq,))
-        to = [one[0] for one in found]
+    if row[1] in _TO and row[8] == RELAY_CHANNEL:
+        to = [one[0] for one in ledger.rows(_TO[row[1]], (seq,))]
     meta = json.loads(row[6]) if row[6] else {}
     metadata = {**meta.get("attributes", {}), **(meta.get("meta") or {})}
     if row[8] != RELAY_CHANNEL:

@@ -4,7 +4,7 @@ A process of its own, started by the broker (relay.features.personas.headless_tu
 telling as relay.protocol.turns says, on its standard input, which is a socket. Whatever becomes of
 it, nothing of the turn goes on afterwards: all that the program has started ends with it.
 
-What the turn may use is held at the program's own hooks, by the gate that relay puts into agents.
+What the turn may use is held at the program's own hooks, by the gate of a wrapped agent's session.
 Where there is no such gate, a turn with limits does not begin, and none in a governed project.
 """
 
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -48,13 +49,15 @@ from relay.protocol.turns import (
     CALLS_MAX,
     TEXT_MAX,
     ToolCall,
-    TurnEnded,
+    TurnCause,
     TurnRequest,
+    TurnResult,
     TurnState,
 )
 from relay.session.hook_server import HookServer
 from relay.session.session_events import EventQueue
 from relay.session.tool_hooks import NoHooks, ToolHookEndpoint
+from relay.session.turn_report import PermissionGate
 
 #: Bytes of a line from the broker: a prompt whose every byte is escaped.
 LINE_MAX = 32 * 1024 * 1024
@@ -81,10 +84,12 @@ USUAL = frozenset(
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
-class CannotBegin(RelayError):
-    """The turn cannot begin; ``again`` says whether another try may help."""
+class CannotBegin(Exception):
+    """The turn cannot begin."""
 
-    code = "cannot_begin"
+    def __init__(self, cause: TurnCause, detail: str) -> None:
+        super().__init__(detail)
+        self.result = TurnResult.of(cause, detail)
 
 
 class HeadlessTurn:
@@ -102,6 +107,7 @@ class HeadlessTurn:
             os.path.basename(self._spec.command[0]), self._home.profiles
         )
         self._form = self._spec.headless or self._profile.headless or HeadlessForm()
+        self._gate = PermissionGate.of_one_turn(request.permissions)
         self._asked: set[str] = set()  # calls that have passed the gate
         self._refused: dict[str, ToolCall] = {}
         self._escaped = ""  # what was used and should not have been
@@ -111,19 +117,19 @@ class HeadlessTurn:
         if self._spec.tools and (root := governed_root(self._cwd)):
             self._governed = GovernedTurn(self._home, request, self._spec, self._cwd, root)
 
-    async def run(self) -> TurnEnded:
+    async def run(self) -> TurnResult:
         """Run it to its end. Never raises but for what is a fault of relay's own."""
         try:
             make_private_folder(self._folder)
             return await self._run()
         except CannotBegin as error:
-            return _ended(TurnState.FAILED, reason=error.line)
+            return error.result
         except OSError as error:
             what = f"{self._spec.command[0]} cannot be started: {error.strerror or error}"
             if error.filename not in (None, self._spec.command[0]):
                 what += f": {error.filename}"
             gone = isinstance(error, FileNotFoundError)  # so it is a moment later
-            return _ended(TurnState.FAILED, reason=what, again=not gone)
+            return TurnResult.of(TurnCause.NOT_INSTALLED if gone else TurnCause.NOT_STARTED, what)
         finally:
             if self._server is not None:
                 await self._server.close()
@@ -131,16 +137,17 @@ class HeadlessTurn:
                 await self._governed.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _run(self) -> TurnEnded:
+    async def _run(self) -> TurnResult:
         env = environment(self._request, self._spec, os.environ, self._credentials())
         resumed = bool(self._request.external_id and self._form.resume)
         ended = await self._try(env, resumed)
-        if resumed and ended.state is TurnState.FAILED and not (ended.text or ended.tool_calls):
+        began = ended.text or ended.tool_calls
+        if resumed and ended.state is TurnState.FAILED and not (began or ended.needs_person):
             # Its own conversation has gone: what was said is told with the prompt.
             return await self._try(env, False)
         return ended
 
-    async def _try(self, env: dict[str, str], resumed: bool) -> TurnEnded:
+    async def _try(self, env: dict[str, str], resumed: bool) -> TurnResult:
         argv, prompt = self._command(resumed)
         argv, env = await self._gated(argv, env)
         output = READERS[self._form.output]()
@@ -187,7 +194,8 @@ class HeadlessTurn:
             prompt = " ".join(prompt.split())  # a line end would send it in pieces
             if (size := len(prompt.encode())) > TYPED_MAX:
                 raise CannotBegin(
-                    f"it would be typed at a prompt, which takes {TYPED_MAX} bytes: it has {size}"
+                    TurnCause.TOO_LONG,
+                    f"it would be typed at a prompt, which takes {TYPED_MAX} bytes: it has {size}",
                 )
         said["prompt"] = prompt
         argv = form.command(self._spec.command, **said)
@@ -203,10 +211,8 @@ class HeadlessTurn:
                     found[variable] = os.environ[where] if kind == "env" else _secret(where)
                 except (KeyError, OSError, ValueError) as error:
                     why = "is not set" if isinstance(error, KeyError) else f"{error}"
-                    raise CannotBegin(
-                        f"the credential {name} cannot be had: {where} {why}",
-                        hint="look at credentials in the persona's configuration",
-                    ) from error
+                    why = f"{name} cannot be had: {where} {why}"
+                    raise CannotBegin(TurnCause.CREDENTIAL, why) from error
         return found
 
     # -- the gate
@@ -221,13 +227,14 @@ class HeadlessTurn:
         codec = make_hook_codec(kind)
         if codec is None:
             raise CannotBegin(
+                TurnCause.UNGATED,
                 f"{kind} has no hooks by which this turn could be held to what it may"
-                f" {'write' if self._governed else 'use'}",
-                hint='a program without tools says so: "tools": False',
+                f" {'write' if self._governed else 'use'}"
+                ' (a program without tools says so: "tools": False)',
             )
         if self._server is None:
             guards = [self._governed] if self._governed else []
-            endpoint = ToolHookEndpoint(codec, NoHooks(), EventQueue(), None, self._refusal, guards)
+            endpoint = ToolHookEndpoint(codec, NoHooks(), EventQueue(), None, self._refuses, guards)
             self._server = HookServer(endpoint.answer, self._token)
             self._listener = socket.create_server(("127.0.0.1", 0))
             await self._server.serve(self._listener)
@@ -251,24 +258,23 @@ class HeadlessTurn:
         gates = plan.data.get("gates")
         if not isinstance(gates, list) or not set(run.terms.hooks) <= set(gates):
             why = plan.data.get("ungated") or "no gate could be put in"
-            raise CannotBegin(f"{kind} cannot be held to what this turn may use: {why}")
+            why = f"{kind} cannot be held to what this turn may use: {why}"
+            raise CannotBegin(TurnCause.UNGATED, why)
         more = {"RELAY_PORT": str(run.endpoint.port), "RELAY_TOKEN": self._token}
         if self._governed:
             more |= git_environment(env)
         return plan.argv, {**env, **more, **plan.env}
 
-    def _refusal(self, call: AgentHookCall) -> str:
-        name, params = text_of(call.fields, "tool_name"), call.fields.get("tool_input")
-        why = refusal(self._request.permissions, name, params)
-        id_ = text_of(call.fields, "tool_use_id")
+    def _refuses(self, call: AgentHookCall) -> str:
+        """What the gate says, noted: not every program tells of calls that were refused."""
+        name, id_ = text_of(call.fields, "tool_name"), text_of(call.fields, "tool_use_id")
+        why = self._gate.refuses(call)
         if not why:
             self._asked.add(id_ or name)
         elif len(self._refused) < CALLS_MAX:
-            now = _now_ms()
-            told = json_text.dumps(params)
-            self._refused[id_ or str(len(self._refused))] = ToolCall(
-                name, told, why, "refused", now, now
-            )
+            now, given = _now_ms(), json_text.dumps(call.fields.get("tool_input"))
+            made = ToolCall(name, given, why, "refused", now, now)
+            self._refused[id_ or str(len(self._refused))] = made
         return why
 
     def _check(self, id_: str, call: ToolCall, process: HeadlessProcess) -> None:
@@ -277,36 +283,18 @@ class HeadlessTurn:
             return
         why = refusal(self._request.permissions, call.name)
         if why and not self._escaped:
-            self._escaped = f"{call.name} has run though this turn may not use it"
+            self._escaped = call.name
             process.stop()
 
     # -- the end
 
-    def _end(self, output: HeadlessOutput, process: HeadlessProcess, how: TurnState) -> TurnEnded:
-        text, reason, again = output.text.strip(), output.error, False
-        if self._form.driven:
-            text = process.said.strip()
-        state = how
-        if self._escaped:
-            state, text, reason = TurnState.FAILED, "", self._escaped
-        elif how is TurnState.TIMED_OUT:
-            reason = f"it took longer than {self._request.deadline:g} s"
-        elif how is TurnState.INTERRUPTED:
-            reason = "it was stopped"
-        elif process.problem:
-            state, reason = TurnState.FAILED, process.problem
-        elif output.error:
-            state, again = TurnState.FAILED, True
-            text = "" if text == output.error else text
-        elif process.status:
-            state, again = TurnState.FAILED, True
-            last = redact(process.errors).strip().splitlines()[-1:] or ["it said no more"]
-            reason = f"{self._spec.command[0]} ended with status {process.status}: {last[0]}"
-        return TurnEnded(
-            state=state,
-            text=text,
-            reason=redact(reason)[:REASON_MAX] or None,
-            again=again,
+    def _end(self, output: HeadlessOutput, process: HeadlessProcess, how: TurnState) -> TurnResult:
+        text = (process.said if self._form.driven else output.text).strip()
+        ended = self._why(output, process, how)
+        return replace(
+            ended,
+            text="" if ended.cause is TurnCause.ESCAPED or text == output.error else text,
+            detail=redact(ended.detail)[:REASON_MAX],
             inferred=self._form.driven,
             model=output.model or self._spec.model or None,
             external_id=output.external_id,
@@ -315,6 +303,27 @@ class HeadlessTurn:
             ended_ms=_now_ms(),
             tool_calls=(*output.tool_calls, *self._unsaid(output)),
         )
+
+    def _why(self, output: HeadlessOutput, process: HeadlessProcess, how: TurnState) -> TurnResult:
+        """How it has ended, and for which cause."""
+        if self._escaped:
+            return TurnResult.of(TurnCause.ESCAPED, self._escaped)
+        if how is TurnState.TIMED_OUT:
+            return TurnResult.of(TurnCause.DEADLINE, f"{round(self._request.deadline, 1):g}")
+        if how is TurnState.INTERRUPTED:
+            return TurnResult.of(TurnCause.OVERTAKEN)  # the broker knows for what
+        if process.problem:
+            return TurnResult.of(TurnCause.OUTPUT, process.problem)
+        words = output.error or (clean(process.errors) if process.status else "")
+        if needed := self._form.needs(words):
+            return TurnResult.of(*needed)
+        if output.error:
+            return TurnResult.of(TurnCause.AGENT, output.error)
+        if process.status:
+            last = redact(process.errors).strip().splitlines()[-1:] or ["it said no more"]
+            what = f"{self._spec.command[0]} ended with status {process.status}: {last[0]}"
+            return TurnResult.of(TurnCause.STATUS, what)
+        return TurnResult()
 
     def _unsaid(self, output: HeadlessOutput) -> list[ToolCall]:
         """The refused calls of which the program says nothing."""
@@ -349,10 +358,6 @@ def _secret(path: str) -> str:
     if not value or "\0" in value:
         raise ValueError("is empty, or no text")
     return value
-
-
-def _ended(state: TurnState, *, reason: str, again: bool = False) -> TurnEnded:
-    return TurnEnded(state=state, reason=reason, again=again, ended_ms=_now_ms())
 
 
 def _now_ms() -> int:
@@ -570,7 +575,7 @@ async def serve(connection: socket.socket) -> None:
         turn = HeadlessTurn(request, tell, stopped)
     except (RelayError, ValueError, KeyError, TypeError) as error:
         why = error.line if isinstance(error, RelayError) else f"{type(error).__name__}: {error}"
-        tell({"tell": "ended", **_ended(TurnState.FAILED, reason=why).to_json()})
+        tell({"tell": "ended", **TurnResult.of(TurnCause.IMPOSSIBLE, why).to_json()})
         await writer.drain()
         return
     tell({"tell": "started"})

@@ -31,7 +31,7 @@ from relay.features.personas.turn_context import HISTORY_MAX, assemble
 from relay.features.personas.wrapped_turns import asked, prompt_told
 from relay.hooks.events import HookEventName
 from relay.ledger import agent_ledger
-from relay.protocol.turns import ALIVE_EVERY, TurnEnded, TurnRequest, TurnState
+from relay.protocol.turns import ALIVE_EVERY, TurnCause, TurnRequest, TurnResult, TurnState
 
 #: The process of a turn.
 RUNNER = python("relay.features.personas.headless_turn")
@@ -72,15 +72,15 @@ class HeadlessRun:
         self.alive = asyncio.Event()
         self._turns = turns
         self._home = home
-        self._end: asyncio.Future[TurnEnded] = asyncio.get_running_loop().create_future()
+        self._end: asyncio.Future[TurnResult] = asyncio.get_running_loop().create_future()
         self._process: ServiceProcess | None = None
-        self._told: TurnEnded | None = None
+        self._told: TurnResult | None = None
 
     def take(self, row: DispatchRow, mode: QueueMode, batch: Batch) -> None:
         """It takes nothing: it is stopped, and this goes first."""
-        self.stop("something else goes first")
+        self.stop(TurnCause.OVERTAKEN)
 
-    async def ended(self) -> TurnEnded:
+    async def ended(self) -> TurnResult:
         """Start its process, keep its lease, and return how it has ended."""
         self._start()
         keeping = asyncio.ensure_future(self._turns.keep(self))
@@ -102,19 +102,18 @@ class HeadlessRun:
             )
         except OSError as error:
             reason = f"its process cannot be started: {error.strerror or error}"
-            self._end.set_result(TurnEnded(TurnState.FAILED, "", reason, again=True))
+            self._end.set_result(TurnResult.of(TurnCause.NOT_STARTED, reason))
             return
         self._send(self.request.to_json())
         self._watch(self._process)
-        late = f"no end of the turn within {self.request.deadline:g} s"
-        why = TurnEnded(TurnState.TIMED_OUT, reason=late)
+        why = TurnResult.of(TurnCause.DEADLINE, f"{self.request.deadline:g}")
         self._process.kill_after("deadline", self.request.deadline + _GRACE, why)
 
-    def stop(self, reason: str) -> None:
+    def stop(self, cause: TurnCause) -> None:
         """End the turn: another one goes first, or the broker stops."""
         process = self._process
         if process is not None and process.why is None:
-            process.why = TurnEnded(TurnState.INTERRUPTED, reason=reason)
+            process.why = TurnResult.of(cause)
             self._send({"do": "stop"})
             process.finish()
             process.kill_after("stop", _GRACE)
@@ -129,7 +128,7 @@ class HeadlessRun:
             self._process.send(json.dumps(fields).encode() + b"\n")
 
     def _watch(self, process: ServiceProcess) -> None:
-        why = TurnEnded(TurnState.FAILED, "", f"it was silent for {LEASE:g} s", again=True)
+        why = TurnResult.of(TurnCause.SILENT, f"{LEASE:g}")
         process.kill_after("lease", LEASE, why)
 
     def _received(self, line: bytes) -> None:
@@ -145,17 +144,17 @@ class HeadlessRun:
             self.conversation = str(fields.get("external_id") or "")[:128]
         elif tell == "ended":
             try:
-                self._told = TurnEnded.from_json(fields)
+                self._told = TurnResult.from_json(fields)
             except RelayError as error:
                 raise ValueError(error.message) from error
 
     def _gone(self, how: str) -> None:
         told, why = self._told, self._process.why if self._process is not None else None
-        assert why is None or isinstance(why, TurnEnded)
+        assert why is None or isinstance(why, TurnResult)
         if told is None:
-            told = why or TurnEnded(TurnState.FAILED, "", f"its process {how}", again=True)
+            told = why or TurnResult.of(TurnCause.DIED, how)
         elif why is not None and told.state is not TurnState.COMPLETED:
-            told = replace(told, state=why.state, reason=why.reason, again=why.again)
+            told = replace(told, state=why.state, cause=why.cause, detail=why.detail)
         if not self._end.done():
             self._end.set_result(told)
 
@@ -221,17 +220,17 @@ class HeadlessTurns:
         batch.observe(HookEventName.AFTER_ASSEMBLE_CONTEXT, partial(prompt_told, rows, told.prompt))
         return run
 
-    def stop(self, id_: str, reason: str) -> bool:
+    def stop(self, id_: str, cause: TurnCause) -> bool:
         """Stop the process that has this dispatch; False: none has it."""
         run = next((one for one in self._runs if id_ in one.fences), None)
         if run is not None:
-            run.stop(reason)
+            run.stop(cause)
         return run is not None
 
     async def close(self, seconds: float) -> None:
         """Stop all of them, and wait so long for them to go."""
         for run in list(self._runs):
-            run.stop("the broker stops")
+            run.stop(TurnCause.BROKER)
         await asyncio.gather(*(run.close(seconds) for run in list(self._runs)))
 
     async def over(self, run: HeadlessRun) -> None:

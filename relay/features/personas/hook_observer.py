@@ -15,6 +15,7 @@ from relay.broker.batch import Batch
 from relay.broker.kernel import Kernel
 from relay.broker.ops_hooks import HookRuns
 from relay.core.errors import RelayError
+from relay.features.personas.evaluation import Evaluations
 from relay.features.personas.workers import WorkerPool, config_worker
 from relay.hooks.events import HookEventName
 from relay.protocol.broker import Json
@@ -28,8 +29,11 @@ TEXT_MAX = 64 * 1024
 class HookObserver:
     """Asks the workers to run them. Belongs to the broker's loop."""
 
-    def __init__(self, kernel: Kernel, workers: WorkerPool, runs: HookRuns) -> None:
+    def __init__(
+        self, kernel: Kernel, evaluations: Evaluations, workers: WorkerPool, runs: HookRuns
+    ) -> None:
         self._home = kernel.home
+        self._evaluations = evaluations
         self._configs = kernel.configs
         self._committer = kernel.committer
         self._log = kernel.log
@@ -58,10 +62,11 @@ class HookObserver:
                 )
             self._left_out += 1
             return
-        question = {"do": "hooks", "event": event.value, "fields": _short(fields)}
+        question: Json = {"do": "hooks", "event": event.value, "fields": _short(fields)}
         for config in () if self._closed else self._configs.applying(None):
+            asked_of = {**question, "skip": self._evaluations.off(config.key)}
             try:
-                asked = self._workers.get(config_worker(self._home, config)).ask(question)
+                asked = self._workers.get(config_worker(self._home, config)).ask(asked_of)
             except RelayError as error:
                 self._log.write(f"{event.registration}: {error.line}")
                 continue

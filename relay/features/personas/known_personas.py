@@ -17,16 +17,19 @@ from dataclasses import replace
 
 from relay.agents.headless import HeadlessForm
 from relay.agents.profile import find_profile
-from relay.broker.directory import Directory
-from relay.broker.trusted_configs import USER, TrustedConfigs
+from relay.broker.items import YES_NO, ItemAnswer
+from relay.broker.kernel import Kernel
+from relay.broker.trusted_configs import USER
 from relay.core.bounded import BoundedDict
 from relay.core.child_process import python
 from relay.core.errors import ConfigError
 from relay.core.files import open_private
+from relay.core.ids import new_ulid
 from relay.core.json_text import dumps
 from relay.core.log import Log
-from relay.core.paths import Home
 from relay.features.personas.settings import PERSONAS, PersonaSpec, parse_persona
+from relay.protocol.item_ops import Item
+from relay.protocol.turns import CAUSES, TurnCause, TurnResult
 
 #: Starts of one persona within so many seconds; what waits for it then waits for somebody to look.
 STARTS_MAX, STARTS_WITHIN = 3, 600.0
@@ -38,13 +41,23 @@ LOOK_EVERY = 5.0
 _LOG = "personas.log"
 
 
+def _program(spec: PersonaSpec) -> tuple[str, ...]:
+    """What the person has to do something about."""
+    return (spec.name, spec.cwd, *spec.command)
+
+
 class Personas:
     """All personas that are configured, or wrapped."""
 
-    def __init__(self, home: Home, configs: TrustedConfigs, directory: Directory) -> None:
-        self._home = home
-        self._configs = configs
-        self._directory = directory
+    def __init__(self, kernel: Kernel) -> None:
+        self._home = kernel.home
+        self._configs = kernel.configs
+        self._directory = kernel.directory
+        self._watchers = kernel.watchers
+        #: What the person has to do before a program takes a turn.
+        self._needs: dict[tuple[str, ...], Item] = {}
+        self._settled: BoundedDict[tuple[str, ...], int] = BoundedDict(256)  # when it was done
+        self._now_ms = kernel.now_ms
         self._started: BoundedDict[str, list[float]] = BoundedDict(256)
         self._absent: dict[str, asyncio.Event] = {}  # who is waited for, in lower case
 
@@ -61,12 +74,14 @@ class Personas:
         if spec is None:
             return f"nobody is called {persona}"
         if spec.mode == "headless":
-            return None
+            need = self._needs.get(_program(spec))
+            return None if need is None else str(need["details"]["why"])
         return f"{persona} has yet to start; if it cannot, {_LOG} in {self._home.logs} says why"
 
     def start(self, persona: str, config: str) -> None:
         """Start this persona, if it is an interactive one."""
-        if (spec := self.find(persona, config)) is not None:
+        spec = self.find(persona, config)
+        if spec is not None and spec.mode != "headless":
             self.start_detached(spec)
 
     async def wait_for(self, persona: str, config: str) -> None:
@@ -84,6 +99,56 @@ class Personas:
         """An agent has registered."""
         if (came := self._absent.pop(name.lower(), None)) is not None:
             came.set()
+
+    # -- what the person has to do: see relay.broker.items
+
+    def need(self, persona: str, config: str, ended: TurnResult, started_ms: int) -> None:
+        """The program of a headless persona takes no turn before the person has done something;
+        unless they did while this turn ran."""
+        spec, now_ms = self.find(persona, config), self._now_ms()
+        if spec is None or _program(spec) in self._needs:
+            return
+        if started_ms <= self._settled.get(_program(spec), 0):
+            return
+        meant = CAUSES[ended.cause or TurnCause.OTHER]
+        item = self._needs[_program(spec)] = {
+            "id": new_ulid(now_ms),
+            "agent": spec.name,
+            "kind": "persona",
+            "what": ended.detail,
+            "about": [
+                f"{spec.name} takes no turn: {meant.words.removesuffix(': {detail}')}",
+                f"its program: {spec.command[0]}, in {spec.cwd or 'your home folder'}",
+                f"{meant.way_out}; no gives up what waits for it",
+            ],
+            "details": {
+                "cause": str(ended.cause),
+                "why": f"{spec.name} takes no turn: {ended.reason}",
+            },
+            "choices": YES_NO,
+            "chosen": None,
+            "since_ms": now_ms,
+            "until_ms": None,
+        }
+        self._watchers.item(item, open_=True)
+
+    def needs(self, persona: str, config: str, item: Item) -> bool:
+        """Whether it is this that keeps the persona from taking turns."""
+        spec = self.find(persona, config)
+        need = None if spec is None else self._needs.get(_program(spec))
+        return need is not None and need["id"] == item["id"]
+
+    def waiting(self) -> list[Item]:
+        """What the person has to do now."""
+        return list(self._needs.values())
+
+    def settle(self, item: Item, answer: ItemAnswer) -> None:
+        """The person has answered: its turns are tried again."""
+        for key in [key for key, one in self._needs.items() if one["id"] == item["id"]]:
+            del self._needs[key]
+            self._settled[key] = self._now_ms()
+        self._watchers.item(item, open_=False, answer=answer.label, by=answer.by)
+        self.came(item["agent"])
 
     def find(self, persona: str, config: str) -> PersonaSpec | None:
         """The persona that this configuration, or else the person's own, calls so."""

@@ -112,10 +112,12 @@ class RouteRows(Record):
 
     rows: list[RouteRow]
     problems: dict[str, str]  # by path: why a configuration evaluates nothing
+    off: dict[str, HookOff]  # hooks of the broker's events that are switched off, by id
 
 
 class HookSwitch(Request):
-    """Switch a route function off, or on again. Not for agents."""
+    """Switch a route function, or a hook of the broker's events, off or on again. Not for
+    agents."""
 
     hook: str  # an id, or the only such name
     on: bool

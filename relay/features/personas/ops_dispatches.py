@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import partial
 
 from relay.broker.batch import AnyRequest, Batch, ClientRequest, Served, serve
+from relay.broker.items import ItemAnswer
 from relay.broker.kernel import Kernel
 from relay.broker.ops_messages import checked_id
 from relay.broker.trusted_configs import USER
@@ -25,11 +28,13 @@ from relay.features.personas import answers as answer_rows
 from relay.features.personas import dispatch_rows
 from relay.features.personas.answers import AnswerDeliveries
 from relay.features.personas.dispatch_rows import (
-    WITHDRAWN,
+    BY_HAND,
+    ORDER,
     DispatchEnds,
     DispatchRow,
     DispatchState,
 )
+from relay.features.personas.evaluation import Evaluations
 from relay.features.personas.known_personas import Personas
 from relay.features.personas.ops import (
     DISPATCH,
@@ -44,10 +49,10 @@ from relay.features.personas.ops import (
 )
 from relay.features.personas.turn_engine import TurnEngine
 from relay.protocol.broker import ROWS_MAX
+from relay.protocol.item_ops import Item
 from relay.protocol.message_ops import DeliveryState, MessageSent, Send
+from relay.protocol.turns import TurnCause, TurnResult
 
-#: What made a dispatch that no route function made.
-BY_HAND = "relay/dispatch"
 #: The longest label of a session.
 _LABEL_MAX = 256
 _LISTED = "relay broker dead lists them; what waits is dropped by its id: relay broker queue"
@@ -63,7 +68,10 @@ class DispatchOps:
         ends: DispatchEnds,
         answers: AnswerDeliveries,
         personas: Personas,
+        evaluations: Evaluations,
     ) -> None:
+        self._evaluations = evaluations
+        self._features = kernel.features
         self._personas = personas
         self._answers = answers
         self._ends = ends
@@ -128,13 +136,15 @@ class DispatchOps:
             return made, id_, True
         self._ledger.begin()
         seq = self._ledger.next_seq()
-        head = (seq, id_, "dispatch", sender, "person", dispatch.queue_mode.value, thread)
+        head = (seq, id_, ORDER, sender, "person", dispatch.queue_mode.value, thread)
         proven = self._directory.is_owners_word(request, sender)
         meta = json.dumps({"proven": True}) if proven else None
         self._ledger.add([(*head, asked["body"], meta, now_ms)], [])
         dispatch_rows.add_dispatches(
             self._ledger, seq, [dispatch], config=USER, hops=hops, now_ms=now_ms
         )
+        with self._features.contained(batch):
+            self._evaluations.others.ordered(seq, hops, batch)
         batch.after.append(self._turns.wake)
         return made, id_, False
 
@@ -188,6 +198,26 @@ class DispatchOps:
             batch.after += [self._turns.look_again, self._answers.wake]
         return {"rows": [*map(_shown, rows.values()), *answers.values()]}
 
+    # -- what the person has to do before a persona takes turns: an item
+
+    def waiting(self) -> list[Item]:
+        """What they have to do now."""
+        return self._personas.waiting()
+
+    def answered(
+        self, items: Sequence[Item], answer: ItemAnswer, request: AnyRequest, batch: Batch
+    ) -> bool:
+        """Yes: it is done, and what waits is tried again. No: that is given up."""
+        for item in items:
+            if not answer.yes:
+                why = TurnResult.of(TurnCause.GIVEN_UP, item["what"])
+                found = dispatch_rows.listed(self._ledger, ROWS_MAX, part=item["agent"])
+                rows = [one for one in found if one.state is DispatchState.QUEUED]
+                rows = [one for one in rows if self._personas.needs(one.persona, one.config, item)]
+                self._ends.bury(rows, why, batch)
+            batch.after.append(partial(self._personas.settle, item, answer))
+        return True
+
     def _withdrawn(self, part: str, batch: Batch) -> dict[str, DispatchRow]:
         """Drop what is open: what waits at once, what a process does by stopping it."""
         found = dispatch_rows.listed(self._ledger, ROWS_MAX, part=part)
@@ -197,7 +227,7 @@ class DispatchOps:
         for one in rows.values():
             if one.state is DispatchState.QUEUED:
                 self._ends.withdraw(one, batch)
-            elif not self._turns.stop(one.id, WITHDRAWN):
+            elif not self._turns.withdraw(one.id):
                 raise UsageError(
                     f"{one.persona} has it", hint=f"relay cancel {one.message}, if it is not seen"
                 )

@@ -7,7 +7,7 @@ from functools import partial
 from relay.broker.batch import Batch, ClientRequest, Served, serve
 from relay.broker.kernel import Kernel
 from relay.broker.ops_query import fitting
-from relay.broker.trusted_configs import TrustedConfig
+from relay.broker.trusted_configs import USER, TrustedConfig
 from relay.core.errors import NotFound, UsageError
 from relay.features.personas import evaluation
 from relay.features.personas.evaluation import Evaluations
@@ -46,7 +46,9 @@ class RouteOps:
             for one in configs
             if one.manifest is not None and one.manifest.problem
         }
-        return {"rows": rows, "problems": problems}
+        observers = {hook for one in configs for hook in _observers(one)}
+        off = {hook: why for hook, why in self._evaluations.disabled.items() if hook in observers}
+        return {"rows": rows, "problems": problems, "off": off}
 
     def _rows(self, config: TrustedConfig) -> list[RouteRow]:
         routes = config.manifest.settings["routes"] if config.manifest is not None else []
@@ -87,7 +89,7 @@ class RouteOps:
         self._configs.look_again()
         ids = set(self._evaluations.disabled)
         for config in self._configs.all():
-            ids |= {row["hook"] for row in self._rows(config)}
+            ids |= {row["hook"] for row in self._rows(config)} | _observers(config)
         if name in ids:
             return name
         found = sorted(one for one in ids if one.partition("/")[2] == name)
@@ -95,4 +97,14 @@ class RouteOps:
             return found[0]
         if found:
             raise UsageError(f"several hooks are called {name}", hint=", ".join(found))
-        raise NotFound(f"there is no route function {name}", hint="relay hooks list shows them")
+        raise NotFound(
+            f"there is no route function {name}, nor a hook of the broker's events",
+            hint="relay hooks list shows them",
+        )
+
+
+def _observers(config: TrustedConfig) -> set[str]:
+    """The ids of its hooks of the broker's events, which are those of the person's own file."""
+    if config.key != USER or config.manifest is None:
+        return set()
+    return {f"{USER}/{name}" for name in config.manifest.settings["observers"]}

@@ -39,7 +39,7 @@ from relay.features.personas.dispatch_rows import DispatchEnds, DispatchRow, lab
 from relay.features.personas.headless_turns import HEADLESS, HeadlessTurns
 from relay.features.personas.known_personas import Personas
 from relay.features.personas.wrapped_turns import AGENT, WrappedTurn, WrappedTurns
-from relay.protocol.turns import TurnEnded
+from relay.protocol.turns import TurnCause, TurnResult
 
 Rows = Sequence[DispatchRow]
 #: How long a wrapped agent's turn may take where no persona of that name says it. Seconds.
@@ -68,7 +68,7 @@ class Turn(Protocol):
     def take(self, row: DispatchRow, mode: QueueMode, batch: Batch) -> None:
         """Give it a dispatch that came meanwhile: to steer it, or to interrupt it."""
 
-    async def ended(self) -> TurnEnded:
+    async def ended(self) -> TurnResult:
         """Carry it to its end. Whatever of it the carrier has not recorded is then recorded."""
 
 
@@ -126,7 +126,7 @@ class TurnEngine:
     async def _begin_again(self, rows: Rows) -> None:
         """Nobody goes on with what a process of the last broker's had."""
         if ids := [one.id for one in rows]:
-            why = "the broker ended in the middle of it"
+            why = TurnResult.of(TurnCause.BROKER).reason
             await self._committer.commit(
                 lambda batch: dispatch_rows.requeue(
                     self._ledger, ids, why, batch.now_ms, failed=False
@@ -166,9 +166,9 @@ class TurnEngine:
             self._tasks.start(self._work_off(lane))
         return lane
 
-    def stop(self, id_: str, reason: str) -> bool:
+    def withdraw(self, id_: str) -> bool:
         """Stop the process that has this dispatch; False: none has it."""
-        return self._headless.stop(id_, reason)
+        return self._headless.stop(id_, TurnCause.WITHDRAWN)
 
     @property
     def busy(self) -> bool:
@@ -196,7 +196,7 @@ class TurnEngine:
             self._for_room.pop(lane, None)
             del self._lanes[lane.persona.lower(), lane.label]
 
-    async def _carry(self, lane: _Lane, turn: Turn) -> TurnEnded:
+    async def _carry(self, lane: _Lane, turn: Turn) -> TurnResult:
         """Await the end of a turn. What comes meanwhile may go into it, or stop it."""
         ended = asyncio.ensure_future(turn.ended())
         ended.add_done_callback(lambda _: lane.woken.set())
@@ -214,7 +214,7 @@ class TurnEngine:
             self._for_room.popitem(last=False)[0].woken.set()
         return ended.result()
 
-    def _next(self, lane: _Lane, ended: TurnEnded | None, batch: Batch) -> float | None:
+    def _next(self, lane: _Lane, ended: TurnResult | None, batch: Batch) -> float | None:
         """Record how the lane's turn has ended, and begin the next one, if one can begin. Returns
         the seconds after which that can be tried again; None: nothing waits that anybody takes."""
         if lane.turn is not None and ended is not None:
@@ -237,7 +237,9 @@ class TurnEngine:
         modes = tuple(QueueMode) if turn is None else (QueueMode.STEER, QueueMode.INTERRUPT)
         labels = labels_of(self._ledger, lane.persona, lane.label)
         return next_step(
-            dispatch_rows.queued(self._ledger, lane.persona, labels, modes, QUEUE_MAX),
+            dispatch_rows.queued(
+                self._ledger, lane.persona, labels, modes, QUEUE_MAX, batch.now_ms
+            ),
             batch.now_ms,
             # What is there in the same millisecond was there before.
             running_since_ms=None if turn is None else turn.started_ms + 1,
@@ -246,12 +248,14 @@ class TurnEngine:
             interrupts=True,
         )
 
-    def _record(self, lane: _Lane, turn: Turn, ended: TurnEnded, batch: Batch) -> None:
+    def _record(self, lane: _Lane, turn: Turn, ended: TurnResult, batch: Batch) -> None:
         """Store how a turn has ended, unless its dispatches have been begun again since."""
         rows = dispatch_rows.held_by(self._ledger, HEADLESS, turn.fences)
         rows = [one for one in rows if one.fence == turn.fences[one.id]]
         if rows:
             self._ends.turn_ended(lane.label, turn.id, rows, ended, turn.started_ms, batch)
+            if ended.needs_person:
+                self._personas.need(rows[0].persona, rows[0].config, ended, turn.started_ms)
         if ended.again:
             pause = min(2.0 ** max((one.tries for one in rows), default=0), _PAUSE_MAX)
             lane.not_before_ms = batch.now_ms + int(pause * 1000)
@@ -277,7 +281,7 @@ class TurnEngine:
         if self._personas.is_there(persona):
             deadline = self._deadline(rows[0])
             turn = self._wrapped.begin(rows, summarised, deadline, batch)
-        elif spec is None or spec.mode != HEADLESS:
+        elif spec is None or self._personas.why_absent(persona, config) is not None:
             batch.after.append(partial(self._miss, persona, config))
             return None
         elif not self._headless.has_room:
@@ -295,6 +299,8 @@ class TurnEngine:
 
     def _join(self, lane: _Lane, turn: Turn, batch: Batch) -> None:
         """Give the turn what has come meanwhile, and is to steer or to interrupt it."""
+        if not turn.fences:  # it is over
+            return
         step = self._step(lane, turn, batch)
         if isinstance(step, SteerTurn):
             rows = dispatch_rows.rows_of(self._ledger, step.ids)
@@ -359,7 +365,8 @@ class TurnEngine:
         await self._headless.close(_CLOSE_DEADLINE)
 
 
-def _fault(error: Exception) -> str:
+def _fault(error: Exception) -> TurnResult:
     """Why no turn can be made of a dispatch."""
     told = error.message if isinstance(error, RelayError) else None
-    return visible(told or f"no turn can be made of it: {type(error).__name__}: {error}")[:500]
+    told = visible(told or f"no turn can be made of it: {type(error).__name__}: {error}")
+    return TurnResult.of(TurnCause.IMPOSSIBLE, told[:500])

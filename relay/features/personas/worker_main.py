@@ -97,7 +97,8 @@ class ConfigWorker:
         # Functions of its own: hooks that hang do not use up what route functions have.
         functions = FunctionRunner(registry, timeout=limit)
         runner = HookRunner(functions, cwd=os.getcwd(), env=os.environ, timeout=limit)
-        self._hooks = HookEventHandler(_NoSession(), Planner(registry), runner, aggregate)
+        self._planner = Planner(registry)
+        self._hooks = HookEventHandler(_NoSession(), self._planner, runner, aggregate)
         self._observing = asyncio.Semaphore(OBSERVING_MAX)
         self._writer = writer
         #: Calls that may begin: the runner refuses what is beyond its bound.
@@ -167,6 +168,7 @@ class ConfigWorker:
             if asked["do"] == "evaluate":
                 said: Json = await self._evaluate(asked["event"], asked["skip"])
             elif asked["do"] == "hooks":
+                self._planner.skip = asked["skip"]
                 said = {"records": await self._observe(asked["event"], asked["fields"])}
             elif asked["do"] == "channel_send":
                 said = await self._adapters.send(asked)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,7 +30,7 @@ from relay.hooks.events import HookEventName
 from relay.ledger.event_rows import OUTSIDE
 from relay.ledger.schema import Delivery
 from relay.protocol.broker import Json
-from relay.protocol.turns import TurnEnded, TurnState
+from relay.protocol.turns import TurnCause, TurnResult
 
 #: Who has the lease of what a wrapped agent was sent.
 AGENT = "agent"
@@ -51,7 +52,7 @@ class WrappedTurn:
         self.fences: dict[str, int] = {}
         self._turns = turns
         self._end = asyncio.Event()
-        self._ended = TurnEnded()
+        self._ended = TurnResult()
 
     def take(self, row: DispatchRow, mode: QueueMode, batch: Batch) -> None:
         """Send it to the agent as another message."""
@@ -60,17 +61,18 @@ class WrappedTurn:
 
     def add(self, id_: str, fence: int) -> None:
         """The agent has this dispatch, too."""
+        self._end.clear()
         self.fences[id_] = fence
         self._turns.under_way[id_] = self
 
-    def settle(self, id_: str, ended: TurnEnded) -> None:
+    def settle(self, id_: str, ended: TurnResult) -> None:
         """The agent does not have this dispatch any more."""
         del self.fences[id_]
         if not self.fences:
             self._ended = ended
             self._end.set()
 
-    async def ended(self) -> TurnEnded:
+    async def ended(self) -> TurnResult:
         """Wait until the agent has answered all of it. What is beyond its deadline is given up."""
         rest = self.deadline
         while self.fences:
@@ -182,11 +184,13 @@ class WrappedTurns:
     # -- how they end
 
     def reported(
-        self, ids: Sequence[str], ended: TurnEnded, started_ms: int, batch: Batch
+        self, ids: Sequence[str], ended: TurnResult, started_ms: int, batch: Batch
     ) -> tuple[set[str], bool]:
         """The agent's session tells of a turn with these messages. Returns those that carry
         dispatches, or did, and whether any still does: what is told of an earlier try, or again,
         changes nothing."""
+        if ended.needs_person:  # what its session sees on its screen is an item already
+            ended = replace(ended, cause=TurnCause.OTHER)
         mine = {id_ for id_ in ids if dispatch_rows.is_dispatched(self._ledger, id_)}
         by_label: dict[str, list[DispatchRow]] = {}
         for row in (row for id_ in mine for row in dispatch_rows.carried_by(self._ledger, id_)):
@@ -200,18 +204,19 @@ class WrappedTurns:
     def delivery_ended(self, id_: str, reason: str | None, batch: Batch) -> None:
         """A message to an agent has failed, or somebody has withdrawn it."""
         rows = dispatch_rows.carried_by(self._ledger, id_)
-        self._give_up(rows, reason or "it could not be delivered", batch)
+        why = reason or "it could not be delivered"
+        self._give_up(rows, TurnResult.of(TurnCause.UNDELIVERED, why), batch)
 
     def gone(self, persona: str, batch: Batch) -> bool:
         """An agent has ended: what it had not answered goes to the next of its name, if it had
         seen it as another try. Returns whether it had anything."""
         rows = dispatch_rows.running(self._ledger, AGENT, persona)
         cut_off = [one for one in rows if self._state(one) is State.SEEN]
-        reason = f"{persona} ended before it had answered"
+        gone = TurnResult.of(TurnCause.GONE, persona)
         if cut_off:
-            self._ends.failed(cut_off, reason, batch)
+            self._ends.failed(cut_off, gone, batch)
         unread = self._withdraw([one for one in rows if one not in cut_off], batch)
-        self._settle([*cut_off, *unread], TurnEnded(TurnState.FAILED, reason=reason), batch)
+        self._settle([*cut_off, *unread], gone, batch)
         return bool(rows)
 
     async def give_up_late(self, turn: WrappedTurn) -> float:
@@ -231,15 +236,15 @@ class WrappedTurns:
                 late.append(row)
             else:
                 rest = min(rest, left)
-        self._give_up(late, f"no end of the turn within {turn.deadline:g} s", batch)
+        self._give_up(late, TurnResult.of(TurnCause.DEADLINE, f"{turn.deadline:g}"), batch)
         return rest
 
-    def _give_up(self, rows: Sequence[DispatchRow], reason: str, batch: Batch) -> None:
+    def _give_up(self, rows: Sequence[DispatchRow], why: TurnResult, batch: Batch) -> None:
         if rows:
-            self._ends.bury(rows, reason, batch)
-            self._settle(rows, TurnEnded(TurnState.FAILED, reason=reason), batch)
+            self._ends.bury(rows, why, batch)
+            self._settle(rows, why, batch)
 
-    def _settle(self, rows: Sequence[DispatchRow], ended: TurnEnded, batch: Batch) -> None:
+    def _settle(self, rows: Sequence[DispatchRow], ended: TurnResult, batch: Batch) -> None:
         """Once the batch is committed the agent does not have these any more."""
 
         def settle() -> None:

@@ -79,7 +79,7 @@ def test_a_program_answers_without_a_tool(tmp_path: Path) -> None:
     assert answer.endswith("\nSay A. llm own")
     with pytest.raises(NoAnswer, match="sh did not answer: sh has no hooks by which this turn"):
         model({"command": ["sh", "-c", "cat"]}, tmp_path)("?")
-    with pytest.raises(NoAnswer, match="sh did not answer: it took longer than"):
+    with pytest.raises(NoAnswer, match=r"sh did not answer: no end of the turn within [\d.]+ s"):
         model(program("sleep 60"), tmp_path, seconds=1.5)("?")
 
 

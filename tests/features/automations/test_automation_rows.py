@@ -67,6 +67,7 @@ def test_what_cannot_be_read_any_more_is_not_run_and_says_why(ledger: Ledger) ->
     rows.add_version(ledger, rows.find(ledger, "beat"), replace(VERSION, definition=gone), 6)
     registry = AutomationRegistry(ledger)
     assert not registry.active and "it is not run: " in registry.problems["A1"]
+    assert rows.counts(ledger, registry.problems)["unusable"] == 1
     rows.set_status(ledger, "A1", AutomationStatus.DISABLED, None, 7)
     registry.refresh("A1")
     assert not registry.problems

@@ -42,6 +42,20 @@ def test_what_may_be_right_passes(source: str) -> None:
     check(source, "a.py")
 
 
+def test_the_agents_that_its_results_name_are_told() -> None:
+    results = [
+        "AutomationResult(fire=True, agent='bob')",
+        "{'fire': True, 'agent': 'Atlas'}",
+        "AutomationResult(fire=x, agent='bob')",
+        "AutomationResult(fire=True, agent=names[0])",
+        "{**x, 'fire': 1}",
+        "{'agent': 'some data'}",
+        "dict(agent='data')",
+    ]
+    source = HEAD.replace("return None", f"return [{', '.join(results)}]") + FINE
+    assert check(source, "a.py") == ["Atlas", "bob"]
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_the_examples_pass(path: Path) -> None:
     check(path.read_text(), str(path))

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from relay.agents.launch import Endpoint, Folders, Launch, LaunchTerms, Run
 from relay.core.paths import Home
 from relay.features.confine import confinement, landlock, places
 from relay.features.confine.refused import write_in
+from relay.features.confine.start import ConfinedStart
 
 
 def test_each_version_of_the_kernel_adds_what_it_holds() -> None:
@@ -58,6 +60,26 @@ def test_what_must_stay_closed_is_seen_in_a_folder(tmp_path: Path, name: str) ->
     home, env = Home(str(tmp_path / "state")), {"HOME": str(tmp_path)}
     assert places.exposed(str(tmp_path / name), home, env)
     assert not places.exposed(str(tmp_path / "project"), home, env)
+
+
+def test_what_an_agent_keeps_is_as_its_profile_says_and_no_link_of_a_repository(
+    tmp_path: Path,
+) -> None:
+    profiles, project = tmp_path / "profiles", tmp_path / "project"
+    profiles.mkdir(mode=0o700)
+    project.mkdir()
+    (tmp_path / ".bashrc").write_text("")
+    (project / ".evil").symlink_to("../.bashrc")
+    (tmp_path / ".tool").mkdir()
+    (tmp_path / ".tool" / "log").write_text("")
+    forms = "['${T:-~/.tool}/sessions/', log, none, ./.history, ./cache/, ./.evil]"
+    (profiles / "tool.yaml").write_text(f"state: {forms}\n")
+    env = {"HOME": str(tmp_path)}
+    found = places.state("tool", str(profiles), env, str(project))
+    names = (".tool/sessions", ".tool/log", "project/.history", "project/cache")
+    assert found == [str(tmp_path / name) for name in names]
+    assert places.state("tool", str(profiles), env, str(project)) == found
+    assert places.state("unknown", str(profiles), env, str(project)) == []
 
 
 @pytest.mark.parametrize(
@@ -113,3 +135,37 @@ def test_the_scratch_folder_is_the_persons_own(
     base.symlink_to(tmp_path / "moved")
     with pytest.raises(PermissionError):
         places.scratch("/some/where")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "said"),
+    [
+        ("codex", [], "--sandbox danger-full-access"),
+        ("codex", ["--sandbox", "danger-full-access"], ""),
+        ("claude", [], ""),
+    ],
+)
+def test_an_agent_is_started_through_what_confines_it(
+    kind: str,
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(confinement, "check", lambda: None)
+    home, project = Home(str(tmp_path / "state")), tmp_path / "project"
+    for name in ("project/.git/hooks", "more"):
+        (tmp_path / name).mkdir(parents=True)
+    start = ConfinedStart(home, str(project), [str(tmp_path / "more")], [])
+    plan = Launch([kind, *words], {}, kind, {})
+    run = Run("Al", "run-1", Endpoint("", None), Folders(home.run_folder("run-1")), LaunchTerms())
+    command = start.command(run, plan, f"/bin/{kind}")
+    assert command[-len(plan.argv) - 2 :] == ["--", f"/bin/{kind}", kind, *words]
+    scratch = plan.env["TMPDIR"]
+    assert {str(project), str(tmp_path / "more"), scratch} <= set(command)
+    assert scratch.startswith(home.run) and str(tmp_path) not in command
+    assert said in capsys.readouterr().err if said else not capsys.readouterr().err
+    plan.writable = [str(project / "src")]  # an intent's, instead of its folder
+    command = start.command(run, plan, f"/bin/{kind}")
+    assert str(project / "src") in command and str(project) not in command

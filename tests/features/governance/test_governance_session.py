@@ -75,7 +75,7 @@ class Project:
     async def ended(self) -> None:
         self.done.append(("ended",))
 
-    async def note(self, what: dict[str, Any]) -> None:
+    async def note(self, what: dict[str, Any], intent: str = "") -> None:
         self.done.append(("note", what["event"], what["by"]))
 
     def rules(self, *, words: bool = True) -> str:
@@ -188,6 +188,28 @@ def test_an_agent_that_the_person_lets_go_is_traced_and_never_asked(tmp_path: Pa
         assert await bench.add_on.before(CALL, 5.0) == ""
         with pytest.raises(RelayError, match="--ungoverned"):
             await bench.add_on.ask({"do": "select", "id": "INT-1"}, False)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("ungated", ["", "it has no hooks"], ids=["hooks", "none"])
+def test_an_agent_that_the_kernel_holds_to_an_intent_is_traced_and_works_on_it(
+    tmp_path: Path, ungated: str
+) -> None:
+    async def scenario() -> None:
+        bench = Bench(tmp_path, root=str(tmp_path), intent="INT-1", ungated=ungated)
+        bench.add_on.restore({})
+        await bench.settled()
+        bench.made().restore(bench.add_on.state())  # after a kill of the session
+        await bench.settled()
+        ends = [("closed",)] if ungated else [("select", "INT-1", "me")]
+        assert bench.project.done == [("note", "confined", "me"), *ends]
+        assert bench.notes == ["confined to INT-1"]
+        # Where it asks before its calls, they are checked as ever; else the kernel alone holds it.
+        assert await bench.add_on.before(CALL, 5.0) == ("" if ungated else "refused")
+        if ungated:
+            with pytest.raises(RelayError, match="writes for INT-1 alone"):
+                await bench.add_on.ask({"do": "select", "id": "INT-2"}, False)
 
     play(scenario)
 

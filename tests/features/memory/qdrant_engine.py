@@ -1,9 +1,7 @@
 """The engine behind the test server: qdrant-client's own local mode, and what a server adds to it.
 
 It is stricter than local mode where the real server is known to be: ids must be unsigned integers
-or UUIDs wherever they are given, what is ordered by needs an index over a range, what is counted by
-its values an index too, and points that are not there cannot be changed. Payload indexes are
-remembered and told; they make nothing faster.
+or UUIDs wherever they are given. Payload indexes are remembered and told; they make nothing faster.
 """
 
 from __future__ import annotations
@@ -20,10 +18,6 @@ from pydantic import TypeAdapter, ValidationError
 from qdrant_client import QdrantClient
 from qdrant_client import models as m
 
-#: Indexes that scrolling in the order of a key can use.
-_RANGES = {"integer", "float", "datetime", "uuid"}
-#: Those by which values can be counted.
-_FACETS = {"keyword", "integer", "uuid", "bool"}
 _INDEXES = "payload_indexes.json"
 _SCHEMA: TypeAdapter[Any] = TypeAdapter(m.PayloadFieldSchema)
 
@@ -140,32 +134,15 @@ class Engine:
 
     def scroll(self, name: str, asked: m.ScrollRequest) -> m.ScrollResult:
         self._must_exist(name)
-        if asked.order_by is not None:
-            self._must_be_ordered(name, asked.order_by)
         points, following = self._client.scroll(
             name,
             scroll_filter=asked.filter,
             limit=_unless_none(asked.limit, 10),
-            order_by=asked.order_by,
             offset=asked.offset,
             with_payload=_unless_none(asked.with_payload, True),
             with_vectors=_unless_none(asked.with_vector, False),
         )
         return m.ScrollResult(points=points, next_page_offset=following)
-
-    def count(self, name: str, asked: m.CountRequest) -> m.CountResult:
-        self._must_exist(name)
-        return self._client.count(name, count_filter=asked.filter)
-
-    def facet(self, name: str, asked: m.FacetRequest) -> m.FacetResponse:
-        self._must_exist(name)
-        if _kind(self._indexes.get(name, {}).get(asked.key)) not in _FACETS:
-            raise Refused(
-                400, f"Bad request: No appropriate index for faceting: `{asked.key}`. Create one"
-            )
-        return self._client.facet(
-            name, asked.key, facet_filter=asked.filter, limit=_unless_none(asked.limit, 10)
-        )
 
     # -- changing points
 
@@ -182,35 +159,11 @@ class Engine:
             _checked(asked.points)
         self._client.delete(name, points_selector=asked)
 
-    def overwrite_payload(self, name: str, asked: m.SetPayload) -> None:
-        self._client.overwrite_payload(name, asked.payload, self._chosen(name, asked))
-
     # -- what is refused
 
     def _must_exist(self, name: str) -> None:
         if not self._client.collection_exists(name):
             raise Refused(404, f"Not found: Collection `{name}` doesn't exist!")
-
-    def _must_be_there(self, name: str, ids: Sequence[Any]) -> None:
-        there = {str(point.id) for point in self._client.retrieve(name, _checked(ids))}
-        for id_ in ids:
-            if _canonical(id_) not in there:
-                raise Refused(404, f"Not found: No point with id {id_} found")
-
-    def _must_be_ordered(self, name: str, order: m.OrderBy | str) -> None:
-        key = order if isinstance(order, str) else order.key
-        if _kind(self._indexes.get(name, {}).get(key)) not in _RANGES:
-            raise Refused(
-                400, f"Wrong input: No range index for `order_by` key: `{key}`. Please create one"
-            )
-
-    def _chosen(self, name: str, asked: m.SetPayload) -> Any:
-        """The points that a change is for, which must be there."""
-        self._must_exist(name)
-        if asked.points is None:
-            raise Refused(400, "Bad request: this test server wants a list of points")
-        self._must_be_there(name, asked.points)
-        return asked.points
 
 
 def _kind(schema: Any) -> str:

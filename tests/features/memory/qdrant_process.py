@@ -10,7 +10,6 @@ import selectors
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -61,31 +60,12 @@ class QdrantProcess:
             assert ready.select(_DEADLINE_S), "the server does not start"
         return self._process.stdout.readline()
 
-    def stop(self) -> int:
-        """End it with SIGTERM; the status it ended with."""
-        return self._end(subprocess.Popen.terminate)
-
-    def kill(self) -> int:
+    def kill(self) -> None:
         """End it with SIGKILL."""
-        return self._end(subprocess.Popen.kill)
-
-    def leave(self) -> int:
-        """End it as it ends when the test that started it is gone."""
-        return self._end(_close_stdin)
-
-    def _end(self, how: Callable[[subprocess.Popen[bytes]], None]) -> int:
         process, self._process = self._process, None
-        if process is None:
-            return 0
-        how(process)
-        try:
-            return process.wait(_DEADLINE_S)
-        finally:
+        if process is not None:
             process.kill()
-            process.wait(_DEADLINE_S)
-            for stream in (process.stdin, process.stdout):
-                assert stream
-                stream.close()
+            process.communicate(timeout=_DEADLINE_S)
 
     def __enter__(self) -> QdrantProcess:
         return self.start()
@@ -100,8 +80,3 @@ def _free_port() -> int:
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
     raise AssertionError("there is no free port")
-
-
-def _close_stdin(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin
-    process.stdin.close()

@@ -90,16 +90,11 @@ ROUTES = (
     _route(
         f"PUT {_ONE}/index", Engine.create_index, m.CreateFieldIndex, Indexes.create_field_index
     ),
-    _route(f"POST {_ONE}/facet", Engine.facet, m.FacetRequest, Points.facet),
     _route(f"POST {_POINTS}", Engine.retrieve, m.PointRequest, Points.get_points),
     _route(f"POST {_POINTS}/query", Engine.query, m.QueryRequest, Search.query_points),
     _route(f"POST {_POINTS}/scroll", Engine.scroll, m.ScrollRequest, Points.scroll_points),
-    _route(f"POST {_POINTS}/count", Engine.count, m.CountRequest, Points.count_points),
     _route(f"PUT {_POINTS}", Engine.upsert, m.PointInsertOperations, Points.upsert_points),
     _route(f"POST {_POINTS}/delete", Engine.delete, _SELECTOR, Points.delete_points),
-    _route(
-        f"PUT {_POINTS}/payload", Engine.overwrite_payload, m.SetPayload, Points.overwrite_payload
-    ),
 )
 
 

@@ -8,19 +8,25 @@ import random
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from relay.broker import committer
-from relay.broker.client import connect
+from relay.broker.client import BrokerClient, connect
 from relay.broker.loop_guard import LoopGuard
+from relay.broker.ops_messages import OF_SESSIONS
 from relay.core.dispatch import Event
-from relay.core.errors import RelayError, StorageError
+from relay.core.errors import RelayError, StorageError, Timeout
 from relay.core.ids import new_ulid
 from relay.core.message import HeldFor
 from relay.core.paths import Home
-from relay.features.automations import automation_rows, automation_runs, run_queues
+from relay.features.automations import (
+    automation_rows,
+    automation_runs,
+    automations,
+    run_queues,
+)
 from relay.features.automations.automation_rows import AutomationStatus, RegisteredVersion
 from relay.features.automations.automation_runner import AutomationRunner, RunAnswer
 from relay.features.automations.automation_runs import SeenEvent, SeenEvents
@@ -32,10 +38,11 @@ from relay.features.automations.ops import (
     AUTOMATION_RUNS,
     AUTOMATION_UPDATE,
 )
-from relay.features.personas import evaluation
-from relay.features.personas.ops import PERSON_ADD
+from relay.features.personas import dispatch_rows, evaluation
+from relay.features.personas.ops import DISPATCH, PERSON_ADD
 from relay.ledger.store import Ledger
-from relay.protocol.message_ops import EVENT, SEND, STATE
+from relay.protocol.agent_ops import AGENT_STATE
+from relay.protocol.message_ops import CANCEL, EVENT, SEND, STATE
 from tests.broker.fixtures import Configure
 from tests.broker.support import broker_thread, decide, kill_broker, register
 from tests.features.personas.broker.test_evaluation import outside, rows
@@ -182,6 +189,118 @@ def test_a_blocking_one_that_hangs_holds_an_event_up_until_its_deadline(
     assert "did not end within 0.3 s" in run["error"]
 
 
+ADDS = "def handler(ctx): return {'enrich': {'flight': 'UA123', 'to': ctx.event.metadata['to']}}"
+SLEEPS = "import time\ndef handler(ctx): time.sleep(60)"
+
+
+def handed_over(agent: BrokerClient) -> Json:
+    """What the session is told as its agent gets the next message."""
+    while (push := agent.next_push(20)) is None or push["push"] != "deliver":
+        assert push is not None
+    answer = agent.request(STATE, id=push["id"], state="delivering", presence=True)
+    return cast(Json, answer)
+
+
+@pytest.mark.parametrize("op", ["dispatch", "send"])
+def test_what_is_added_reaches_what_the_person_asks_a_persona(
+    home: Home, configure: Configure, op: str
+) -> None:
+    """Which is asked once, though an automation fires to it."""
+    configure("config = {'personas': {'atlas': {'command': 'true', 'mode': 'headless'}}}")
+    install(home, "adds", ADDS, blocking=True)
+    install(home, "fires", "def handler(ctx): return {'fire': True, 'agent': 'Atlas'}")
+    with broker_thread(home), connect(home) as client:
+        if op == "send":
+            client.request(SEND, to="atlas", body="go")
+        else:
+            client.request(DISPATCH, persona="atlas", body="go", extracted={"to": "Oslo"})
+        ran(home, 2)
+    to = ["atlas"] if op == "send" else "Oslo"  # what was said with it counts more
+    assert dispatched(home) == [
+        ("relay/dispatch", "atlas", "main", None, {"flight": "UA123", "to": to})
+    ]
+
+
+def test_a_persona_is_asked_once_what_is_added_is_known_or_the_time_is_up(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(home, "adds", ADDS, blocking=True, priority=1)
+    with broker_thread(home), connect(home) as client:
+        atlas = Persona(home)
+        client.request(DISPATCH, persona="atlas", body="go")
+        asked = atlas.next()
+        assert '{"flight": "UA123", "to": ["atlas"]}' in asked["body"]
+        atlas.answer(asked["id"])
+        atlas.client.close()
+    install(home, "sleeps", SLEEPS, blocking=True)
+    for module in (dispatch_rows, automations):
+        monkeypatch.setattr(module, "ORDER_WAIT_MS", 500)
+    with broker_thread(home), connect(home) as client:
+        atlas = Persona(home, run="run-2")
+        client.request(DISPATCH, persona="atlas", body="again")
+        assert atlas.next()["body"].endswith("again")
+        atlas.nothing()
+        atlas.client.close()
+
+
+def test_an_agent_is_told_what_was_added_to_a_message_before_it_gets_that(home: Home) -> None:
+    """Whoever wrote it. What is too much in all is left out."""
+    slow = "import time\ndef handler(ctx):\n    time.sleep(0.2)\n    return {'enrich': {'n': 1}}"
+    install(home, "slow", slow, blocking=True, priority=2)
+    install(home, "much", "def handler(ctx): return {'enrich': {'x': 'x' * 5000}}", blocking=True)
+    with broker_thread(home), connect(home) as person, register(home, "Bob") as bob:
+        with register(home, "Ann", "run-2") as ann:
+            ann.request(SEND, to="Bob", body="hi")
+            assert json.loads(handed_over(bob)["context"]) == {"n": 1}
+        id_ = str(person.request(SEND, to="Bob", body="hello")["id"])
+        told = handed_over(bob)
+        assert (told["id"], told["attempts"]) == (id_, 1)
+        assert json.loads(told["context"]) == {"n": 1}
+
+
+def test_an_agent_gets_a_message_in_time_whatever_automations_do(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automations, "MESSAGE_WAIT", 0.3)
+    install(home, "sleeps", SLEEPS, blocking=True)
+    with broker_thread(home), connect(home) as person, register(home, "Bob") as bob:
+        person.request(SEND, to="Bob", body="hi")
+        told = handed_over(bob)
+        assert told["state"] == "delivering" and "context" not in told
+        assert rows(home, "SELECT state FROM due") == [("blocked",)]
+
+
+def test_a_message_that_waits_for_what_is_added_outlives_the_broker_and_the_session(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not being delivered yet: it can be withdrawn, and counts as no attempt."""
+    waits = "import os, time\ndef handler(ctx):\n    while not os.path.exists({path!r}):\n"
+    waits += "        time.sleep(0.01)\n    return {{'enrich': {{'n': 1}}}}"
+    path = os.path.join(home.root, "go")
+    install(home, "waits", waits.format(path=path), blocking=True)
+    delivery = "SELECT state, attempts FROM deliveries ORDER BY event"
+
+    def waiting(agent: BrokerClient) -> None:
+        while (push := agent.next_push(20)) is None or push["push"] != "deliver":
+            assert push is not None
+        with pytest.raises(Timeout):
+            agent.request(STATE, id=push["id"], state="delivering", presence=True, deadline=0.3)
+
+    with broker_thread(home), connect(home) as person:
+        with register(home, "Bob") as bob:
+            kept = person.request(SEND, to="Bob", body="hi")["id"]
+            taken_back = person.request(SEND, to="Bob", body="no")["id"]
+            waiting(bob)
+        person.request(CANCEL, id=taken_back)
+        assert rows(home, delivery) == [("queued", 0), ("cancelled", 0)]
+    with broker_thread(home), register(home, "Bob", "run-2") as bob:
+        waiting(bob)
+        Path(path).touch()
+        ran(home, 2)
+        told = bob.request(STATE, id=kept, state="delivering", attempt=1, presence=True)
+        assert told["attempts"] == 1 and json.loads(told["context"]) == {"n": 1}
+
+
 def test_a_one_shot_fires_once_whatever_has_come_meanwhile(home: Home) -> None:
     once = "def handler(ctx): return AutomationResult(fire=True, disable=True)"
     id_ = install(home, "once", once)
@@ -247,6 +366,74 @@ def test_a_circuit_opens_after_five_errors_and_one_probe_closes_or_opens_it_anew
     assert rows(home, circuit) == [(1, 0, 5)]
     errors = [one["error"] is not None for one in ran(home, 13)]
     assert errors == [True] * 4 + [False] + [True] * 6 + [False, True]
+
+
+def documented() -> dict[str, tuple[str, str]]:
+    """What docs/broker.md says of each kind of event: who sees it, route functions, automations."""
+    page = Path(__file__).parents[4] / "docs" / "broker.md"
+    found: dict[str, tuple[str, str]] = {}
+    for line in page.read_text().partition("| kind | when |")[2].splitlines()[2:]:
+        if not line.startswith("|"):
+            break
+        kinds, *_, routes, ours = (cell.strip() for cell in line.strip("|").split("|"))
+        for kind in kinds.split(", "):
+            found[kind.strip("`")] = routes, ours
+    return found
+
+
+def test_the_table_of_kinds_says_which_events_handlers_see(
+    home: Home, configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that sessions tell, the clock, the person and others."""
+    kinds = documented()
+    names = sorted({*kinds, "note"} - {"any other"})
+    configure(
+        "@relay.route\ndef all(event): return False\n"
+        f"@relay.route(kinds={names!r})\ndef named(event): return False"
+    )
+    never = "def handler(ctx): return False"
+    install(home, "all", never)
+    install(home, "named", never, triggers={"event": {"types": names}})
+    with (
+        broker_thread(home),
+        connect(home) as person,
+        register(home, "Ann", "a") as ann,
+        register(home, "Bob", "b") as bob,
+    ):
+        for kind in OF_SESSIONS - {"timer_tick", "unanswered"}:
+            bob.request(EVENT, kind=kind, body="x")
+        ann.request(EVENT, kind="note", body="x")
+        person.request(DISPATCH, persona="nobody-yet", body="x")
+        with monkeypatch.context() as guarded:
+            guarded.setattr(LoopGuard, "check", lambda *_: (HeldFor.RATE, "held, for once"))
+            ann.request(SEND, to="Bob", body="x")
+        decide(person, "yes")
+        ann.request(SEND, to="Bob", body="x", answer=True)
+        bob.request(AGENT_STATE, state="gone")  # it is unanswered
+        wait_until(
+            lambda: {"timer_tick", "unanswered"} <= {one for (one,) in rows(home, _KINDS)},
+            what="a tick of the clock",
+        )
+        ran(home, 1)
+    stored = {kind for (kind,) in rows(home, _KINDS)}
+    assert stored == set(names)
+    for column, seen in enumerate((_SEEN_BY_ROUTES, _SEEN_BY_AUTOMATIONS)):
+        told = {kind: kinds.get(kind, kinds["any other"])[column] for kind in names}
+        by = {name: {one[1] for one in rows(home, seen) if one[0] == name} for name in _SEEING}
+        assert by["all"] == {kind for kind in names if told[kind] == "yes"}
+        assert by["named"] == {kind for kind in names if told[kind] != "no"}
+
+
+_SEEING = ("all", "named")
+_KINDS = "SELECT DISTINCT kind FROM events"
+_SEEN_BY_ROUTES = (
+    "SELECT DISTINCT replace(v.hook_id, 'user/', ''), e.kind FROM evaluations v"
+    " JOIN events e ON e.seq = v.event"
+)
+_SEEN_BY_AUTOMATIONS = (
+    "SELECT DISTINCT a.name, e.kind FROM automation_runs r JOIN events e ON e.seq = r.event"
+    " JOIN automations a ON a.id = r.automation"
+)
 
 
 def test_a_crash_and_a_hang_are_errors_of_those_runs_alone(home: Home) -> None:
@@ -348,6 +535,29 @@ def test_a_killed_broker_runs_what_has_no_result_again_and_marks_it(home: Home) 
     assert 0 < len(retries) <= KILLS * 4
 
 
+def test_after_kills_each_order_is_there_once_with_what_is_added(home: Home) -> None:
+    slow = "import time\ndef handler(ctx):\n    time.sleep(0.02)\n    return {'enrich': {'n': 1}}"
+    install(home, "slow", slow, blocking=True)
+    asked = []
+
+    def runs() -> int:
+        return int(rows(home, "SELECT count(*) FROM automation_runs")[0][0])
+
+    for kill in range(KILLS):
+        with connect(home) as client:
+            asked += [
+                client.request(DISPATCH, persona="atlas", body=f"{kill} {number}")["id"]
+                for number in range(6)
+            ]
+        few = range(kill * 6 + 2)
+        wait_until(partial(lambda few: runs() not in few, few), what="some runs")
+        kill_broker(home)
+    with connect(home):
+        ran(home, len(asked))
+    assert [id_ for (id_,) in rows(home, "SELECT id FROM dispatches ORDER BY seq")] == asked
+    assert {str(one[-1]) for one in dispatched(home)} == {"{'n': 1}"}
+
+
 def test_a_tick_is_for_whose_schedule_it_is_and_the_minute_s_for_who_asks_for_it(
     home: Home,
 ) -> None:
@@ -365,21 +575,6 @@ def test_a_tick_is_for_whose_schedule_it_is_and_the_minute_s_for_who_asks_for_it
     with broker_thread(home):
         found = ran(home, 2)
     assert sorted(one["name"] for one in found) == ["minutely", "own"]
-
-
-def test_what_agents_say_is_only_for_who_names_that_type(home: Home) -> None:
-    """Such events would exist, and stay in the ledger, for any automation without triggers."""
-    told = "def handler(ctx): return False"
-    install(home, "every", told)
-    install(home, "hears", told, triggers={"event": {"types": ["output"]}})
-    with broker_thread(home), register(home, "Ann") as agent:
-        for kind in ("output", "notification"):
-            agent.request(EVENT, kind=kind, body=kind)
-        found = ran(home, 2)
-    assert sorted((one["name"], one["body"]) for one in found if one["body"]) == [
-        ("every", "notification"),
-        ("hears", "output"),
-    ]
 
 
 TELLS = """

@@ -65,15 +65,27 @@ def test_a_file_is_registered_and_shown(relay: Run, tmp_path: Path) -> None:
     assert "it has not run" in relay("automation", "runs", "codes").stderr
 
 
-def test_who_registers_for_tool_calls_learns_what_makes_agents_report_them(
+def test_who_registers_for_tool_calls_learns_which_agents_report_them(
     relay: Run, tmp_path: Path
 ) -> None:
     path = Path(written(tmp_path))
-    assert "report tool calls" not in relay("automation", "register", str(path)).stderr
+    assert "tool calls" not in relay("automation", "register", str(path)).stderr
     calls = path.read_text().replace('"codes"', '"calls"')
     path.write_text(calls.replace('"channels": ["sms"]', '"types": ["tool_call"]'))
     said = relay("automation", "register", str(path)).stderr
-    assert "does not make agents report tool calls" in said and "start the agents again" in said
+    assert "agents that start from now on report their tool calls" in said
+
+
+def test_who_registers_learns_that_nobody_has_the_name_of_a_persona(
+    relay: Run, isolated_home: Path, tmp_path: Path
+) -> None:
+    told = "no persona or agent is called nobody: add it to relay.config.py or start it"
+    path = Path(written(tmp_path, result="{'fire': True, 'agent': 'nobody'}"))
+    assert told in relay("automation", "register", str(path)).stderr
+    path.write_text(f"{path.read_text()}# edited")
+    assert told in relay("automation", "update", str(path), "--yes").stderr
+    with register(Home(str(isolated_home)), "nobody"):
+        assert told not in relay("automation", "register", str(path)).stderr
 
 
 def test_an_edited_file_runs_once_it_is_taken(relay: Run, tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ import pytest
 
 from relay.core.agent_names import owner_name
 from relay.core.processes import MARKS
-from relay.features.mcp.mcp_server import CONNECTIONS_MAX, UNPROVEN_MAX
 from tests.e2e.wrapped import ECHO, RELAY, python, relay, relay_json, wait_registered, wrapped
 from tests.support import wait_until
 
@@ -147,6 +146,9 @@ def _served(*options: str) -> Iterator[tuple[str, str]]:
 
 
 def test_over_http_the_person_is_served_and_an_agent_with_the_token_is_not() -> None:
+    # On use: a process of pytest that only looks for tests need not import all of MCP.
+    from relay.features.mcp.mcp_server import CONNECTIONS_MAX, UNPROVEN_MAX
+
     with _served() as (url, token):
         # It is let in, and says what MCP wants it to accept.
         assert _post(url, token) == 406

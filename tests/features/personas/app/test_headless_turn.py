@@ -19,7 +19,7 @@ from relay.core.dispatch import FULL, MINIMAL, PermissionLevel, PermissionSet
 from relay.core.ids import new_ulid
 from relay.core.paths import Home
 from relay.features.personas.headless_turn import TYPED_MAX
-from relay.protocol.turns import TurnRequest
+from relay.protocol.turns import TurnCause, TurnRequest
 from tests.e2e.hooked import hooked_agent
 from tests.support import wait_until
 
@@ -101,12 +101,12 @@ def test_a_credential_that_is_not_there_ends_the_turn(tmp_path: Path) -> None:
     persona = shell("echo ran", credentials={"key": {"KEY": "env:NOT_SET_HERE"}})
     named = PermissionSet(PermissionLevel.FULL, credentials=("key",))
     made = end(request(tmp_path, persona=persona, permissions=named))
-    assert made["state"] == "failed" and "credential key" in made["reason"]
+    assert made["cause"] == TurnCause.CREDENTIAL and made["detail"].startswith("key cannot be had")
 
 
 def test_limits_need_a_gate(tmp_path: Path) -> None:
     made = end(request(tmp_path, persona=shell("echo ran"), permissions=MINIMAL))
-    assert made["state"] == "failed" and "no hooks" in made["reason"] and not made["text"]
+    assert made["cause"] == TurnCause.UNGATED and "no hooks" in made["detail"] and not made["text"]
     toolless = shell("echo ran", tools=False)
     assert end(request(tmp_path, persona=toolless, permissions=MINIMAL))["text"] == "ran"
 
@@ -139,12 +139,28 @@ def test_a_turn_has_a_deadline(tmp_path: Path) -> None:
 
 def test_a_failure_says_what_the_program_said(tmp_path: Path) -> None:
     made = end(request(tmp_path, persona=shell("echo no such model >&2; exit 3")))
-    assert made["state"] == "failed" and made["again"]
-    assert made["reason"].endswith("status 3: no such model")
+    assert (made["state"], made["cause"]) == ("failed", TurnCause.STATUS)
+    assert made["detail"].endswith("status 3: no such model")
     key = "sk-ant-api03-" + "abc123XYZ" * 8  # others are told the reason
     made = end(request(tmp_path, persona=shell(f"echo 401 bad key {key} $(seq 999) >&2; exit 1")))
-    assert "bad key sk-ant-***" in made["reason"] and "abc123XYZ" not in made["reason"]
-    assert len(made["reason"]) == 500
+    assert "bad key sk-ant-***" in made["detail"] and "abc123XYZ" not in made["detail"]
+    assert len(made["detail"]) == 500
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("Not logged in · Please run /login", TurnCause.LOGIN),
+        ("Not inside a trusted directory and", TurnCause.TRUST),
+        ("it says: Not logged in · Please run /login", TurnCause.STATUS),
+    ],
+)
+def test_a_program_that_needs_the_person_says_so(
+    tmp_path: Path, said: str, cause: TurnCause
+) -> None:
+    form = {"login": "Not logged in · ", "trust": "Not inside a trusted directory"}
+    made = end(request(tmp_path, persona=shell(f"echo '{said}' >&2; exit 1", headless=form)))
+    assert made["cause"] == cause and made["detail"].endswith(said)
 
 
 #: Says how many characters it has read at its prompt, and which.
@@ -170,8 +186,8 @@ def test_a_prompt_is_driven(tmp_path: Path, prompt: str, heard: str) -> None:
 def test_what_a_terminal_would_drop_is_not_typed(tmp_path: Path) -> None:
     persona = {"command": ["python3", "-c", DRIVEN], "headless": {"prompt": ">>> "}}
     made = end(request(tmp_path, "x" * (TYPED_MAX + 1), persona=persona))
-    assert (made["state"], made["again"]) == ("failed", False)
-    assert f"takes {TYPED_MAX} bytes: it has {TYPED_MAX + 1}" in made["reason"]
+    assert made["cause"] == TurnCause.TOO_LONG
+    assert f"takes {TYPED_MAX} bytes: it has {TYPED_MAX + 1}" in made["detail"]
 
 
 def test_a_conversation_that_has_gone_is_begun_anew(tmp_path: Path) -> None:
@@ -212,4 +228,4 @@ def test_a_turn_in_a_governed_project_is_governed(tmp_path: Path) -> None:
 def test_a_program_without_hooks_has_no_turn_in_a_governed_project(tmp_path: Path) -> None:
     (tmp_path / ".orchestration").mkdir()
     made = end(request(tmp_path, persona=shell("echo ran")))
-    assert made["state"] == "failed" and "no hooks" in made["reason"] and not made["text"]
+    assert made["cause"] == TurnCause.UNGATED and "no hooks" in made["detail"] and not made["text"]

@@ -12,10 +12,11 @@ import pytest
 
 from relay.broker.client import connect
 from relay.core.agent_names import owner_name
+from relay.core.errors import NotFound
 from relay.core.paths import Home
 from relay.features.automations.ops import AUTOMATION_REGISTER
 from relay.features.personas import hook_observer, workers
-from relay.features.personas.ops import DISPATCH
+from relay.features.personas.ops import DISPATCH, HOOK_SWITCH, ROUTES
 from relay.protocol.agent_ops import HOOK_LOG
 from relay.protocol.broker_ops import STATUS
 from relay.protocol.message_ops import EVENT
@@ -83,6 +84,37 @@ def test_each_step_tells_what_was_done(
     assert executed["dispatches"] == assembled["dispatches"] and executed["turn"]
     hooks = {(row["event"], row["agent"], row["success"]) for row in ran if row["kind"] != "route"}
     assert ("AfterExecuteAgent", "relay", True) in hooks
+
+
+def test_one_that_is_switched_off_observes_nothing_until_it_is_on_again(
+    home: Home, configure: Configure, tmp_path: Path
+) -> None:
+    configure(
+        "def writes(name):\n    def told(received):\n"
+        f"        with open({str(tmp_path)!r} + '/' + name, 'a') as file:\n"
+        "            print(received['content'], file=file)\n    return told\n"
+        "for name in 'off', 'on':\n"
+        "    relay.on('after_receive_event', name=name)(writes(name))"
+    )
+
+    def heard(name: str) -> list[str]:
+        file = tmp_path / name
+        return file.read_text().split() if file.exists() else []
+
+    with broker_thread(home), connect(home) as client:
+        assert client.request(HOOK_SWITCH, hook="off", on=False)["hook"] == "user/off"
+        assert "switched off by" in client.request(ROUTES)["off"]["user/off"]["reason"]
+        client.request(EVENT, kind="note", body="one")
+        wait_until(lambda: heard("on") == ["one"], what="the other hook")
+    with broker_thread(home), connect(home) as client:
+        client.request(EVENT, kind="note", body="two")
+        wait_until(lambda: heard("on") == ["one", "two"], what="the other hook")
+        client.request(HOOK_SWITCH, hook="user/off", on=True)
+        client.request(EVENT, kind="note", body="three")
+        wait_until(lambda: heard("off") == ["three"], what="the hook that is on again")
+        assert client.request(ROUTES)["off"] == {}
+        with pytest.raises(NotFound, match="nor a hook of the broker's events"):
+            client.request(HOOK_SWITCH, hook="neither", on=False)
 
 
 def test_the_end_of_an_answer_is_told(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -34,14 +36,17 @@ from relay.features.personas.known_personas import Personas
 from relay.features.personas.ops import DISPATCH, DISPATCHES, PERSON_ADD, PERSON_MERGE, REDISPATCH
 from relay.features.personas.settings import parse_persona
 from relay.features.personas.turn_context import AGAIN
+from relay.features.personas.wrapped_turns import WrappedTurn
 from relay.ledger import agent_ledger, event_rows
 from relay.ledger.event_rows import OutsideEvent
 from relay.ledger.sql_query import query
 from relay.ledger.store import Ledger
 from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.broker import message_from
-from relay.protocol.broker_ops import HELLO
+from relay.protocol.broker_ops import HELLO, STATUS
+from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
 from relay.protocol.message_ops import CANCEL, EVENT, HISTORY, INBOX, STATE, TURN, DeliverPush
+from relay.protocol.turns import TurnResult
 from tests.broker.support import Json, broker_thread, decide, held, register, stop_broker
 from tests.support import unchecked, wait_until
 
@@ -168,6 +173,26 @@ def test_steer_and_interrupt_go_to_the_agent_at_once_and_share_a_turn_with_their
         atlas.answer(stop["id"], text="stopped")
         stranger = atlas.next()
         assert (stranger["body"], stranger["mode"]) == ("of a stranger", "followup")
+
+
+def test_what_goes_into_a_turn_in_the_commit_that_ends_it_keeps_the_turn_open() -> None:
+    turns: Any = SimpleNamespace(under_way={})
+    row: Any = SimpleNamespace(permissions={})
+
+    async def play() -> str:
+        turn = WrappedTurn(turns, "A", 1, 600.0, row)
+        turn.add("A", 1)
+        ended = asyncio.ensure_future(turn.ended())
+        await asyncio.sleep(0)
+        turn.settle("A", TurnResult(text="first"))
+        turn.add("B", 1)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not ended.done()
+        turn.settle("B", TurnResult(text="second"))
+        return (await ended).text
+
+    assert asyncio.run(play()) == "second"
 
 
 def test_an_agent_that_dies_in_mid_turn_is_followed_by_one_that_knows_and_a_late_end_by_nothing(
@@ -377,15 +402,20 @@ if "wait" in words:
     sys.exit()
 if "die" in words and "sent again" not in words:
     os.kill(os.getpid(), 9)
-if "fail" in words:
-    tell(tell="ended", state="failed", reason="it cannot", again="thrice" in words)
+if "log in" in words and not os.path.exists(sys.argv[1] + ".login"):
+    tell(tell="ended", state="failed", cause="login", detail="Not logged in")
+elif "fail" in words:
+    tell(tell="ended", state="failed", cause="other", detail="it cannot")
 else:
     tell(tell="ended", text=f"done: {words}", external_id="conversation-1")
 """
 
 
 class Spec:
+    name = "atlas"
     mode = "headless"
+    command = ("true",)
+    cwd = ""
     deadline = 600.0
 
     def to_json(self) -> Json:
@@ -455,6 +485,34 @@ def test_what_fails_for_good_is_dead_and_can_be_tried_again_or_dropped(
         assert states(client, dead=True) == []
 
 
+def test_a_program_that_is_not_logged_in_waits_for_the_person_and_is_an_item(
+    requests: Callable[[], list[Json]], home: Home, served: None, tmp_path: Path
+) -> None:
+    why = "atlas takes no turn: its program is not logged in: Not logged in; log in with it, then"
+    with connect(home) as client:
+        dispatch(client, "log in: first")
+        [item] = wait_until(lambda: client.request(ITEMS)["rows"], what="the item")
+        assert (item["agent"], item["kind"]) == ("atlas", "persona")
+        assert item["what"] == "Not logged in"  # the program's own words, and nothing else
+        assert item["details"]["why"].startswith(why)
+        dispatch(client, "log in: second", session="other")
+        told = [(row["state"], row["tries"]) for row in client.request(DISPATCHES)["rows"]]
+        assert told == [("waiting", 0), ("waiting", 0)]
+        assert client.request(STATUS)["needs"] == [item["details"]["why"]]
+        assert len(requests()) == 1 and inbox(client) == []
+        client.request(ITEM_ANSWER, id=item["id"], choice="no")
+        [(_, notice)] = wait_until(lambda: inbox(client), what="the notice of both")
+        assert "the person gave it up: Not logged in" in notice
+        client.request(REDISPATCH, which=["atlas"])
+        [item] = wait_until(lambda: client.request(ITEMS)["rows"], what="the next item")
+        (tmp_path / "notes.login").touch()
+        client.request(ITEM_ANSWER, id=item["id"], choice="yes")
+        wait_until(lambda: len(inbox(client)) == 3, what="the answers")
+        answers = {text for who, text in inbox(client) if who == "atlas"}
+        assert answers == {"done: log in: first", "done: log in: second"}  # neither is sent again
+        assert client.request(ITEMS)["rows"] == [] and client.request(STATUS)["needs"] == []
+
+
 def test_an_interrupt_ends_the_process_goes_first_and_leaves_the_queue(
     requests: Callable[[], list[Json]], home: Home, served: None
 ) -> None:
@@ -473,7 +531,11 @@ def test_an_interrupt_ends_the_process_goes_first_and_leaves_the_queue(
 @pytest.mark.parametrize(
     ("limit", "reason"),
     [
-        ("deadline", "no end of the turn within 0.2 s"),
+        (
+            "deadline",
+            "no end of the turn within 0.2 s; deadline in the persona's configuration gives it"
+            " longer",
+        ),
         ("LEASE", f"it was silent for 0.3 s (after {TRIES_MAX} tries)"),
     ],
     ids=["deadline", "lease"],

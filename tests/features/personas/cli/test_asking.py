@@ -32,4 +32,5 @@ def test_a_configured_persona_that_does_not_run_takes_a_turn(
     wait_until(lambda: "and now?" in relay("inbox", "--peek").stdout, what="the answer")
     failed = relay("send", "--answer=20", "gone", "what is up?")
     why = "no-such-program cannot be started: No such file or directory"
-    assert failed.returncode == 4 and failed.stderr.endswith(f"gone: failed ({why})\n")
+    way_out = "look at command in the persona's configuration"
+    assert failed.returncode == 4 and failed.stderr.endswith(f"gone: failed ({why}; {way_out})\n")

@@ -1,0 +1,83 @@
+"""Real agents that the kernel holds: they work as ever, and write nothing outside."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from relay.features.confine import landlock
+from tests.real_agents.conftest import Binary
+from tests.real_agents.governed import GovernedAgent, governed
+from tests.real_agents.model import ScriptedModel, Shell, Write
+from tests.real_agents.recipe import Options
+from tests.real_agents.wrapped import room
+from tests.support import wait_until
+
+pytestmark = [
+    pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock"),
+    pytest.mark.usefixtures("stop_broker"),
+]
+#: What Ann may do without a dialog of Claude Code's own.
+ALLOWED = {"permissions": {"allow": ["Bash", "Write", "Edit", "Read"]}}
+SETTINGS = {"claude": ALLOWED}
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex"])
+def test_an_agent_works_in_its_folder_alone(
+    agent: str, binary_of: Binary, tmp_path: Path, model: ScriptedModel
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    with room(tmp_path, model) as agents:
+        options = Options(asks=False, settings=SETTINGS.get(agent, {}))
+        wrapped = agents.start("Ann", agent, binary_of(agent), options, options=["--confine"])
+        ann = GovernedAgent(wrapped, model, tmp_path)
+        home, project = wrapped.recipe.home, Path(wrapped.recipe.cwd)
+        relay = f"{sys.executable} -P -m relay"
+        paths = (outside / "y", home / ".bashrc", f"{os.environ['RELAY_HOME']}/z")
+        line = "; ".join(f"echo x > {path} && echo WROTE" for path in paths)
+        told = ann.does(
+            Shell(f"echo x > in.txt; echo t > $TMPDIR/t; {line}; {relay} send Bob hi --offline")
+        )
+        assert "Permission denied" in told.text and "WROTE" not in told.text
+        assert "Bob: " in told.text  # relay's own commands work
+        assert (project / "in.txt").exists()
+        ann.does(Write(str(project / "tool.txt"), "x\n"))
+        ann.does(Write(str(outside / "tool.txt"), "x\n"))
+        assert (project / "tool.txt").read_text() == "x\n"
+        assert not list(outside.iterdir()) and not (home / ".bashrc").exists()
+        wrapped.quit()
+
+
+def test_a_claude_that_is_held_to_an_intent_has_selected_it(
+    claude: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    with governed(tmp_path, model) as project:
+        options = Options(asks=False, settings=ALLOWED)
+        ann = project.start("Ann", "claude", claude, options, wrap=["--intent", "INT-001"])
+        new = project.root / "src" / "sub" / "new.py"
+        new.parent.mkdir()
+        refused = ann.does(Write(str(project.root / "docs.md"), "x"))
+        assert refused.reason == "SCOPE_VIOLATION", refused.text
+        made = project.root / "Makefile"
+        made.write_text("all:\n\t@echo x >src/sub/new.py; echo y >README.md\n")
+        told = ann.does(Shell("make"))  # a build: nobody reads what it does
+        assert "Permission denied" in told.text
+        assert new.exists() and project.file("README.md") != "y\n"
+        ann.wrapped.quit()
+        assert {row["intent_id"] for row in project.log()} == {"INT-001"}
+
+
+def test_an_aider_works_for_an_intent(aider: Path, tmp_path: Path, model: ScriptedModel) -> None:
+    with governed(tmp_path, model) as project:
+        wrap = ["--intent", "INT-001", "--write", "/dev/pts"]  # it runs commands in terminals
+        ann = project.start("Ann", "aider", aider, Options(asks=False), wrap=wrap)
+        ann.wrapped.ask("/run echo y > README.md || echo x > src/made")
+        wait_until(lambda: project.file("src/made"))
+        assert project.file("README.md") != "y\n"
+        assert project.file(".aider.input.history")
+        [record] = project.log()
+        assert (record["intent_id"], record["metadata"]["event"]) == ("INT-001", "confined")
