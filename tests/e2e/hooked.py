@@ -2,8 +2,9 @@
 
 Each line that counts is JSON: {"say": text}, or a tool's call {"tool": name, "input": {…}}. It
 asks its hooks as the real one does, shows what they answer, and does what it may: Write, Read and
-Bash. With "until" it tells of the end of the call when there is such a file. ``RAN`` is shown
-before that, ``DONE n`` ends its n-th turn.
+Bash (by CLAUDE_CODE_SHELL where its "description" is "held"). With "until" it tells of the end of
+the call when there is such a file. ``RAN`` is shown before that, ``DONE n`` ends its n-th
+turn.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from pathlib import Path
 from relay.agents.claude.launch import OLDEST
 
 _PROGRAM = """
-import json, os, subprocess, sys, time, urllib.request
+import json, os, shlex, subprocess, sys, tempfile, time, urllib.request
 
 settings = json.loads(sys.argv[sys.argv.index("--settings") + 1])["hooks"]
 [url] = {one["hooks"][0]["url"] for one in settings["PreToolUse"]}
 token = os.environ["RELAY_TOKEN"]
+PWD = os.path.join(tempfile.gettempdir(), f"claude-{os.getpid()}-cwd")
 
 
 def hook(name, **fields):
@@ -37,6 +39,12 @@ def run(tool, given):
     if tool == "Read":
         with open(given["file_path"]) as file:
             return file.read()
+    if given.get("description") == "held":  # as the real one runs each call, and one at its start
+        shell = os.environ["CLAUDE_CODE_SHELL"]
+        subprocess.run([shell, "-c", "-l", "SNAPSHOT_FILE=/dev/null; true"])
+        line = f"eval {shlex.quote(given['command'])} < /dev/null && pwd -P >| {PWD}"
+        done = subprocess.run([shell, "-c", line], capture_output=True, text=True)
+        return done.stdout + done.stderr + open(PWD).read()
     done = subprocess.run(given["command"], shell=True, capture_output=True, text=True)
     return done.stdout + done.stderr
 

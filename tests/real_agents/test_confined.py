@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,6 +23,7 @@ pytestmark = [
 ]
 #: What Ann may do without a dialog of Claude Code's own.
 ALLOWED = {"permissions": {"allow": ["Bash", "Write", "Edit", "Read"]}}
+ALLOWED_COMMANDS = ("relay *", "python3 *", "make", "DEBUG=1 sh *", "git *", "echo *")
 SETTINGS = {"claude": ALLOWED}
 
 
@@ -69,6 +71,44 @@ def test_a_claude_that_is_held_to_an_intent_has_selected_it(
         assert new.exists() and project.file("README.md") != "y\n"
         ann.wrapped.quit()
         assert {row["intent_id"] for row in project.log()} == {"INT-001"}
+
+
+def test_each_shell_call_of_a_governed_claude_is_held_to_its_intent(
+    claude: Path, tmp_path: Path, model: ScriptedModel
+) -> None:
+    with governed(tmp_path, model) as project:
+        root = project.root
+        program = "open('src/{0}', 'w').write('x'); print('IN'); open('{0}', 'w')"
+        (root / "x.py").write_text(program.format("by-python"))
+        (root / "Makefile").write_text("all:\n\t@echo x >src/by-make; echo y >by-make\n")
+        git(root, "init", "-q")
+        git(root, "config", "user.email", "ann@example.org")
+        git(root, "config", "user.name", "Ann")
+        # What the person has allowed is the command as it is.
+        allowed = {"permissions": {"allow": [f"Bash({one})" for one in ALLOWED_COMMANDS]}}
+        ann = project.start("Ann", "claude", claude, Options(asks=True, settings=allowed))
+        assert "<intent_context>" in ann.does(Shell("relay intent select INT-001")).text
+        told = ann.does(Shell("python3 x.py"))
+        assert "IN\n" in told.text and "Permission denied: 'by-python'" in told.text, told.text
+        assert project.file("src/by-python") == "x"
+        told = ann.does(Shell("make"))
+        assert "Permission denied" in told.text and project.file("src/by-make") == "x\n"
+        told = ann.does(Shell("DEBUG=1 sh -c 'echo $TMPDIR; echo x >$TMPDIR/t && echo WRITTEN'"))
+        assert "WRITTEN" in told.text, told.text
+        told = ann.does(Shell("git add src/by-make && git commit -qm 'By make' && echo DONE"))
+        assert "DONE" in told.text, told.text
+        assert "By make" in git(root, "log", "--format=%s")
+        told = ann.does(Shell("python3 -c \"open('.git/config', 'a')\""))
+        assert "Permission denied" in told.text
+        assert not (root / "by-python").exists() and not (root / "by-make").exists()
+        ann.wrapped.quit()
+        assert not project.log("approval") and not project.log("refusal")
+
+
+def git(folder: Path, *words: str) -> str:
+    return subprocess.run(
+        ["git", *words], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout
 
 
 def test_an_aider_works_for_an_intent(aider: Path, tmp_path: Path, model: ScriptedModel) -> None:

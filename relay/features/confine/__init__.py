@@ -6,3 +6,5 @@
 #: name -> (module of this package, what the verb does).
 VERBS = {"confine": ("verbs", "run a program that can write only where it may, by the kernel")}
 GROUP = "what agents do"
+#: What other features need in order to have shells of agents held: (module, name in it).
+HELD_SHELLS = {"places": ("start", "of_shells"), "git": ("start", "shared_git")}

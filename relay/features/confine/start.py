@@ -59,6 +59,17 @@ def wanted(home: Home, cwd: str, config: str | None = None) -> tuple[list[str], 
     return agents, writable
 
 
+def of_shells(home: Home, cwd: str, env: dict[str, str]) -> tuple[list[str], list[str]]:
+    """(the beginning of a command that holds a shell, the places that each may write); ([], [])
+    where none can be held."""
+    from relay.features.confine import landlock, places
+
+    if not landlock.version():
+        return [], []
+    begin = [sys.executable, "-I", "-S", landlock.__file__]
+    return begin, places.usual(home, env, wanted(home, cwd)[1])
+
+
 class ConfinedStart(StartFeature):
     """Holds an agent that works in ``cwd``; ``write`` and ``more`` are further places."""
 
@@ -110,7 +121,7 @@ class ConfinedStart(StartFeature):
         if os.path.isdir(git):
             self._git, self._before = git, _what_git_runs(git)
             return [root]
-        return [root, *_shared_git(git)]
+        return [root, *shared_git(git)]
 
     def ended(self) -> str:
         """Say what others' git would run that was not there before."""
@@ -152,7 +163,7 @@ def _what_git_runs(git: str) -> dict[str, bytes]:
     return found
 
 
-def _shared_git(link: str) -> list[str]:
+def shared_git(link: str) -> list[str]:
     """What git writes in the repository of a linked worktree, whose file ``.git`` is ``link``."""
     from relay.core.projects import repository_of
 

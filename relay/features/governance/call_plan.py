@@ -18,6 +18,7 @@ from fnmatch import fnmatchcase
 from relay.agents.hook_codec import AgentHookCall, text_of
 from relay.agents.tool_uses import ToolUse, UseKind, is_relays, tool_use
 from relay.features.governance.commands import CommandKind, CommandUse, classify
+from relay.features.governance.confined_shell import ConfinedShell
 from relay.features.governance.governance_store import UNREAD
 from relay.features.governance.governed_paths import is_below, protected, real_places
 from relay.features.governance.intents import GovernanceSettings
@@ -52,6 +53,8 @@ class GovernedRun:
     kept_out: tuple[str, ...] = ()
     #: It was given relay's own MCP server.
     mcp: bool = False
+    #: Its shell calls run by this one, which the kernel holds.
+    shell: ConfinedShell | None = None
 
     def is_free(self, path: str) -> bool:
         """Whether it may write there whatever its intent is: nothing of the project's."""

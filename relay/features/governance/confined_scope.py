@@ -8,21 +8,27 @@ is left out, as far as it is there: then the rest of its folder is allowed part 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from relay.core.errors import RelayError
+from relay.core.features import named
 from relay.core.visible import visible
+from relay.features.governance.commands import CommandKind, classify
+from relay.features.governance.confined_shell import BUILD_FOLDERS
 from relay.features.governance.governed_paths import (
     folds_case,
     governed_root,
     is_below,
     protected,
 )
-from relay.features.governance.intents import Intent, Status, check_id
+from relay.features.governance.intents import GovernanceSettings, Intent, Status, check_id
 from relay.features.governance.orchestration import IntentsFile
 from relay.features.governance.scope import IntentScope
+from relay.features.governance.shell_lines import UnreadableLine, commands_of
 
 _WILD = frozenset("*?[")
+#: Programs that write nothing, in lines of git's.
+_BESIDE_GIT = {"git", "cd", "echo", "true", "cat", "ls", "head", "tail"}
 
 
 def scope_of(intent_id: str, cwd: str) -> tuple[list[str], list[str]]:
@@ -164,3 +170,56 @@ class _Places:
     def _note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
+
+
+# -- what one shell call of a governed agent may write
+
+
+def of_call(root: str, intent: Intent | None) -> list[str]:
+    """The places for a shell call that works for ``intent``: its scope as far as it is there, and
+    where builds keep what they make."""
+    if intent is None:
+        return []
+    found = list(dict.fromkeys(_Places(root, intent.owned_scope).all()))
+    for name in BUILD_FOLDERS:
+        place = os.path.join(root, name)
+        if os.path.isdir(place) and os.path.realpath(place) == place:
+            found.append(place)
+    return found
+
+
+def of_git(root: str, line: str, settings: GovernanceSettings) -> list[str]:
+    """Where git writes, if ``line`` is git's alone. Of a linked worktree not its repository's hooks
+    and settings; those in a folder ``.git`` cannot be kept apart."""
+    git = os.path.join(root, ".git")
+    if not _is_git(line, settings) or os.path.islink(git) or not os.path.exists(git):
+        return []
+    if os.path.isdir(git):
+        return [git]
+    shared_git = named("HELD_SHELLS", "git")
+    return [] if shared_git is None else list(shared_git(git))
+
+
+def beside(places: list[str], targets: Iterable[str]) -> list[str]:
+    """Folders in which ``targets`` come or go, where ``places`` do not hold them. relay has read
+    that the call changes them and nothing else: a file that is to be replaced, or a folder that is
+    not there yet, needs the one above it."""
+    found = []
+    for target in targets:
+        if not any(is_below(target, place) and target != place for place in places):
+            folder = os.path.dirname(target)
+            while not os.path.isdir(folder):
+                folder = os.path.dirname(folder)
+            found.append(os.path.realpath(folder))
+    return list(dict.fromkeys(found))
+
+
+def _is_git(line: str, settings: GovernanceSettings) -> bool:
+    """Whether git alone writes in it."""
+    try:
+        commands = commands_of(line)
+    except UnreadableLine:
+        return False
+    names = {one.words[0].text for one in commands if one.words}
+    known = classify(line, settings).kind is not CommandKind.UNKNOWN
+    return known and "git" in names and names <= _BESIDE_GIT

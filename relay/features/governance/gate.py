@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import threading
 import traceback
 from collections import deque
@@ -21,6 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
+from relay.agents.tool_uses import UseKind
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
@@ -352,6 +354,14 @@ class CallRecords:
         return TraceEntry(kind, run.agent, run.run, intent_id, call.tool, model, tuple(files), told)
 
 
+#: Words of what leaves the machine, is not easily brought back, or is done by a process that the
+#: kernel does not hold.
+_LEAVES = re.compile(
+    r"(?<![\w.-])(?:git|gh|glab|relay|publish|upload|push|release|destroy|deploy\w*|twine|curl|wget"
+    r"|nc|ssh|scp|sftp|rsync|docker|podman|kubectl|helm|terraform|ansible\w*|aws|gcloud|az|heroku"
+    r"|vercel|netlify|fly|flyctl|psql|mysql|mongosh|redis-cli|tmux|screen|at|batch|systemd-run"
+    r"|dbus-send|osascript)(?![\w-])"
+)
 #: Said in the place of a person where governance was off.
 _OFF = "governance was off"
 
@@ -390,6 +400,11 @@ class Gate:
         self._lock = threading.Lock()
         self._folded = folds_case(run.root)
         self._start = start_of(run.pid)
+        #: Shell calls that were let go on, each held to its intent. While one has not ended, none
+        #: gets more: it may not have begun, and would begin with that.
+        self._held: set[str] = set()
+        #: The intent to whose scope the shell is held now, and to no more than that.
+        self._narrow: Intent | None = None
 
     # -- what is asked and told
 
@@ -484,10 +499,12 @@ class Gate:
             use = kind_of(call.tool, call.use, settings)
             if use.kind is not CommandKind.READ and self._store.switch(self.run.root):
                 self._let_go(call, settings)
+                self._hold(call, None, settings, free=True)
                 return None
             plan = plan_of(use, self.run, call, self._folded)
             if use.kind is CommandKind.READ:
                 self._records.read(plan.reads)
+                self._hold(call, plan, settings)
                 return None
             if document is None:
                 refused: Refusal | ApprovalRequest | None = refusals.intents_invalid(invalid)
@@ -497,7 +514,55 @@ class Gate:
                 self._records.refused(call, refused, plan)
             elif refused is None:
                 self._records.read(plan.reads)
+                free = bool(approved_by) and (
+                    plan.kind is not CommandKind.UNKNOWN or bool(_LEAVES.search(call.use.command))
+                )
+                self._hold(call, plan, settings, free=free)
             return refused
+
+    def _hold(
+        self,
+        call: GateCall,
+        plan: CallPlan | None,
+        settings: GovernanceSettings,
+        *,
+        free: bool = False,
+    ) -> None:
+        """Have the shell of a call that goes on write what it may. ``free``: all, as a person has
+        agreed to it as it stands. Raises OSError."""
+        shell = self.run.shell
+        if shell is None or call.use.kind is not UseKind.EXECUTE:
+            return
+        narrow, self._narrow = self._narrow, None
+        if free and not self._held:
+            shell.free()
+            return
+        from relay.features.governance.confined_scope import beside, of_call, of_git
+
+        intent = self.selected()
+        reads = plan is None or plan.kind is CommandKind.READ
+        if reads and intent is not None and intent == narrow:
+            self._narrow = narrow  # what only reads needs no more than the call before it
+            return
+        places = of_call(self.run.root, intent)
+        more: list[str] = []
+        if plan is not None and not reads and not self._held:
+            more += of_git(self.run.root, call.use.command, settings)
+            if plan.kind is CommandKind.WRITE:
+                targets = [one for one in plan.targets if not self.run.is_free(one.path)]
+                more += beside(places, (one.path for one in targets))
+        if not reads and not more:
+            self._held.add(call.id or repr(call))
+        shell.hold([*places, *more])
+        self._narrow = None if more else intent
+
+    def _holds(self, call: GateCall) -> bool:
+        """Whether the kernel will hold all that the call does: what it does not know of, it is
+        not asked to do."""
+        shell, line = self.run.shell, call.use.command
+        if shell is None or call.use.kind is not UseKind.EXECUTE or call.use.blind:
+            return False
+        return shell.is_used and not _LEAVES.search(line)
 
     def _document(self) -> tuple[IntentDocument | None, str]:
         """(the intents, or why there are none)."""
@@ -540,7 +605,7 @@ class Gate:
         found: Refusal | ApprovalRequest | None = None
         if stale:
             found = refusals.stale_file(stale)
-        elif not approved_by and (why := _why_to_ask(plan, settings, unread)):
+        elif not approved_by and (why := _why_to_ask(plan, settings, unread, self._holds(call))):
             found = self._request(call, plan, intent, settings, why)
         else:
             self._records.allowed(call, plan, states, intent, approved_by)
@@ -645,6 +710,7 @@ class Gate:
     # -- after a call
 
     def _done(self, call: GateCall) -> None:
+        self._held.discard(call.id or repr(call))
         known = self._records.done(call)
         if known is not None and known[0].use == call.use:
             return
@@ -663,6 +729,7 @@ class Gate:
             self._records.done_unseen(call, more, self.selected(), note)
 
     def _end_turn(self, chosen: bool) -> None:
+        self._held.clear()
         try:
             self._records.all_done()
         finally:
@@ -689,11 +756,13 @@ def _states(targets: Sequence[Target]) -> dict[str, FileState]:
     return read_states(one.path for one in targets if one.key)
 
 
-def _why_to_ask(plan: CallPlan, settings: GovernanceSettings, unread: Sequence[str]) -> str:
-    """Why a person has to agree; "" where an intent is enough."""
+def _why_to_ask(
+    plan: CallPlan, settings: GovernanceSettings, unread: Sequence[str], held: bool
+) -> str:
+    """Why a person has to agree; "" where an intent is enough. ``held``: the kernel holds it."""
     if plan.kind is CommandKind.APPROVE or plan.vast:
         return plan.why
-    if plan.kind is CommandKind.UNKNOWN and settings.unknown is Unknown.APPROVE:
+    if plan.kind is CommandKind.UNKNOWN and settings.unknown is Unknown.APPROVE and not held:
         return plan.why
     if unread:
         return f"it removes {len(unread)} files that the agent has not read"

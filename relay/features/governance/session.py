@@ -78,6 +78,7 @@ def feature(parts: FeatureParts) -> GovernanceSession:
         intent=str(facts.hello.get("intent") or ""),
         ungated=why_not(facts.kind, facts.launch),
         mcp=facts.launch.get("mcp") is True,
+        shell=facts.launch.get("shell"),
     )
     governance = GovernanceSession(
         agent,
@@ -113,6 +114,8 @@ class GovernedAgent:
     ungated: str = ""
     #: It was given relay's own MCP server.
     mcp: bool = False
+    #: It was given a shell that the kernel holds: what ConfinedShell needs.
+    shell: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -402,6 +405,7 @@ def project_opener(
     def opened(root: str) -> GovernedProject:
         # Most sessions need none of it.
         from relay.features.governance.call_plan import GovernedRun
+        from relay.features.governance.confined_shell import ConfinedShell
         from relay.features.governance.gate import BrokerApprover, Gate
         from relay.features.governance.governance_store import GovernanceStore
         from relay.features.governance.governed_project import GovernedProject
@@ -411,6 +415,10 @@ def project_opener(
         scratch = os.path.join(home.run_folder(agent.run), "scratch")
         make_private_folder(os.path.dirname(scratch))
         make_private_folder(scratch)
+        shell = None
+        if (given := agent.shell) is not None:
+            folder = home.run_folder(agent.run)
+            shell = ConfinedShell(folder, given["real"], given["begin"], given["usual"])
         run = GovernedRun(
             agent.run,
             agent.name,
@@ -421,6 +429,7 @@ def project_opener(
             scratch=(os.path.realpath(scratch), *_plans(agent.kind, root)),
             kept_out=(os.path.realpath(home.root),),
             mcp=agent.mcp,
+            shell=shell,
         )
         store, intents = GovernanceStore.open(home), IntentsFile(root)
         trace = Trace(root, store, now_ms)

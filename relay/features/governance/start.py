@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from relay.agents.launch import Launch
+    from relay.agents.launch import Launch, Run
     from relay.app.wrapped_run import Choices
     from relay.core.paths import Home
 
@@ -86,6 +86,35 @@ class GovernedStart(StartFeature):
             return
         check_start(self._root, program, plan.profile, plan.data)
         plan.env |= git_environment(os.environ)
+
+    def command(self, run: Run, plan: Launch, path: str) -> list[str]:
+        """Give Claude Code a shell that the kernel holds, where that can be."""
+        if plan.profile == "claude" and not self._ungoverned and self._intent is None:
+            _give_shell(run, plan)
+        return []
+
+
+def _give_shell(run: Run, plan: Launch) -> None:
+    from relay.core.features import named
+    from relay.core.files import make_private_folder
+    from relay.core.paths import Home, working_folder
+    from relay.features.governance.confined_shell import VARIABLE, ConfinedShell, shell_of
+
+    env = {**os.environ, **plan.env}
+    real, of_shells = shell_of(env), named("HELD_SHELLS", "places")
+    if not real or of_shells is None:
+        return
+    begin, usual = of_shells(Home.from_env(), working_folder(), env)
+    if not begin:
+        return
+    scratch = os.path.join(run.folders.run, "scratch")
+    make_private_folder(run.folders.run)
+    make_private_folder(scratch)
+    usual = [os.path.realpath(scratch), *usual]
+    shell = ConfinedShell(run.folders.run, real, begin, usual)
+    shell.make()
+    plan.env[VARIABLE] = shell.path
+    plan.data["shell"] = {"real": real, "begin": begin, "usual": usual}
 
 
 #: The namespace of the directives by which an agent selects its intent.

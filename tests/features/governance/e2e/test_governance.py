@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from relay.features.confine import landlock
 from tests.e2e.hooked import hooked_agent
 from tests.e2e.test_handlers import project as trusted_project
 from tests.e2e.test_identity import run_agent
@@ -105,6 +106,29 @@ def test_an_agent_is_refused_selects_an_intent_writes_and_the_trace_tells(tmp_pa
         wait_until(lambda: len(trace(project)) == 4)
         kinds = [row["kind"] for row in trace(project)]
         assert kinds == ["refusal", "selection", "mutation", "refusal"]
+
+
+@pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock")
+def test_what_relay_cannot_judge_runs_held_to_the_intent(tmp_path: Path) -> None:
+    project = governed(tmp_path)
+    code = "import os; open('src/a', 'w'); print('IN', os.environ['TMPDIR']); open('b', 'w')"
+    (project / "x.py").write_text(code)
+
+    with wrapped([hooked_agent(tmp_path)], name="Bob", cwd=project, size=(24, 2000)) as program:
+        agent = Agent(program)
+
+        def runs(command: str) -> str:
+            given = {"command": command, "description": "held"}
+            return agent.does(tool="Bash", input=given)
+
+        assert code in runs("cat x.py")
+        agent.does(say="@intent:select INT-001\n")
+        wait_until(lambda: trace(project))
+        shown = runs(f"{sys.executable} x.py")
+        assert "IN " in shown and "/scratch" in shown and "denied: 'b'" in shown, shown
+        assert (project / "src" / "a").exists() and not (project / "b").exists()
+        assert str(project) in runs("true")  # the working folder was written down
+        assert not relay_json("items")
 
 
 def test_a_risky_command_waits_for_the_person_at_another_terminal(tmp_path: Path) -> None:
