@@ -76,6 +76,7 @@ def test_what_is_the_user_s_own_stays_and_no_daemon_is_left(
         assert "Hooks need review" not in ann.terminal.text()
         asked = json.dumps(model.requests[0].body)
         assert asked.count("Your name here is Ann") == 1
+        rest(ann, model)
         ann.quit()
         wait_nothing_left(ann.recipe)
     assert set_by_the_user(file) == before

@@ -234,11 +234,11 @@ def asking(ann: GatedAgent, case: str, tells: bool = True) -> None:
 
 def compacted(ann: GatedAgent, command: str) -> None:
     """A compaction that the person wants is told of, once, and begins no turn."""
-    turns = len(ann.turns())
+    prompts = len(ann.told("BeforeAgent"))
     ann.wrapped.ask(command)
     wait_until(lambda: ann.told("PreCompress", "manual"))
     ann.rest()
-    assert len(ann.told("PreCompress")) == 1 and len(ann.turns()) == turns
+    assert len(ann.told("PreCompress")) == 1 and len(ann.told("BeforeAgent")) == prompts
 
 
 def held(ann: GatedAgent) -> None:
