@@ -262,6 +262,7 @@ def held(ann: GatedAgent) -> None:
 
 def inner(ann: GatedAgent, start: str) -> None:
     """The turns of another agent that the agent's shell starts are not told as its own."""
+    wait_until(lambda: ann.turns()[-1][0] == "AfterAgent", what="the end of the turn before")
     turns = ann.turns()
     ann.model.when("words for another", Say("I am another."))
     line = f"{start} 'words for another' </dev/null >inner 2>&1"
