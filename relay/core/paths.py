@@ -148,3 +148,8 @@ def working_folder() -> str:
         return os.getcwd()
     except FileNotFoundError:
         return os.sep
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether ``path`` is ``folder`` or below it. Both absolute and normal."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

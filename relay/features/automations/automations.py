@@ -27,6 +27,7 @@ from relay.core.dispatch import (
     BrokerDispatch,
 )
 from relay.core.files import unlink_if_there, write_atomically
+from relay.core.paths import is_within
 from relay.features.automations import automation_runs
 from relay.features.automations.automation_rows import ActiveAutomation
 from relay.features.automations.automation_runs import (
@@ -38,7 +39,7 @@ from relay.features.automations.automation_runs import (
 )
 from relay.features.automations.definition import DIRECTIONS, Principal, direction_of
 from relay.features.automations.run_queues import RunQueues
-from relay.features.automations.start import hearers_file, is_within
+from relay.features.automations.start import hearers_file
 from relay.features.personas import due_rows
 from relay.features.personas.dispatch_rows import ORDER, ORDER_WAIT_MS
 from relay.features.personas.due_rows import DueState

@@ -13,6 +13,7 @@ from relay.agents.launch import TOOL_EVENTS
 from relay.app.start_door import StartFeature
 from relay.config.manifest import Known
 from relay.core.files import read_file
+from relay.core.paths import is_within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,11 +28,6 @@ def hearers_file(home: Home) -> str:
     """One folder a line; ``/``: all agents. Whoever forges it has tool calls reported to the
     broker, or not: nobody learns more by that, and nothing is refused or allowed."""
     return os.path.join(home.root, "tool_calls")
-
-
-def is_within(cwd: str, folder: str) -> bool:
-    """Whether somebody who works in ``cwd`` is one of a project's agents."""
-    return f"{cwd}/".startswith(f"{folder.rstrip('/')}/")
 
 
 def feature(choices: Choices, cwd: str) -> AutomationsStart:

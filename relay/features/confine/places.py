@@ -1,6 +1,6 @@
 """Where a confined program may write: what everybody needs, and what the caller names.
 
-Read before the program starts: only ``os`` is imported.
+Read before the program starts, so nothing heavy is imported.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from relay.core.errors import UsageError
+from relay.core.paths import is_within
 from relay.core.visible import is_visible, visible
 
 TYPE_CHECKING = False
@@ -88,11 +89,6 @@ def exposed(place: str, home: Home, env: Mapping[str, str]) -> str:
         if is_within(os.path.realpath(path), place):
             return path
     return ""
-
-
-def is_within(path: str, folder: str) -> bool:
-    """Whether ``path`` is ``folder`` or below it. Both absolute and normal."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def state(program: str, profiles: str, env: Mapping[str, str], folder: str) -> list[str]:

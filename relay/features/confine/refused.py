@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Iterator
 
+from relay.core.paths import is_within
 from relay.core.signals import signal
-from relay.features.confine.places import is_within
 
 #: Bytes at the end of what was said that are read.
 _END_BYTES = 64 * 1024

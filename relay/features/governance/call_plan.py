@@ -17,10 +17,11 @@ from fnmatch import fnmatchcase
 
 from relay.agents.hook_codec import AgentHookCall, text_of
 from relay.agents.tool_uses import ToolUse, UseKind, is_relays, tool_use
+from relay.core.paths import is_within
 from relay.features.governance.commands import CommandKind, CommandUse, classify
 from relay.features.governance.confined_shell import ConfinedShell
 from relay.features.governance.governance_store import UNREAD
-from relay.features.governance.governed_paths import is_below, protected, real_places
+from relay.features.governance.governed_paths import protected, real_places
 from relay.features.governance.intents import GovernanceSettings
 from relay.features.governance.mutation import ABSENT, LINES_MAX, content_hash
 
@@ -61,7 +62,7 @@ class GovernedRun:
         if path in _NO_FILES:
             return True
         return any(
-            is_below(path, one) and not protected(os.path.relpath(path, one))
+            is_within(path, one) and not protected(os.path.relpath(path, one))
             for one in self.scratch
         )
 
@@ -253,7 +254,7 @@ class _Finder:
         """What builds and tests is the project's own, unless it works elsewhere."""
         for folder in folders:
             for place in self.found(folder or ".")[-1:]:
-                if not is_below(place.path, self._root):
+                if not is_within(place.path, self._root):
                     self.wrong = "it builds or tests outside of the project"
 
     def removed(self, path: str, *, moved: bool = False) -> None:
@@ -325,7 +326,7 @@ class _Finder:
         root = self._root
         if self._folded:
             place, root = _folded(place), _folded(root)
-        if not is_below(place, root):
+        if not is_within(place, root):
             return None
         return named(os.path.relpath(place, root)) if place != root else ""
 

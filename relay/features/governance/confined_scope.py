@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 
 from relay.core.errors import RelayError
 from relay.core.features import named
+from relay.core.paths import is_within
 from relay.core.visible import visible
 from relay.features.governance.commands import CommandKind, classify
 from relay.features.governance.confined_shell import BUILD_FOLDERS
 from relay.features.governance.governed_paths import (
     folds_case,
     governed_root,
-    is_below,
     protected,
 )
 from relay.features.governance.intents import GovernanceSettings, Intent, Status, check_id
@@ -106,7 +106,7 @@ class _Places:
             return
         path = os.path.join(folder, name)
         place = os.path.realpath(path)
-        if not is_below(place, self._root) or place == self._root:
+        if not is_within(place, self._root) or place == self._root:
             self._note(f"{shown} leads out of the project, and allows nothing there")
         elif not os.path.lexists(place):
             if glob.startswith(missing := self._name(path)):  # one that a wildcard may mean is none
@@ -206,7 +206,7 @@ def beside(places: list[str], targets: Iterable[str]) -> list[str]:
     not there yet, needs the one above it."""
     found = []
     for target in targets:
-        if not any(is_below(target, place) and target != place for place in places):
+        if not any(is_within(target, place) and target != place for place in places):
             folder = os.path.dirname(target)
             while not os.path.isdir(folder):
                 folder = os.path.dirname(folder)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 
+from relay.agents.hook_install import quoted
 from relay.core.files import make_private_folder, write_atomically
 
 TYPE_CHECKING = False
@@ -74,19 +75,19 @@ class ConfinedShell:
     def hold(self, places: Iterable[str]) -> None:
         """Let the next calls write ``places``, and what every call may. Raises OSError."""
         words = [*self._begin, *dict.fromkeys((*places, *self._usual))]
-        real = _word(self._real)
+        real = quoted(self._real)
         self._write(
-            f"export TMPDIR={_word(self._usual[0])}\n"
-            f'exec {" ".join(map(_word, words))} ${{place:+"$place"}} -- {real} {real} "$@"'
+            f"export TMPDIR={quoted(self._usual[0])}\n"
+            f'exec {" ".join(map(quoted, words))} ${{place:+"$place"}} -- {real} {real} "$@"'
         )
 
     def free(self) -> None:
         """Let the next call write as the person wants it, who has agreed to it. Raises OSError."""
-        self._write(f'exec {_word(self._real)} "$@"')
+        self._write(f'exec {quoted(self._real)} "$@"')
 
     def _write(self, confine: str) -> None:
         text = _SCRIPT.format(
-            variable=VARIABLE, real=_word(self._real), used=_word(self._used), confine=confine
+            variable=VARIABLE, real=quoted(self._real), used=quoted(self._used), confine=confine
         )
         if text != self._written or not os.path.exists(self.path):
             self._written = ""
@@ -114,7 +115,3 @@ def shell_of(env: Mapping[str, str]) -> str:
 
 def _runs(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.X_OK)
-
-
-def _word(text: str) -> str:
-    return "'" + text.replace("'", "'\"'\"'") + "'"

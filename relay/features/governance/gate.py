@@ -26,6 +26,7 @@ from relay.agents.tool_uses import UseKind
 from relay.core.bounded import BoundedDict
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
+from relay.core.paths import is_within
 from relay.features.governance import refusals
 from relay.features.governance.call_plan import (
     CallPlan,
@@ -47,7 +48,7 @@ from relay.features.governance.governance_store import (
     Selection,
     start_of,
 )
-from relay.features.governance.governed_paths import folds_case, is_below, is_governed, protected
+from relay.features.governance.governed_paths import folds_case, is_governed, protected
 from relay.features.governance.intents import (
     GovernanceSettings,
     Intent,
@@ -623,7 +624,7 @@ class Gate:
                 return refusals.outside(target.path, run.root, run.scratch)
         for target in inside:
             if protected(target.key or "") or any(
-                is_below(target.path, folder) for folder in run.kept_out
+                is_within(target.path, folder) for folder in run.kept_out
             ):
                 return refusals.protected_file(target.key or "")
         for target in inside:

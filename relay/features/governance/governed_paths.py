@@ -1,12 +1,14 @@
 """Which folder is governed, and where a path that an agent names really is.
 
-``relay wrap`` asks before it starts the agent: only ``os`` and ``stat`` are imported at the top.
+``relay wrap`` asks before it starts the agent: nothing heavy is imported at the top.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+
+from relay.core.paths import is_within
 
 #: The folder that makes a project a governed one.
 FOLDER = ".orchestration"
@@ -30,7 +32,7 @@ def governed_root(cwd: str, home: str | None = None) -> str:
     folder = os.path.realpath(cwd)
     home = os.path.realpath(os.path.expanduser("~") if home is None else home)
     found = ""
-    while folder not in _SHARED and not is_below(home, folder):
+    while folder not in _SHARED and not is_within(home, folder):
         if is_governed(folder):
             found = folder
         folder = os.path.dirname(folder)
@@ -44,11 +46,6 @@ def is_governed(root: str) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
-
-
-def is_below(path: str, folder: str) -> bool:
-    """Whether ``path`` is ``folder`` or below it. Both absolute and normal."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def folds_case(root: str) -> bool:

@@ -14,14 +14,13 @@ from relay.cli.parser import BadValue, Options, Parser
 from relay.cli.verbs import verb
 from relay.core.agent_names import owner_name
 from relay.core.errors import BrokerUnavailable, NotFound, RelayError, StorageError, UsageError
-from relay.core.paths import Home, working_folder
+from relay.core.paths import Home, is_within, working_folder
 from relay.core.processes import own_place, wrapped
 from relay.features.governance.governance_store import GovernanceStore
 from relay.features.governance.governed_paths import (
     FOLDER,
     folds_case,
     governed_root,
-    is_below,
     protected,
     real_places,
 )
@@ -139,7 +138,7 @@ def _allowing(
         places = real_places(path, working_folder())
     except ValueError as error:
         return [], str(error)
-    if not all(is_below(place, root) for place in places):
+    if not all(is_within(place, root) for place in places):
         return [], f"it is not in {root}"
     inside = [os.path.relpath(place, root) for place in places]
     if any(map(protected, inside)):

@@ -27,8 +27,8 @@ from relay.agents.hook_codec import AgentHookCall
 from relay.core.errors import RelayError, UsageError
 from relay.core.files import make_private_folder
 from relay.core.message import AgentState
-from relay.core.paths import Home
-from relay.features.governance.governed_paths import governed_root, is_below
+from relay.core.paths import Home, is_within
+from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.start import ACTIONS, NAMESPACE, why_not
 from relay.hooks.context import Actions, Context
 from relay.hooks.registry import BUILTIN, Registry
@@ -456,4 +456,4 @@ def _plans(kind: str, root: str) -> list[str]:
     else:
         return []
     real = os.path.realpath(folder)
-    return [] if is_below(real, root) or is_below(root, real) else [real]
+    return [] if is_within(real, root) or is_within(root, real) else [real]
