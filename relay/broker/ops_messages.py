@@ -14,7 +14,7 @@ from relay.broker.obligations import overdue
 from relay.broker.open_items import ANSWER
 from relay.broker.ops_agents import person_record
 from relay.broker.ops_query import one_id
-from relay.broker.routing import EVERYONE, Route, Routing, known_route, route, with_role
+from relay.broker.routing import EVERYONE, Route, Routing, route, with_role
 from relay.core import json_text
 from relay.core.agent_names import channel_of, valid_name
 from relay.core.dispatch import TICK_KIND, PersonType
@@ -104,7 +104,7 @@ class MessageOps:
         repeated = self._is_repeated(message)
         try:
             if known is not None and known.name.lower() != sender.lower():
-                message.routing = known.routing if is_here else Routing((known_route(known),))
+                message.routing = known.routing if is_here else known.routing_away
             else:
                 message.routing = self._route(to, sender, origin == "person", fields)
         except RelayError:
