@@ -51,40 +51,31 @@ _NO_NEWS = ("unread", "since_ms", "last_seen_ms")
 
 
 class _Kept:
-    """One row in the ring, with the names that it is about. It is made when somebody reads it:
-    mostly nobody does."""
+    """One row in the ring, with the names that it is about. It is put together when somebody reads
+    it: mostly nobody does."""
 
     __slots__ = ("seq", "at_ms", "what", "names", "size", "_fields", "_line")
 
     def __init__(
-        self,
-        seq: int,
-        at_ms: int,
-        what: str,
-        names: Sequence[str],
-        size: int,
-        fields: Json | Callable[[], Json],
+        self, seq: int, at_ms: int, what: str, names: Sequence[str], fields: Json, size: int
     ) -> None:
         self.seq = seq
         self.at_ms = at_ms
         self.what = what
         self.names = names
         self.size = size
-        self._fields: Json | Callable[[], Json] | None = fields
+        self._fields = fields
         self._line = b""  # once a follower has been told, in the place of the fields
 
     def encoded(self) -> bytes:
         if not self._line:
-            self._line, self._fields = encode(self.row())[:-1], None
+            self._line, self._fields = encode(self.row())[:-1], {}
         return self._line
 
     def row(self) -> Json:
-        fields = self._fields
-        if fields is None:
+        if self._line:
             return decode(self._line)
-        if callable(fields):
-            fields = self._fields = fields()
-        return {"seq": self.seq, "at_ms": self.at_ms, "what": self.what, **fields}
+        return {"seq": self.seq, "at_ms": self.at_ms, "what": self.what, **self._fields}
 
 
 class _Follower:
@@ -232,15 +223,9 @@ class Watchers:
         head = b'{"push": "watch", "epoch": "%s", "rows": [' % self._epoch.encode()
         one.client.send(head + b", ".join(rows) + b"]}\n")
 
-    def _add(
-        self,
-        what: str,
-        names: Sequence[str],
-        fields: Json | Callable[[], Json],
-        size: int = 0,
-    ) -> None:
+    def _add(self, what: str, names: Sequence[str], fields: Json, size: int = 0) -> None:
         ring = self._ring
-        ring.append(_Kept(self._next, self._now_ms(), what, names, size, fields))
+        ring.append(_Kept(self._next, self._now_ms(), what, names, fields, size))
         self._next += 1
         self._size += size
         while len(ring) > RING_MAX or self._size > RING_TEXT_MAX:
@@ -257,38 +242,23 @@ class Watchers:
         routing = message.routing
         if message.kind != "message" or routing is None:
             return
-        names = (message.sender, *[one.to for one in routing.routes])
-        body, cut = message.body or "", False
-        if len(body) > TEXT_MAX:  # masked first: half of a secret may not look like one
-            body, cut = self._ledger.shown(body)[:TEXT_MAX], True
-        about = (message.id, message.origin, message.mode, message.thread, _channel(message.meta))
-        self._add("message", names, partial(self._message, names, body, cut, *about), len(body))
+        names = [message.sender, *[one.to for one in routing.routes]]
+        body, cut = _short(self._ledger.shown(message.body or ""))
+        fields: Json = {
+            "id": message.id,
+            "from": message.sender,
+            "from_kind": message.origin,
+            "to": names[1:],
+            "body": body,
+            "mode": message.mode,
+            "thread": message.thread,
+            "channel": _channel(message.meta),
+            **cut,
+        }
+        self._add("message", names, fields, len(body))
         for one in routing.routes:
             if one.reason is not None or one.state is not State.QUEUED:
                 self.delivery(message.id, message.sender, one.to, one.state.value, one.reason, None)
-
-    def _message(
-        self,
-        names: Sequence[str],
-        body: str,
-        cut: bool,
-        id_: str,
-        origin: str,
-        mode: str | None,
-        thread: str | None,
-        channel: str | None,
-    ) -> Json:
-        fields: Json = {
-            "id": id_,
-            "from": names[0],
-            "from_kind": origin,
-            "to": list(names[1:]),
-            "body": self._ledger.shown(body),
-            "mode": mode,
-            "thread": thread,
-            "channel": channel,
-        }
-        return {**fields, "cut": True} if cut else fields
 
     def delivery(
         self, id_: str, sender: str, to: str, state: str, reason: str | None, proof: str | None
