@@ -74,7 +74,7 @@ def _readable() -> Home:
 
 def query_verb(options: Any) -> int:
     """``relay ledger query``."""
-    from relay.ledger.sql_query import PATIENCE, query
+    from relay.ledger.reading import PATIENCE, query
 
     home = _readable()
     seconds = PATIENCE if options.timeout is None else options.timeout
@@ -112,7 +112,7 @@ def export_verb(options: Any) -> int:
     from contextlib import closing
 
     from relay.cli.exports import export_target
-    from relay.ledger.sql_query import export
+    from relay.ledger.reading import export
 
     home = _readable()
     done = 0

@@ -39,7 +39,7 @@ from relay.features.personas.turn_context import AGAIN
 from relay.features.personas.wrapped_turns import WrappedTurn
 from relay.ledger import agent_ledger, event_rows
 from relay.ledger.event_rows import OutsideEvent
-from relay.ledger.sql_query import query
+from relay.ledger.reading import query
 from relay.ledger.store import Ledger
 from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.broker import message_from
