@@ -41,8 +41,8 @@ __all__ = ["CommandKind", "CommandUse", "classify"]
 
 #: Paths that one line may name, and shells in shells that are followed.
 PATHS_MAX, NESTED_MAX = 1000, 5
-#: Reasons that are told of one line, and what stands between them.
-REASONS_MAX, _AND = 6, "; "
+#: What stands between the reasons of one line, and a text of them to which none is added.
+_AND, _ENOUGH = "; ", 500
 #: Where programs are that are what their names say, and where a project keeps its own.
 _SYSTEM = {"/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin", "/sbin", "/usr/sbin"}
 _PROJECT = re.compile(r"(?:.*/)?(?:\.?venv|env)/bin|(?:.*/)?node_modules/\.bin|\.")
@@ -89,8 +89,12 @@ def _partly(use: CommandUse, why: str) -> CommandUse:
 
 def _reasons(*whys: str) -> str:
     """Several reasons as one, each once."""
-    each = (one for why in whys for one in why.split(_AND) if one)
-    return _AND.join(list(dict.fromkeys(each))[:REASONS_MAX])
+    told = ""
+    for why in whys:
+        for one in why.split(_AND):
+            if one and one not in told.split(_AND) and len(told) < _ENOUGH:
+                told += f"{_AND if told else ''}{one}"
+    return told
 
 
 def _matches(text: str, globs: Sequence[str]) -> bool:
