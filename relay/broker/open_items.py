@@ -71,12 +71,14 @@ class ItemOps:
         waiting = self._waiting()
         items = [_meant(part, waiting) for part in (given if isinstance(given, list) else [given])]
         items = list({item["id"]: item for item in items}.values())
-        if not items or len(items) > 1 and any(one["choices"] is not YES_NO for one in items):
+        if not items or len(items) > 1 and any(one["choices"][:2] != YES_NO for one in items):
             raise UsageError(
                 "several items can be answered only where each asks for yes or no",
                 hint="answer a question of an agent by itself: relay items",
             )
         index = choice_of(items[0], fields["choice"])
+        if len(items) > 1 and index >= len(YES_NO):
+            raise UsageError(f"several items are answered by yes or no, not {fields['choice']!r}")
         choice = items[0]["choices"][index]
         answer = ItemAnswer(index, choice["key"], choice["label"], note, who)
         by_kind: dict[str, list[Item]] = {}

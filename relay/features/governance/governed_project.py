@@ -55,6 +55,10 @@ class GovernedProject:
             refusal = None if surely_reads(asked) else refusals.engine_failed(error)
         return "" if refusal is None else refusal.text(asked.tool)
 
+    def agreed(self, call: AgentHookCall) -> bool:
+        """Whether a person has agreed to this very call, which goes on now."""
+        return self.gate.agreed(self._call(call))
+
     async def after(self, call: AgentHookCall) -> None:
         """Have it written down what the call did, whether or not anybody waits. Never raises."""
         try:
