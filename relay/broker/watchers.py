@@ -341,9 +341,18 @@ class Watchers:
         }
         self._add("turn", (agent, *askers), fields | cut, len(text))
 
-    def item(self, item: Item, *, open_: bool, answer: str | None = None, by: str = "") -> None:
-        """Add a row for an item that waits for the person, or no longer does."""
-        over: Json = {} if open_ else {"answer": answer, "by": by}
+    def item(
+        self,
+        item: Item,
+        *,
+        open_: bool,
+        again: bool = False,
+        answer: str | None = None,
+        by: str = "",
+    ) -> None:
+        """Add a row for an item that waits for the person, or no longer does. ``again``: only its
+        words are new."""
+        over: Json = {"again": True} if again else {} if open_ else {"answer": answer, "by": by}
         size = len(str(item.get("what") or ""))
         self._add("item", (str(item["agent"]),), {"item": item, "open": open_, **over}, size)
 
