@@ -110,8 +110,9 @@ class SessionFeature:
         """Why the call is refused, as its model is to read it; "": it is not. Known in time."""
         return ""
 
-    async def after(self, call: AgentHookCall) -> None:
-        """The call is over."""
+    async def after(self, call: AgentHookCall) -> str:
+        """The call is over; what its model is told with the answer, or ""."""
+        return ""
 
 
 class MissingGuard(SessionFeature):
