@@ -182,10 +182,11 @@ class GovernanceSession(SessionFeature):
         """Whether a person has agreed to this very call, which goes on now."""
         return self._project is not None and self._project.agreed(call)
 
-    async def after(self, call: AgentHookCall) -> None:
-        """Have it written down what the call did. Never raises."""
-        if (project := self._at_hand()) is not None:
-            await project.after(call)
+    async def after(self, call: AgentHookCall) -> str:
+        """Have it written down what the call did; what it has changed against its intent the agent
+        is told with the answer, and the person by a note. Never raises."""
+        project = self._at_hand()
+        return self._violated(await project.after(call)) if project is not None else ""
 
     # -- what the session tells
 
@@ -368,9 +369,17 @@ class GovernanceSession(SessionFeature):
             self._answer(command.id, told)
 
     async def _turn_over(self, project: GovernedProject, chosen: bool) -> None:
-        text = await project.turn_ended(chosen=chosen)
+        reminder, violation = await project.turn_ended(chosen=chosen)
+        text = "\n\n".join(filter(None, (self._violated(violation), reminder)))
         if text and self._door is not None and self._door.tells_once:
             self._door.give(text)
+
+    def _violated(self, violation: str) -> str:
+        """Tell the person of it; what the agent is told."""
+        if not violation:
+            return ""
+        self._note(violation)
+        return f"{violation}\nUndo it, or tell the person why it has to be. They know of it."
 
     def _tell(self, text: str) -> None:
         if self._door is not None:
