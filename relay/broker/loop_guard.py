@@ -19,7 +19,7 @@ from functools import partial
 from relay.broker.batch import Accepted, AnyRequest, Batch, Client, Served, serve
 from relay.broker.delivery_states import advance
 from relay.broker.directory import Member
-from relay.broker.items import YES_NO, ItemAnswer
+from relay.broker.door import YES_NO, ItemAnswer
 from relay.broker.kernel import Kernel
 from relay.broker.ops_delivery import DeliveryOps, caused_by
 from relay.broker.routing import Route

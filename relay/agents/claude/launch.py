@@ -36,7 +36,7 @@ READER = ArgvReader(
     " migrate-installer plugin plugins purge respawn rm setup-token stop ultrareview update"
     " upgrade",
     once="-v --version -h --help",
-    valued="--settings",
+    options="--settings",
 )
 PACKAGE = "@anthropic-ai/claude-code"
 #: The oldest version in which every hook that is used here has been seen at work.

@@ -19,8 +19,7 @@ from functools import partial
 
 from relay.broker.batch import Accepted, AnyRequest, Batch, Client, ClientRequest, Served, serve
 from relay.broker.directory import Member
-from relay.broker.door import BrokerFeature
-from relay.broker.items import YES_NO, ItemAnswer, ItemKind
+from relay.broker.door import YES_NO, BrokerFeature, ItemAnswer, ItemKind
 from relay.broker.kernel import Kernel
 from relay.broker.parts import BrokerParts
 from relay.core.bounded import BoundedDict

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.agents.hook_codec import AgentHookCall
-from relay.core.errors import RelayError, UsageError
-from relay.core.suggest import did_you_mean
+from relay.core.errors import RelayError, UsageError, did_you_mean
 from relay.core.visible import visible
 from relay.features.governance import refusals
 from relay.features.governance.call_plan import GateCall, gate_call

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from relay.core.errors import NotFound
-from relay.core.suggest import did_you_mean, nearest
+from relay.core.errors import NotFound, did_you_mean, nearest
 from relay.core.visible import visible
 from relay.core.yaml_tree import PARTS_MAX, Mistake, YamlError, YamlForm, YamlNode, read_tree
 from relay.features.governance.governed_paths import FOLDER
