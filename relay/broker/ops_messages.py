@@ -74,7 +74,7 @@ class MessageOps:
             raise UsageError(
                 f"there is no mode {mode!r} in this version", hint=f"modes: {', '.join(MODES)}"
             )
-        to, id_ = fields.get("to"), fields.get("id")
+        to, id_ = self._to(fields), fields.get("id")
         if member is None:
             asked = self._features.addressed(request, sender, _thread(fields), batch)
             if asked is not None:
@@ -260,6 +260,13 @@ class MessageOps:
         batch.after.append(partial(self._directory.put_new, record))
         batch.cut = True  # the next message may be to this person
         return name
+
+    def _to(self, fields: Send) -> str | list[str] | None:
+        """Whom a message is for, with the person's name for the words that mean them."""
+        to = fields.get("to")
+        if isinstance(to, str):
+            return self._directory.meant(to)
+        return to and [self._directory.meant(one) for one in to]
 
     def _audience(self, to: str | list[str] | None, sender: str) -> dict[str, str]:
         """The attributes that say whom else a message to several went to, and that the sender is
