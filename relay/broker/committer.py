@@ -30,6 +30,8 @@ from relay.protocol.message_ops import SEND, DeliveryState, EventStored, Message
 BATCH_MAX = 1024
 #: The time slice of one client, in seconds: a client that uses it up goes to the back of the queue.
 TURN = 0.01
+#: Messages after which the clock is looked at: fewer are not worth a commit of their own.
+WORTH_A_COMMIT = 64
 #: Seconds until a job is done again that was undone.
 AGAIN_AFTER = 1.0
 #: Ops whose messages a batch collects. Before any other op they are written, so that it finds them.
@@ -124,7 +126,7 @@ class Committer:
                 entry = pending.popleft()
                 if isinstance(entry, tuple):
                     self._apply(batch, *entry)
-                    if monotonic() > end:
+                    if not len(batch.sends) % WORTH_A_COMMIT and monotonic() > end:
                         self._let_others_pass(entry[1].client)
                         break
                 else:

@@ -20,7 +20,7 @@ from functools import partial
 from relay.broker.batch import Accepted, AnyRequest, Batch, Client, ClientRequest, Served, serve
 from relay.broker.delivery_states import advance
 from relay.broker.directory import Member
-from relay.broker.items import ItemAnswer
+from relay.broker.door import ItemAnswer
 from relay.broker.kernel import Kernel
 from relay.broker.ops_delivery import DeliveryOps, caused_by
 from relay.broker.routing import Route

@@ -1,6 +1,6 @@
 """What waits for the person: one list of items, and one way to answer each of them.
 
-Each kind of item is kept by the part that knows it: see relay.broker.items. An answer is stored
+Each kind of item is kept by the part that knows it: see relay.broker.door. An answer is stored
 before anything follows from it.
 """
 
@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from relay.broker.batch import Accepted, AnyRequest, Batch, ClientRequest, Served, serve
-from relay.broker.items import ItemAnswer, ItemKind
+from relay.broker.door import YES_NO, ItemAnswer, ItemKind
 from relay.broker.kernel import Kernel
 from relay.broker.ops_hooks import SessionRequests
 from relay.broker.ops_query import fitting
@@ -78,6 +78,8 @@ class ItemOps:
                 hint="answer a question of an agent by itself: relay items",
             )
         index = choice_of(items[0], fields["choice"])
+        if len(items) > 1 and index >= len(YES_NO):
+            raise UsageError(f"several items are answered by yes or no, not {fields['choice']!r}")
         choice = items[0]["choices"][index]
         answers: dict[str, ItemAnswer] = {}  # by the kind of items: each has its own words
         by_kind: dict[str, list[Item]] = {}

@@ -115,7 +115,7 @@ class MessageOps:
         if (fields.get("answer") or fields.get("await")) and not repeated:
             message.by_message = bool(fields.get("await"))
             message.owed_by = self._who_owes(message.routing)
-        self._features.accepted(message, by, batch)
+        message.handled, message.cwd = True, None if by is None else by.record.cwd
         self._windows.collect(message, batch)
         return None
 
@@ -221,7 +221,7 @@ class MessageOps:
         )
         self._is_repeated(event)
         event.hops = self._directory.hops(member, request.client) or 0
-        self._features.accepted(event, member, batch)
+        event.handled, event.cwd = True, None if member is None else member.record.cwd
         self._windows.collect(event, batch)
         return None
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from relay.broker.client import connect
-from relay.broker.items import YES_NO
+from relay.broker.door import YES_NO
 from relay.broker.server import wall_ms
 from relay.cli import table
 from relay.cli.answer_verbs import show_items

@@ -58,7 +58,8 @@ class Words(HookCodec):
             raise TypeError("cannot be said")
         if result.blocked:
             return {"deny": result.reason}
-        said = {"input": rewritten(call, result)}
+        said: dict[str, Any] = {"input": rewritten(call, result)}
+        said |= {"agreed": True} if result.agreed else {}
         return said | ({"context": result.context} if result.context else {})
 
 
@@ -365,6 +366,7 @@ class Project:
 
     def __init__(self, *refused: str) -> None:
         self.refused = refused
+        self.agrees = ""
         self.asked: list[object] = []
         self.over: list[object] = []
 
@@ -372,6 +374,9 @@ class Project:
         command = call.fields["tool_input"]["command"]
         self.asked.append(command)
         return '{"type": "HOOK_BLOCKED"}' if command in self.refused else ""
+
+    def agreed(self, call: AgentHookCall) -> bool:
+        return bool(call.fields["tool_input"]["command"] == self.agrees)
 
     async def after(self, call: AgentHookCall) -> None:
         self.over.append(call.fields["tool_name"])
@@ -394,6 +399,21 @@ def test_what_a_hook_rewrites_the_project_is_asked_about_again() -> None:
         bench.engine.result = Aggregated(input={"command": "rm x"}, context="more")
         assert await gate.answer(dict(TOOL)) == {"deny": '{"type": "HOOK_BLOCKED"}'}
         assert project.asked == ["ls", "rm x"]
+
+    run(test)
+
+
+def test_what_a_person_has_agreed_to_the_agent_does_not_ask_again() -> None:
+    async def test(bench: Bench) -> None:
+        project = Project()
+        project.agrees = "ls"
+        bench.engine.events = set()
+        gate = bench.governed(project)
+        assert await gate.answer(dict(TOOL)) == {"agreed": True, "input": None}
+        # They did not agree to what a hook makes of it.
+        bench.engine.events = set(HookEventName)
+        bench.engine.result = Aggregated(input={"command": "ls -a"})
+        assert "agreed" not in await gate.answer(dict(TOOL))
 
     run(test)
 

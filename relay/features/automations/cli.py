@@ -23,7 +23,7 @@ NAMES = {"automations": _automations}
 
 def status_lines(home: Home, cwd: str) -> list[tuple[str, str, str]]:
     """How many automations stand still because no broker runs. A broker counts them itself."""
-    from relay.ledger.sql_query import query
+    from relay.ledger.reading import query
 
     try:
         connect(home, start=False).close()

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from relay.core.errors import NotFound, UsageError
-from relay.core.suggest import did_you_mean
+from relay.core.errors import NotFound, UsageError, did_you_mean
 from relay.core.visible import visible
 from relay.features.console.console_state import FINAL, ConsoleState
 from relay.protocol.agent_ops import ASK

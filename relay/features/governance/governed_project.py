@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.agents.hook_codec import AgentHookCall
-from relay.core.errors import RelayError, UsageError
-from relay.core.suggest import did_you_mean
+from relay.core.errors import RelayError, UsageError, did_you_mean
 from relay.core.visible import visible
 from relay.features.governance import refusals
 from relay.features.governance.call_plan import GateCall, gate_call
@@ -55,6 +54,10 @@ class GovernedProject:
             traceback.print_exc()  # into the log of this run
             refusal = None if surely_reads(asked) else refusals.engine_failed(error)
         return "" if refusal is None else refusal.text(asked.tool)
+
+    def agreed(self, call: AgentHookCall) -> bool:
+        """Whether a person has agreed to this very call, which goes on now."""
+        return self.gate.agreed(self._call(call))
 
     async def after(self, call: AgentHookCall) -> None:
         """Have it written down what the call did, whether or not anybody waits. Never raises."""

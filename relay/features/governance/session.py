@@ -178,6 +178,10 @@ class GovernanceSession(SessionFeature):
             return _unopened(self._agent.kind, call, error)
         return "" if project is None else await project.before(call, seconds)
 
+    def agreed(self, call: AgentHookCall) -> bool:
+        """Whether a person has agreed to this very call, which goes on now."""
+        return self._project is not None and self._project.agreed(call)
+
     async def after(self, call: AgentHookCall) -> None:
         """Have it written down what the call did. Never raises."""
         if (project := self._at_hand()) is not None:

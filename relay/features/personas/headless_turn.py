@@ -345,6 +345,9 @@ class GovernedTurn:
         await self._project.select_in_shell(call)
         return await self._project.before(call, seconds)
 
+    def agreed(self, call: AgentHookCall) -> bool:
+        return self._project.agreed(call)
+
     async def after(self, call: AgentHookCall) -> None:
         await self._project.after(call)
 

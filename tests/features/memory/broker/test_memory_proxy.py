@@ -26,8 +26,7 @@ from relay.features.memory.broker import DEATHS_MAX, STARTS_MAX, STORE_DEATHS_MA
 from relay.features.memory.service import STORES_MAX
 from relay.protocol.broker import error_from
 from tests.broker.support import Json, LineLog
-from tests.features.memory.flaky import saying
-from tests.features.memory.flaky_service import COMMAND, folder
+from tests.features.memory.flaky_service import COMMAND, folder, saying
 from tests.support import wait_until
 
 #: No test waits so long; it is there against hanging. Seconds.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from relay.ledger import traffic
+from relay.ledger import reading
 from relay.ledger.store import Ledger
 
 PATH = "ledger.db"
@@ -43,10 +43,10 @@ def path(tmp_path: Path) -> Iterator[str]:
 
 
 def test_pages_go_back_from_the_newest(path: str) -> None:
-    rows, more = traffic.page(path, before=None, limit=3)
+    rows, more = reading.page(path, before=None, limit=3)
     assert [(row["id"], row["seq"]) for row in rows] == [("M10", 10), ("M9", 9), ("M8", 8)]
     assert more
-    rows, more = traffic.page(path, before=3, limit=3)
+    rows, more = reading.page(path, before=3, limit=3)
     assert [row["id"] for row in rows] == ["M2", "M1"]
     assert not more
 
@@ -61,12 +61,12 @@ def test_pages_go_back_from_the_newest(path: str) -> None:
     ],
 )
 def test_a_search_finds_words_and_names(path: str, text: str, ids: list[str]) -> None:
-    rows, _ = traffic.page(path, before=None, limit=100, text=text)
+    rows, _ = reading.page(path, before=None, limit=100, text=text)
     assert list(dict.fromkeys(row["id"] for row in rows))[:5] == ids
 
 
 def test_the_hooks_on_a_messages_way_are_its_own_and_its_agents_meanwhile(path: str) -> None:
-    rows = traffic.hooks_on_the_way(path, "M5", ["Alice", "Bob"], 5_006)
+    rows = reading.hooks_on_the_way(path, "M5", ["Alice", "Bob"], 5_006)
     assert [(row["event"], row["of"], row["decision"]) for row in rows] == [
         ("Soon", "Bob", "allow"),
         ("route", "", "fired"),
@@ -75,7 +75,7 @@ def test_the_hooks_on_a_messages_way_are_its_own_and_its_agents_meanwhile(path: 
 
 
 def test_figures_count_what_was_said_since_then(path: str) -> None:
-    found = traffic.figures(path, since_ms=5_000, bucket_ms=3_000)
+    found = reading.figures(path, since_ms=5_000, bucket_ms=3_000)
     assert sorted(found["sent"]) == [
         ["Alice", 0, 2],
         ["Alice", 1, 1],

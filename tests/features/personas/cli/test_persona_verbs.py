@@ -1,12 +1,17 @@
-"""``relay broker queue|dead|retry|drop|dispatch`` as their user meets them."""
+"""``relay send`` to a persona, and ``relay broker queue|dead|retry|drop|dispatch``."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pytest
+
+from relay.config.trust import CONFIG_NAME
 from relay.core.paths import Home
 from tests.broker.support import register
 from tests.cli.fixtures import Run
+from tests.support import wait_until
 
 
 def test_what_a_person_asks_for_waits_dies_and_is_tried_again(
@@ -42,3 +47,28 @@ def test_what_is_dropped_is_gone_from_the_list_and_nonsense_is_refused(relay: Ru
     refused = relay("broker", "retry", "zzzz")
     assert refused.returncode == 3 and "nothing dead" in refused.stderr
     assert relay("broker", "dispatch", "not a name", "x").returncode == 2
+
+
+_PERSONAS = {
+    "tail": {"command": ["tail", "-n1"], "mode": "headless", "tools": False},
+    "gone": {"command": ["no-such-program"], "mode": "headless"},
+}
+
+
+def test_a_configured_persona_that_does_not_run_takes_a_turn(
+    relay: Run, broker_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    file = tmp_path / "relay" / CONFIG_NAME
+    file.parent.mkdir()
+    file.write_text(f"config = {{'personas': {_PERSONAS}}}\n")
+    relay("trust", str(file))
+    done = relay("send", "--answer=20", "Tail", "what is up?")
+    assert (done.returncode, done.stdout) == (0, "what is up?\n"), done.stderr
+    assert relay("inbox").stdout == ""  # it was printed
+    assert relay("send", "tail", "and now?").stderr == "tail: queued\n"
+    wait_until(lambda: "and now?" in relay("inbox", "--peek").stdout, what="the answer")
+    failed = relay("send", "--answer=20", "gone", "what is up?")
+    why = "no-such-program cannot be started: No such file or directory"
+    way_out = "look at command in the persona's configuration"
+    assert failed.returncode == 4 and failed.stderr.endswith(f"gone: failed ({why}; {way_out})\n")

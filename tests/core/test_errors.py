@@ -1,4 +1,6 @@
-from relay.core.suggest import did_you_mean, nearest
+"""Hints of errors."""
+
+from relay.core.errors import did_you_mean, nearest
 
 
 def test_the_nearest_word_is_found_whatever_its_case() -> None:

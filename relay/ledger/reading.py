@@ -1,4 +1,7 @@
-"""Reading the ledger by anybody's SQL, in the process of who asks: it cannot write or run away.
+"""Reads the ledger in the process of who asks, so that reading much does not delay the broker.
+
+Anybody's SQL is answered, and cannot write or run away. The traffic is read as a person looks at
+it: pages of messages, the hooks on a message's way, and figures for charts.
 
 A connection that is opened for reading alone, an authorizer that lets SELECT through and nothing
 else, and limits on time, memory, rows and lengths. What is secret (what the nonces are made with,
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 
 from relay.core import sqlite
 from relay.core.errors import NotFound, RelayError, Timeout, UsageError
-from relay.ledger.schema import SCHEMA
+from relay.ledger.schema import COLUMNS, SCHEMA, SENDER, Row, message_row
 
 #: How long a query may take, unless who asks says otherwise. Seconds.
 PATIENCE = 10.0
@@ -37,6 +40,10 @@ _OF_THE_FILE = (
 )
 #: What loads code, or hands out pointers.
 _FUNCTIONS = frozenset({"load_extension", "fts3_tokenizer"})
+#: Figures are of at most so many of the newest events, and of deliveries as many.
+EVENTS_MAX = 200_000
+#: Runs of hooks that are shown with a message; those within this time around its way count.
+HOOKS_MAX, AROUND_MS = 100, 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +122,7 @@ def export(path: str) -> Generator[tuple[str, dict[str, object]], None, None]:
                 yield name, dict(zip(columns, row, strict=True))
 
 
-_HINT = "one SELECT (or WITH … SELECT); the tables are in docs/broker.md, and in sqlite_master"
+_HINT = "one SELECT (or WITH … SELECT); the tables are in docs/ledger.md, and in sqlite_master"
 
 
 @contextmanager
@@ -179,3 +186,100 @@ def _refused(error: Exception, path: str, seconds: float) -> RelayError:
 def _too_long(seconds: float) -> Timeout:
     hint = "narrow it down, or give --timeout S"
     return Timeout(f"the query took more than {seconds:g} s", hint=hint)
+
+
+def page(path: str, *, before: int | None, limit: int, text: str = "") -> tuple[list[Row], bool]:
+    """The newest ``limit`` deliveries of messages before the event with that number, the newest
+    first, each with ``seq``; and whether there are more. ``text`` is in the body, in any case, or
+    is who it is from or for."""
+    where, values = ["e.kind = 'message'"], list[object]()
+    if before is not None:
+        where.append("e.seq < ?")
+        values.append(before)
+    if text:
+        where.append(
+            f"(instr(lower(e.body), lower(?)) OR {SENDER} = ? COLLATE NOCASE OR d.recipient = ?)"
+        )
+        values += [text] * 3
+    found = query(
+        path,
+        f"SELECT {COLUMNS} FROM events e LEFT JOIN deliveries d ON d.event = e.seq"
+        f" WHERE {' AND '.join(where)} ORDER BY e.seq DESC, d.recipient DESC",
+        limit,
+        params=values,
+    )
+    return [{**message_row(row), "seq": row[0]} for row in found.rows], found.more
+
+
+def hooks_on_the_way(path: str, id_: str, agents: list[str], until_ms: int) -> list[Row]:
+    """What ran for the message ``id_``: route functions that evaluated it, and the hooks of these
+    agents from just before it was said until just after ``until_ms``; the oldest first."""
+    exact = query(
+        path,
+        "SELECT h.started_ms, h.hook_id, h.fired, h.latency_us / 1e6, ifnull(h.error, '')"
+        " FROM hook_evaluations h JOIN events e ON e.seq = h.event WHERE e.id = ?",
+        HOOKS_MAX,
+        params=(id_,),
+    ).rows
+    rows: list[Row] = [
+        {"at_ms": at, "hook": hook, "of": "", "event": "route", "seconds": seconds, "error": error}
+        | {"decision": "fired" if fired else "not fired"}
+        for at, hook, fired, seconds, error in exact
+    ]
+    near = query(
+        path,
+        "SELECT h.created_ms, h.hook, h.decision, h.duration, h.error, h.agent, h.event"
+        " FROM hook_invocations h, (SELECT created_ms FROM events WHERE id = ?) e"
+        " WHERE h.seq > (SELECT max(seq) FROM hook_invocations) - ?"
+        f" AND h.agent IN ({','.join('?' * len(agents))}) AND h.kind <> 'batch'"
+        " AND h.created_ms BETWEEN e.created_ms - ? AND ? ORDER BY h.seq",
+        HOOKS_MAX,
+        params=(id_, EVENTS_MAX, *agents, AROUND_MS, until_ms + AROUND_MS),
+    ).rows
+    rows += [
+        {"at_ms": at, "hook": hook, "of": agent, "event": event, "seconds": seconds}
+        | {"error": error, "decision": decision}
+        for at, hook, decision, seconds, error, agent, event in near
+    ]
+    return sorted(rows, key=lambda row: int(row["at_ms"]))
+
+
+def figures(path: str, *, since_ms: int, bucket_ms: int) -> Row:
+    """Of messages since then: ``sent`` [[who, number of the bucket, messages]], ``latency`` of the
+    deliveries to each agent {who: {number, median_ms, p95_ms}}, ``states`` {state: deliveries}."""
+    newest = f"e.seq > (SELECT max(seq) FROM events) - {EVENTS_MAX} AND e.kind = 'message'"
+    sent = query(
+        path,
+        f"SELECT {SENDER}, (e.created_ms - ?) / ?, count(*) FROM events e"
+        f" WHERE {newest} AND e.created_ms >= ? GROUP BY 1, 2",
+        EVENTS_MAX,
+        params=(since_ms, bucket_ms, since_ms),
+    )
+    ways = query(
+        path,
+        "SELECT d.recipient, d.state, d.submitted_ms - e.created_ms FROM events e"
+        f" JOIN deliveries d ON d.event = e.seq WHERE {newest} AND e.created_ms >= ?"
+        " ORDER BY e.seq DESC",
+        EVENTS_MAX,
+        params=(since_ms,),
+    )
+    states: dict[str, int] = {}
+    took: dict[str, list[int]] = {}
+    for who, state, milliseconds in ways.rows:
+        states[str(state)] = states.get(str(state), 0) + 1
+        if isinstance(milliseconds, int):
+            took.setdefault(str(who), []).append(max(0, milliseconds))
+    latency = {
+        who: {"number": len(all_), "median_ms": _percentile(all_, 50)}
+        | {"p95_ms": _percentile(all_, 95)}
+        for who, all_ in took.items()
+    }
+    return {"sent": [list(row) for row in sent.rows], "latency": latency, "states": states}
+
+
+def _percentile(values: list[int], percent: int) -> int:
+    if len(values) == 1:
+        return values[0]
+    from statistics import quantiles  # slow to import, and charts alone need it
+
+    return round(quantiles(values, n=100, method="inclusive")[percent - 1])
