@@ -363,7 +363,7 @@ def test_a_message_for_a_name_that_comes_later(home: Home) -> None:
             "state": "waiting",
             "reason": "nobody is called Bobby yet",
         }
-        assert answer["present"] == []
+        assert answer["present"] == [owner_name()]
         with register(home, "bobby") as bob:
             assert deliver(bob)["body"] == "for later"
             push = al.next_push(20)
