@@ -328,14 +328,12 @@ def test_every_event_can_be_fired() -> None:
 
 
 @pytest.mark.parametrize("event", HookEventName)
-def test_the_input_of_an_event_has_what_every_input_has_and_its_own(event: HookEventName) -> None:
+async def test_the_input_of_an_event_has_what_every_input_has_and_its_own(
+    event: HookEventName,
+) -> None:
     fire, own = FIRES[event]
     engine = Engine(definition(event=event))
-
-    async def scenario() -> Aggregated:
-        return await fire(engine.handler)
-
-    assert asyncio.run(scenario()).success
+    assert (await fire(engine.handler)).success
     [payload] = engine.runner.ran
     assert payload == {**BASE, "hook_event_name": event.value, **own}
     assert engine.runner.contexts == ["the ctx"]
@@ -470,7 +468,7 @@ def test_nonsense_for_a_payload_is_an_envelope() -> None:
         (HookEventName.SESSION_END, OnFailure.BLOCK, False),
     ],
 )
-def test_an_engine_that_fails_denies_what_its_hooks_guard(
+async def test_an_engine_that_fails_denies_what_its_hooks_guard(
     stage: str,
     event: HookEventName,
     on_failure: OnFailure,
@@ -487,11 +485,7 @@ def test_an_engine_that_fails_denies_what_its_hooks_guard(
             "aggregation": engine.aggregate,
         }
         parts[stage].error = ValueError("it is broken")
-
-    async def scenario() -> Aggregated:
-        return await FIRES[event][0](engine.handler)
-
-    envelope = asyncio.run(scenario())
+    envelope = await FIRES[event][0](engine.handler)
     assert [failure.stage for failure in envelope.errors] == [stage]
     assert envelope.blocked is denied
     assert engine.handler.guarded(event, {}) is denied
@@ -563,68 +557,56 @@ def test_a_log_that_fails_changes_nothing() -> None:
     assert log.tries == 2
 
 
-def test_after_its_end_every_method_refuses_and_the_core_returns_an_envelope() -> None:
-    async def scenario() -> None:
-        engine = Engine(definition(on_failure=OnFailure.BLOCK))
+async def test_after_its_end_every_method_refuses_and_the_core_returns_an_envelope() -> None:
+    engine = Engine(definition(on_failure=OnFailure.BLOCK))
+    engine.handler.dispose()
+    engine.handler.dispose()
+    for fire, _own in FIRES.values():
+        with pytest.raises(Disposed, match="has been disposed"):
+            await fire(engine.handler)
+    for envelope in (
+        await engine.handler.execute_hooks_core(BEFORE_TOOL, {}),
+        await engine.handler.fire(BEFORE_TOOL, {"tool_name": "Bash"}),
+    ):
+        assert not envelope.success
+        assert envelope.blocked
+        assert envelope.errors[0].stage == "disposed"
+        assert "has been disposed" in envelope.errors[0].message
+    assert engine.runner.ran == []
+    assert await engine.handler.close()
+
+
+async def test_what_was_fired_before_the_end_ends_as_it_would_have() -> None:
+    engine = Engine(definition())
+    engine.runner.gate = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        fired = group.create_task(engine.handler.fire_before_tool("Bash", {}))
+        while not engine.runner.ran:
+            await asyncio.sleep(0)
         engine.handler.dispose()
-        engine.handler.dispose()
-        for fire, _own in FIRES.values():
-            with pytest.raises(Disposed, match="has been disposed"):
-                await fire(engine.handler)
-        for envelope in (
-            await engine.handler.execute_hooks_core(BEFORE_TOOL, {}),
-            await engine.handler.fire(BEFORE_TOOL, {"tool_name": "Bash"}),
-        ):
-            assert not envelope.success
-            assert envelope.blocked
-            assert envelope.errors[0].stage == "disposed"
-            assert "has been disposed" in envelope.errors[0].message
-        assert engine.runner.ran == []
-        assert await engine.handler.close()
-
-    asyncio.run(scenario())
+        engine.runner.gate.set()
+    assert fired.result().success
 
 
-def test_what_was_fired_before_the_end_ends_as_it_would_have() -> None:
-    async def scenario() -> Aggregated:
-        engine = Engine(definition())
-        engine.runner.gate = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            fired = group.create_task(engine.handler.fire_before_tool("Bash", {}))
-            while not engine.runner.ran:
-                await asyncio.sleep(0)
-            engine.handler.dispose()
-            engine.runner.gate.set()
-        return fired.result()
-
-    assert asyncio.run(scenario()).success
+async def test_who_cancels_an_event_cancels_its_hooks_and_the_log_says_so() -> None:
+    log = FakeLog()
+    engine = Engine(definition(), log=log)
+    engine.runner.gate = asyncio.Event()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await engine.handler.fire_before_tool("Bash", {}, correlation_id="C1")
+    assert engine.runner.cancelled == 1
+    [record] = log.of(hook_log.ENGINE_FAILURE)
+    assert (record["stage"], record["correlation_id"]) == ("execution", "C1")
 
 
-def test_who_cancels_an_event_cancels_its_hooks_and_the_log_says_so() -> None:
-    async def scenario() -> None:
-        log = FakeLog()
-        engine = Engine(definition(), log=log)
-        engine.runner.gate = asyncio.Event()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await engine.handler.fire_before_tool("Bash", {}, correlation_id="C1")
-        assert engine.runner.cancelled == 1
-        [record] = log.of(hook_log.ENGINE_FAILURE)
-        assert (record["stage"], record["correlation_id"]) == ("execution", "C1")
-
-    asyncio.run(scenario())
-
-
-def test_events_at_once_do_not_mix() -> None:
-    async def scenario() -> list[str]:
-        engine = Engine(definition())
-        fired = [
-            engine.handler.fire_before_tool(str(n), {}, correlation_id=f"C{n}") for n in range(50)
-        ]
-        await asyncio.gather(*fired)
-        return [f"{p['tool_name']} {p['correlation_id']}" for p in engine.runner.ran]
-
-    assert asyncio.run(scenario()) == [f"{n} C{n}" for n in range(50)]
+async def test_events_at_once_do_not_mix() -> None:
+    engine = Engine(definition())
+    fired = [engine.handler.fire_before_tool(str(n), {}, correlation_id=f"C{n}") for n in range(50)]
+    await asyncio.gather(*fired)
+    assert [f"{p['tool_name']} {p['correlation_id']}" for p in engine.runner.ran] == [
+        f"{n} C{n}" for n in range(50)
+    ]
 
 
 def test_what_goes_to_a_model_reaches_hooks_in_their_form() -> None:

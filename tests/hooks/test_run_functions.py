@@ -359,7 +359,9 @@ def test_a_caller_that_is_cancelled_leaves_the_runner_usable(gate: threading.Eve
     _run(registry, scenario, workers=1)
 
 
-def test_closing_refuses_new_calls_and_does_not_wait_for_what_hangs(gate: threading.Event) -> None:
+async def test_closing_refuses_new_calls_and_does_not_wait_for_what_hangs(
+    gate: threading.Event,
+) -> None:
     registry = Registry()
     started = threading.Event()
 
@@ -368,22 +370,18 @@ def test_closing_refuses_new_calls_and_does_not_wait_for_what_hangs(gate: thread
         gate.wait()
 
     registry.add_pattern("deploy", "*", hang)
-
-    async def scenario() -> None:
-        runner = FunctionRunner(registry, grace=SHORT)
-        call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
-        assert await asyncio.to_thread(started.wait, 20)
-        await runner.close(timeout=0)
-        (outcome,) = await runner.run_pattern("deploy", "x", "", None)
-        assert (outcome.end, outcome.error) == (CallEnd.REFUSED, "relay is closing")
-        gate.set()
-        assert (await call)[0].ok
-
-    asyncio.run(scenario())
+    runner = FunctionRunner(registry, grace=SHORT)
+    call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
+    assert await asyncio.to_thread(started.wait, 20)
+    await runner.close(timeout=0)
+    (outcome,) = await runner.run_pattern("deploy", "x", "", None)
+    assert (outcome.end, outcome.error) == (CallEnd.REFUSED, "relay is closing")
+    gate.set()
+    assert (await call)[0].ok
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_loop_that_ends_after_closing_has_given_it_up_ends_in_peace(
+async def test_a_loop_that_ends_after_closing_has_given_it_up_ends_in_peace(
     gate: threading.Event,
 ) -> None:
     registry = Registry()
@@ -392,24 +390,20 @@ def test_a_loop_that_ends_after_closing_has_given_it_up_ends_in_peace(
         gate.wait(10)
 
     registry.add_pattern("deploy", "*", block)
-
-    async def scenario() -> list[threading.Thread]:
-        runner = FunctionRunner(registry, grace=SHORT)
-        call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", ""))
-        await asyncio.sleep(SHORT)
-        await runner.close(SHORT)
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-        return [one for one in threading.enumerate() if one.name == "relay-async-handlers"]
-
-    threads = asyncio.run(scenario())
+    runner = FunctionRunner(registry, grace=SHORT)
+    call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", ""))
+    await asyncio.sleep(SHORT)
+    await runner.close(SHORT)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    threads = [one for one in threading.enumerate() if one.name == "relay-async-handlers"]
     gate.set()
     for thread in threads:
         thread.join(5)
         assert not thread.is_alive()
 
 
-def test_closing_cancels_async_handlers() -> None:
+async def test_closing_cancels_async_handlers() -> None:
     registry = Registry()
     started = threading.Event()
 
@@ -418,16 +412,12 @@ def test_closing_cancels_async_handlers() -> None:
         await asyncio.Event().wait()
 
     registry.add_pattern("deploy", "*", forever)
-
-    async def scenario() -> None:
-        runner = FunctionRunner(registry, grace=20)
-        call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
-        assert await asyncio.to_thread(started.wait, 20)
-        await runner.close(timeout=0)
-        (outcome,) = await call
-        assert (outcome.end, "CancelledError" in outcome.error) == (CallEnd.RAISED, True)
-
-    asyncio.run(scenario())
+    runner = FunctionRunner(registry, grace=20)
+    call = asyncio.ensure_future(runner.run_pattern("deploy", "x", "", None))
+    assert await asyncio.to_thread(started.wait, 20)
+    await runner.close(timeout=0)
+    (outcome,) = await call
+    assert (outcome.end, "CancelledError" in outcome.error) == (CallEnd.RAISED, True)
 
 
 def test_an_async_handler_can_run_programs() -> None:

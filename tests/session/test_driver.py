@@ -286,7 +286,9 @@ def test_one_command_that_fails_loses_none_of_the_others() -> None:
     assert sent == ["Carol"]
 
 
-def test_a_fault_in_what_is_due_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_in_what_is_due_is_not_repeated_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tries: list[float] = []
 
     def tick(sources: SourceSelector, now: float) -> None:
@@ -296,39 +298,29 @@ def test_a_fault_in_what_is_due_is_not_repeated_at_once(monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "FAULT_REST", 3600.0)
     monkeypatch.setattr(SourceSelector, "tick", tick)
     monkeypatch.setattr(SourceSelector, "next_deadline", lambda sources: 0.0)
-
-    async def scenario() -> None:
-        bench = Bench(Registry())
-        for _ in range(100):
-            await asyncio.sleep(0)
-        bench.driver.stop()
-
-    asyncio.run(scenario())
+    bench = Bench(Registry())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    bench.driver.stop()
     assert len(tries) == 1
 
 
-def test_a_pump_that_hangs_up_has_not_said_that_the_agent_exited() -> None:
-    async def scenario() -> bool:
-        bench = Bench(Registry())
-        bench.queue.post(PumpLost())
-        bench.driver.drain()
-        await bench.driver.until_exit()
-        bench.driver.stop()
-        return bench.driver.orderly
-
-    assert not asyncio.run(scenario())
+async def test_a_pump_that_hangs_up_has_not_said_that_the_agent_exited() -> None:
+    bench = Bench(Registry())
+    bench.queue.post(PumpLost())
+    bench.driver.drain()
+    await bench.driver.until_exit()
+    bench.driver.stop()
+    assert not bench.driver.orderly
 
 
-def test_a_rest_between_late_output_counts_as_time() -> None:
-    async def scenario() -> float:
-        bench = Bench(Registry())
-        clock = bench.clock
-        before = clock()
-        bench.driver.take(OutputRested(100.0))
-        bench.driver.stop()
-        return clock() - before
-
-    assert asyncio.run(scenario()) >= 100.0
+async def test_a_rest_between_late_output_counts_as_time() -> None:
+    bench = Bench(Registry())
+    clock = bench.clock
+    before = clock()
+    bench.driver.take(OutputRested(100.0))
+    bench.driver.stop()
+    assert (clock() - before) >= 100.0
 
 
 def test_what_an_adapter_hands_over_reaches_its_source_at_once_and_the_session_next() -> None:
