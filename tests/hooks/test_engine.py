@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -685,37 +686,30 @@ class Bench:
         await self.until(lambda: len(self.responses) >= count)
 
 
-def _run(scenario: Callable[[Bench], Awaitable[None]]) -> Bench:
-    async def whole() -> Bench:
-        bench = Bench()
-        await scenario(bench)
-        assert await bench.engine.handler.close()
-        return bench
-
-    return asyncio.run(whole())
+@asynccontextmanager
+async def _run() -> AsyncIterator[Bench]:
+    bench = Bench()
+    yield bench
+    assert await bench.engine.handler.close()
 
 
-def _responses_to(*messages: object) -> list[dict[str, Any]]:
-    async def scenario(bench: Bench) -> None:
+async def _responses_to(*messages: object) -> list[dict[str, Any]]:
+    async with _run() as bench:
         for message in messages:
             bench.send(message)
         await bench.answered(len(messages))
-
-    bench = _run(scenario)
     assert len(bench.responses) == len(messages)
     return bench.responses
 
 
-def _refusal(message: object) -> tuple[str, str]:
+async def _refusal(message: object) -> tuple[str, str]:
     """The code and text; asserts that no hook ran."""
-
-    async def scenario(bench: Bench) -> None:
+    async with _run() as bench:
         bench.send(message)
         await bench.answered()
         assert bench.engine.runner.ran == []
         assert bench.engine.planner.asked == []
-
-    [response] = _run(scenario).responses
+    [response] = bench.responses
     assert set(response) == {"correlation_id", "success", "error"}
     assert response["success"] is False
     error = response["error"]
@@ -723,8 +717,8 @@ def _refusal(message: object) -> tuple[str, str]:
     return error["code"], error["message"]
 
 
-def test_a_request_gets_one_response_with_its_id_and_what_the_hooks_said() -> None:
-    [response] = _responses_to(GOOD)
+async def test_a_request_gets_one_response_with_its_id_and_what_the_hooks_said() -> None:
+    [response] = await _responses_to(GOOD)
     assert (response["correlation_id"], response["success"]) == ("C1", True)
     output = response["output"]
     assert isinstance(output, Aggregated)
@@ -732,8 +726,8 @@ def test_a_request_gets_one_response_with_its_id_and_what_the_hooks_said() -> No
     assert [one.hook.name for one in output.results] == ["guard"]
 
 
-def test_the_input_is_made_whole_and_says_whose_it_is() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_the_input_is_made_whole_and_says_whose_it_is() -> None:
+    async with _run() as bench:
         given = {
             **INPUT,
             "cwd": "/elsewhere",
@@ -743,23 +737,22 @@ def test_the_input_is_made_whole_and_says_whose_it_is() -> None:
         }
         bench.send({**GOOD, "input": given})
         await bench.answered()
-
-    [payload] = _run(scenario).engine.runner.ran
+    [payload] = bench.engine.runner.ran
     assert payload == {**BASE, **INPUT, "hook_event_name": "BeforeTool", "cwd": "/elsewhere"}
 
 
 @pytest.mark.parametrize("given", [{}, {"correlation_id": ""}, {"correlation_id": 7}])
-def test_a_request_without_an_id_gets_a_uuid(given: dict[str, Any]) -> None:
+async def test_a_request_without_an_id_gets_a_uuid(given: dict[str, Any]) -> None:
     message = {"event_name": "BeforeTool", "input": INPUT, **given}
-    first, second = _responses_to(message, message)
+    first, second = await _responses_to(message, message)
     ids = {first["correlation_id"], second["correlation_id"]}
     assert [uuid.UUID(identifier).version for identifier in ids] == [4, 4]
 
 
-def test_an_unknown_event_is_unsupported() -> None:
-    code, message = _refusal({**GOOD, "event_name": "BeforeTools"})
+async def test_an_unknown_event_is_unsupported() -> None:
+    code, message = await _refusal({**GOOD, "event_name": "BeforeTools"})
     assert (code, message) == ("unsupported_event", "unknown event 'BeforeTools'")
-    [response] = _responses_to({**GOOD, "event_name": "BeforeTools"})
+    [response] = await _responses_to({**GOOD, "event_name": "BeforeTools"})
     assert response["correlation_id"] == "C1"
     assert "did you mean" in response["error"]["details"]["hint"]
 
@@ -779,8 +772,8 @@ def test_an_unknown_event_is_unsupported() -> None:
         {"correlation_id": "C1", "event_name": "BeforeTool", "input": "ls"},
     ],
 )
-def test_half_a_request_is_invalid(message: object) -> None:
-    assert _refusal(message)[0] == "invalid_request"
+async def test_half_a_request_is_invalid(message: object) -> None:
+    assert (await _refusal(message))[0] == "invalid_request"
 
 
 @pytest.mark.parametrize(
@@ -794,15 +787,15 @@ def test_half_a_request_is_invalid(message: object) -> None:
         ({**INPUT, "hook_event_name": "AfterTool"}, "hook_event_name"),
     ],
 )
-def test_an_input_that_is_not_valid_starts_no_hook(given: dict[str, Any], named: str) -> None:
-    code, message = _refusal({**GOOD, "input": given})
+async def test_an_input_that_is_not_valid_starts_no_hook(given: dict[str, Any], named: str) -> None:
+    code, message = await _refusal({**GOOD, "input": given})
     assert code == "validation_failure"
     assert named in message
 
 
 @pytest.mark.parametrize("event", ["BeforeModel", "BeforeToolSelection"])
-def test_what_cannot_be_translated_starts_no_hook(event: str) -> None:
-    code, message = _refusal({"event_name": event, "input": {"llm_request": {"messages": 7}}})
+async def test_what_cannot_be_translated_starts_no_hook(event: str) -> None:
+    code, message = await _refusal({"event_name": event, "input": {"llm_request": {"messages": 7}}})
     assert code == "translation_failure"
     assert "messages" in message
 
@@ -816,21 +809,22 @@ def test_what_cannot_be_translated_starts_no_hook(event: str) -> None:
         ("Notification", {"notification_type": "x", "message": "y"}),
     ],
 )
-def test_events_of_the_session_can_be_asked_for_too(event: str, given: dict[str, Any]) -> None:
-    [response] = _responses_to({"event_name": event, "input": given})
+async def test_events_of_the_session_can_be_asked_for_too(
+    event: str, given: dict[str, Any]
+) -> None:
+    [response] = await _responses_to({"event_name": event, "input": given})
     assert response["success"] is True
     assert response["output"] == Aggregated()
 
 
 @pytest.mark.parametrize("part", ["planner", "runner", "aggregate"])
-def test_an_engine_that_fails_is_an_internal_error(part: str) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_an_engine_that_fails_is_an_internal_error(part: str) -> None:
+    async with _run() as bench:
         bench.engine.registry.registered = (definition(on_failure=OnFailure.BLOCK),)
         getattr(bench.engine, part).error = ValueError("it is broken")
         bench.send(GOOD)
         await bench.answered()
-
-    [response] = _run(scenario).responses
+    [response] = bench.responses
     assert (response["correlation_id"], response["success"]) == ("C1", False)
     error = response["error"]
     assert (error["code"], error["message"]) == ("internal_error", "it is broken")
@@ -838,52 +832,51 @@ def test_an_engine_that_fails_is_an_internal_error(part: str) -> None:
     assert error["details"]["decision"] == "deny"
 
 
-def test_an_input_that_cannot_be_made_whole_is_an_internal_error(
+async def test_an_input_that_cannot_be_made_whole_is_an_internal_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario(bench: Bench) -> None:
+    async with _run() as bench:
         monkeypatch.setattr(bench.engine.config, "working_dir", vanished)
         bench.send(GOOD)
         await bench.answered()
-
-    [response] = _run(scenario).responses
+    [response] = bench.responses
     assert response["error"]["code"] == "internal_error"
 
 
-def test_an_engine_that_raises_after_all_is_an_internal_error(
+async def test_an_engine_that_raises_after_all_is_an_internal_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario(bench: Bench) -> None:
+    async with _run() as bench:
+
         async def raises(event: HookEventName, payload: dict[str, Any]) -> Aggregated:
             raise ValueError(f"{event} {payload['tool_name']}")
 
         monkeypatch.setattr(bench.engine.handler, "execute_hooks_core", raises)
         bench.send(GOOD)
         await bench.answered()
-
-    [response] = _run(scenario).responses
+    [response] = bench.responses
     assert response["error"]["message"] == "BeforeTool Bash"
 
 
-def test_a_hook_that_fails_is_no_failure_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_a_hook_that_fails_is_no_failure_of_the_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with _run() as bench:
         failed = Aggregated(success=False, errors=[Failure("hook", "guard: it crashed")])
         monkeypatch.setattr(bench.engine.handler, "_aggregate", lambda *_: failed)
         bench.send(GOOD)
         await bench.answered()
-
-    [response] = _run(scenario).responses
+    [response] = bench.responses
     assert response["success"] is True
     assert response["output"].errors[0].message == "guard: it crashed"
     assert response["output"].errors[0].correlation_id == "C1"
 
 
-def test_only_so_many_run_at_once_and_the_rest_is_refused_at_once(
+async def test_only_so_many_run_at_once_and_the_rest_is_refused_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "PENDING_MAX", 2)
-
-    async def scenario(bench: Bench) -> None:
+    async with _run() as bench:
         bench.engine.runner.gate = asyncio.Event()
         for n in range(3):
             bench.send({**GOOD, "correlation_id": f"C{n}"})
@@ -895,14 +888,13 @@ def test_only_so_many_run_at_once_and_the_rest_is_refused_at_once(
         await bench.answered(3)
         bench.send({**GOOD, "correlation_id": "C3"})  # there is room again
         await bench.answered(4)
-
-    responses = _run(scenario).responses
+    responses = bench.responses
     assert [r["success"] for r in responses] == [False, True, True, True]
     assert [r["correlation_id"] for r in responses] == ["C2", "C0", "C1", "C3"]
 
 
-def test_the_end_answers_what_runs_and_starts_no_hook_afterwards() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_the_end_answers_what_runs_and_starts_no_hook_afterwards() -> None:
+    async with _run() as bench:
         bench.engine.runner.gate = asyncio.Event()
         bench.send(GOOD)
         await bench.begun()
@@ -921,23 +913,19 @@ def test_the_end_answers_what_runs_and_starts_no_hook_afterwards() -> None:
         assert bench.engine.runner.cancelled == 1
         assert len(bench.engine.runner.ran) == 1
 
-    _run(scenario)
 
-
-def test_direct_calls_and_requests_run_side_by_side() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_direct_calls_and_requests_run_side_by_side() -> None:
+    async with _run() as bench:
         bench.send(GOOD)
         direct = await bench.engine.handler.fire(BEFORE_TOOL, INPUT, correlation_id="D1")
         assert direct.success
         await bench.answered()
-
-    bench = _run(scenario)
     assert [r["correlation_id"] for r in bench.responses] == ["C1"]
     assert sorted(p["correlation_id"] for p in bench.engine.runner.ran) == ["C1", "D1"]
 
 
-def test_who_gives_up_waiting_leaves_the_hooks_running() -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_who_gives_up_waiting_leaves_the_hooks_running() -> None:
+    async with _run() as bench:
         bench.engine.runner.gate = asyncio.Event()
         asked = asyncio.ensure_future(bench.channel.request(GOOD))
         await bench.begun()
@@ -945,5 +933,3 @@ def test_who_gives_up_waiting_leaves_the_hooks_running() -> None:
         await asyncio.wait({asked})
         assert asked.cancelled() and bench.engine.runner.cancelled == 0
         bench.engine.runner.gate.set()
-
-    _run(scenario)
