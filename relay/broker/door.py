@@ -122,14 +122,11 @@ class BrokerFeature:
         """Why a message to this agent waits for the person's decision; "" where it may go on."""
         return ""
 
-    def accepted(self, message: Accepted, by: Member | None, batch: Batch) -> None:
-        """A message or an event will be stored with this batch; ``by``: the agent that speaks."""
-
     def decided(self, seq: int, batch: Batch) -> None:
         """The person has decided on a delivery of the event ``seq`` that was held."""
 
     def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
-        """These are written, and will be committed with the batch."""
+        """These messages and events are written, and will be committed with the batch."""
 
     def delays(self, seq: int) -> Callable[[], Awaitable[object]] | None:
         """What an agent waits for before the message ``seq`` is handed over to it. That must have a
@@ -231,7 +228,6 @@ class Features(BrokerFeature):
         # Those that want to know of each message: most do not, and there are many messages.
         self._addressed: list[BrokerFeature] = []
         self._holding: list[BrokerFeature] = []
-        self._accepting: list[BrokerFeature] = []
         self._storing: list[BrokerFeature] = []
         self._adding: list[BrokerFeature] = []
 
@@ -241,7 +237,6 @@ class Features(BrokerFeature):
         self.opened = features
         self._addressed = [one for one in features if type(one).addressed is not base.addressed]
         self._holding = [one for one in features if type(one).why_held is not base.why_held]
-        self._accepting = [one for one in features if type(one).accepted is not base.accepted]
         self._storing = [one for one in features if type(one).stored is not base.stored]
         self._adding = [one for one in features if type(one).context is not base.context]
 
@@ -370,11 +365,6 @@ class Features(BrokerFeature):
                 return why
         return ""
 
-    def accepted(self, message: Accepted, by: Member | None, batch: Batch) -> None:
-        for feature in self._accepting:
-            with self.contained(batch):
-                feature.accepted(message, by, batch)
-
     def delays(self, seq: int) -> Callable[[], Awaitable[object]] | None:
         for feature in self._adding:
             with self.contained():
@@ -396,7 +386,8 @@ class Features(BrokerFeature):
 
     def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
         for feature in self._storing:
-            feature.stored(messages, batch)
+            with self.contained(batch):
+                feature.stored(messages, batch)
 
     def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
         for feature in self.opened:

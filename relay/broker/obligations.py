@@ -112,8 +112,9 @@ class Obligations:
             body=text,
             meta=json.dumps({"meta": about}),
             hops=member.hops,
+            handled=True,
+            cwd=member.record.cwd,
         )
-        self._features.accepted(event, member, batch)
         self._windows.collect(event, batch)
         ended = "has gone" if why == "gone" else "ended its turn"
         self._notify(row, f"{row.recipient} {ended} without an answer to {text}", reason, batch)

@@ -28,7 +28,7 @@ from relay.protocol.broker import ABOUT, Json, not_unicode
 from relay.protocol.message_ops import EVENT, SEND, EventStored, MessageSent, Send, StoreEvent
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
-_FOLLOWUP = QueueMode.FOLLOWUP.value
+_FOLLOWUP, _STEER = QueueMode.FOLLOWUP.value, QueueMode.STEER.value
 #: Events by which a session claims something that is done once: only sessions may send them.
 OF_SESSIONS = frozenset(
     {
@@ -74,7 +74,7 @@ class MessageOps:
             raise UsageError(
                 f"there is no mode {mode!r} in this version", hint=f"modes: {', '.join(MODES)}"
             )
-        to, id_ = fields.get("to"), fields.get("id")
+        to, id_ = self._to(fields), fields.get("id")
         if member is None:
             asked = self._features.addressed(request, sender, _thread(fields), batch)
             if asked is not None:
@@ -115,7 +115,7 @@ class MessageOps:
         if (fields.get("answer") or fields.get("await")) and not repeated:
             message.by_message = bool(fields.get("await"))
             message.owed_by = self._who_owes(message.routing)
-        self._features.accepted(message, by, batch)
+        message.handled, message.cwd = True, None if by is None else by.record.cwd
         self._windows.collect(message, batch)
         return None
 
@@ -169,7 +169,7 @@ class MessageOps:
             body=body,
             request=request,
             given=id_ is not None,
-            mode=_FOLLOWUP,
+            mode=_STEER if request.fields.get("mode") == _STEER else _FOLLOWUP,
             thread=_thread(request.fields),
             routing=Routing((Route(member.name),)),
             meta=_as_meta({"attributes": BY_HOOK}) if request.fields.get("by_hook") else None,
@@ -221,7 +221,7 @@ class MessageOps:
         )
         self._is_repeated(event)
         event.hops = self._directory.hops(member, request.client) or 0
-        self._features.accepted(event, member, batch)
+        event.handled, event.cwd = True, None if member is None else member.record.cwd
         self._windows.collect(event, batch)
         return None
 
@@ -260,6 +260,13 @@ class MessageOps:
         batch.after.append(partial(self._directory.put_new, record))
         batch.cut = True  # the next message may be to this person
         return name
+
+    def _to(self, fields: Send) -> str | list[str] | None:
+        """Whom a message is for, with the person's name for the words that mean them."""
+        to = fields.get("to")
+        if isinstance(to, str):
+            return self._directory.meant(to)
+        return to and [self._directory.meant(one) for one in to]
 
     def _audience(self, to: str | list[str] | None, sender: str) -> dict[str, str]:
         """The attributes that say whom else a message to several went to, and that the sender is

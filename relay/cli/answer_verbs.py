@@ -12,7 +12,7 @@ from relay.core.errors import EXIT_NOT_FOUND, NotFound, UsageError
 from relay.core.paths import Home
 from relay.core.visible import visible
 from relay.protocol.agent_ops import ASK
-from relay.protocol.item_ops import ITEM_ANSWER, ITEMS, Item
+from relay.protocol.item_ops import ITEM_ANSWER, ITEMS, Item, is_yes_or_no
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def add(verbs: Parser) -> None:
         verbs,
         "answer",
         "relay answer Bob 2\n  relay answer 4QXK 7Z2M yes\n"
-        '  relay answer 4QXK no --note "not on a Friday"\n  relay answer --held no',
+        '  relay answer 4QXK no --note "not on a Friday"\n  relay answer --all no',
         description="Answer a question, an approval or a held message. Of a question the choice is"
         " typed at the agent, if the very same one still stands there.",
     )
@@ -69,6 +69,11 @@ def add(verbs: Parser) -> None:
         help="the ends of the items' ids, or the agent",
     )
     answer.add_argument("choice", metavar="CHOICE", help="its number, yes, no, or its words")
+    answer.add_argument(
+        "--all",
+        action="store_true",
+        help="everything that asks for yes or no, or what these agents ask for",
+    )
     answer.add_argument(
         "--held", action="store_true", help="all held messages, or those from and to these agents"
     )
@@ -156,15 +161,16 @@ def _print_whole(before: str, line: str, width: int | None) -> None:
 
 def answer_verb(options: Options) -> int:
     """``relay answer``: 4 where the question is gone or was not taken."""
-    if not (options.which or options.held):
-        raise UsageError("say what you answer: ids, an agent, or --held", hint="relay items")
-    single = len(options.which) == 1 and not options.held
+    several = options.all or options.held
+    if not (options.which or several):
+        raise UsageError("say what you answer: ids, an agent, or --all", hint="relay items")
+    single = len(options.which) == 1 and not several
     answers: list[Any] = []
     with connect(Home.from_env()) as client:
         more = True
         while more:  # one answer lists a limited number
             listed = client.request(ITEMS, **output.speaker())
-            ids = _held_ids(options.which, listed["rows"]) if options.held else None
+            ids = _ids_of_all(options, listed["rows"]) if several else None
             which = [_id_of(one, listed["rows"]) for one in options.which] if ids is None else ids
             if which:
                 said = client.request(
@@ -188,7 +194,7 @@ def answer_verb(options: Options) -> int:
         if one.get("gone") is False:
             output.note(f"typed, but something still stands there: relay peek {item['agent']}")
     if not answers:
-        output.note("nothing is held")
+        output.note("nothing is held" if options.held else "nothing asks for yes or no")
     return 0
 
 
@@ -206,17 +212,17 @@ def _is_of(item: Item, name: str) -> bool:
     return bool(item["agent"].lower() == name.lower())
 
 
-def _held_ids(names: list[str], rows: list[Item]) -> list[str]:
-    """The held messages from and to these, or all."""
-    lower = {name.lower() for name in names}
-    found = []
+def _ids_of_all(options: Options, rows: list[Item]) -> list[str]:
+    """What asks for yes or no, of these agents or of all; ``--held``: only held messages."""
+    lower = {name.lower() for name in options.which}
+    ids = []
     for item in rows:
-        if item["kind"] == "held":
-            to = (item.get("details") or {}).get("to") or ()
-            between = {item["agent"].lower(), *(one.lower() for one in to)}
-            if not lower or lower & between:
-                found.append(item["id"])
-    return found
+        to = (item.get("details") or {}).get("to") or () if item["kind"] == "held" else ()
+        between = {item["agent"].lower(), *(one.lower() for one in to)}
+        wanted = item["kind"] == "held" if options.held else is_yes_or_no(item)
+        if wanted and (not lower or lower & between):
+            ids.append(item["id"])
+    return ids
 
 
 def _id_of(which: str, rows: list[Item]) -> str:

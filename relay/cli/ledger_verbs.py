@@ -33,7 +33,7 @@ def add(verbs: Parser) -> None:
     )
     own = group.add_subparsers(dest="ledger_verb", alone="query")
     asked = _sub(own, "query", "what a SELECT finds; nothing can be written", query_verb)
-    text = "one SELECT; docs/broker.md has the tables (how many events of each kind)"
+    text = "one SELECT; docs/ledger.md has the tables (how many events of each kind)"
     asked.add_argument("sql", metavar="SQL", nargs="?", default=_KINDS, help=text)
     asked.add_argument("--limit", type=count, metavar="N", help=f"at most N rows ({_ROWS})")
     asked.add_argument(

@@ -104,7 +104,8 @@ def status_verb(options: Any) -> int:
     if any(said.values()):
         output.data(f"route functions, last 24 hours: {_counted(said)} (relay hooks log)")
     if found["held"]:
-        output.data(f"held: {found['held']} messages wait for you (relay items)")
+        plural = " waits" if found["held"] == 1 else "s wait"
+        output.data(f"held: {found['held']:,} message{plural} for you (relay items)")
     automations = ", ".join(f"{number} {name}" for name, number in found["automations"].items())
     if automations:
         output.data(f"automations: {automations} (relay automation list)")

@@ -116,6 +116,8 @@ def watch_verb(options: Any) -> int:
                 at = {"seq": row.pop("seq"), "at": output.iso(row.pop("at_ms"))}
                 output.as_json_line(at | row)
                 continue
+            if row.get("again"):
+                continue  # an item whose count has changed
             spans = _line(row)
             if plain:
                 output.data("".join(text for text, _ in spans))

@@ -97,3 +97,12 @@ def cut(text: str, room: int, mark: str = "…") -> str:
             break
         kept += char
     return kept + mark
+
+
+def age(ms: int) -> str:
+    """A duration in a few characters."""
+    seconds = max(0, ms) // 1000
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

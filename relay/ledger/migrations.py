@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Version 9 is the broker's (docs/broker.md). An event of another channel than relay's is known by
+#: Version 9 is the broker's (docs/ledger.md). An event of another channel than relay's is known by
 #: (channel, source_id). ``evaluations_due`` (``due`` since version 19) is written with its event,
 #: and goes with the commit that has its ``hook_evaluations`` and ``dispatches``: a broker that is
 #: killed in between evaluates again. What most route functions say of most events is nothing: that

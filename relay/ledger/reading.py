@@ -122,7 +122,7 @@ def export(path: str) -> Generator[tuple[str, dict[str, object]], None, None]:
                 yield name, dict(zip(columns, row, strict=True))
 
 
-_HINT = "one SELECT (or WITH … SELECT); the tables are in docs/broker.md, and in sqlite_master"
+_HINT = "one SELECT (or WITH … SELECT); the tables are in docs/ledger.md, and in sqlite_master"
 
 
 @contextmanager

@@ -138,6 +138,10 @@ _PIECES: dict[str, Callable[[Json], list[Piece]]] = {
 
 def who_asks(item: Json) -> str:
     """The agent of an item, and what it does."""
+    count = (item.get("details") or {}).get("count", 1)
+    if item["kind"] == "held" and count > 1:
+        to = ", ".join(item["details"]["to"])
+        return visible(f"{item['agent']} → {to}: {count:,} held")
     return visible(f"{item['agent']} {_ASKS.get(item['kind'], item['kind'])}")
 
 
@@ -146,15 +150,6 @@ def choices_of(item: Json) -> str:
     choices = [(str(one["key"]), str(one["label"])) for one in item.get("choices") or ()]
     shown = (key if key == label.lower() else f"{key} {label}" for key, label in choices)
     return visible(" · ".join(shown) or "yes · no")
-
-
-def age(ms: int) -> str:
-    """A duration in a few characters."""
-    seconds = max(0, ms) // 1000
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
 
 
 def _short(text: object) -> str:

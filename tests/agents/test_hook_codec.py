@@ -1,7 +1,4 @@
-"""What each agent's hooks send, and what they are answered: one table, the same tests for all.
-
-The codecs that read Claude Code's words are tested in test_hook_codec.py for what they share.
-"""
+"""What each agent's hooks send, and what they are answered: one table, the same tests for all."""
 
 from __future__ import annotations
 
@@ -66,6 +63,11 @@ def asked(**more: Any) -> dict[str, Any]:
     return own("PreToolUse", permissionDecision="ask", permissionDecisionReason="sure?", **more)
 
 
+def agreed(**more: Any) -> dict[str, Any]:
+    why = "agreed to, by relay"
+    return own("PreToolUse", permissionDecision="allow", permissionDecisionReason=why, **more)
+
+
 #: What the hooks came to before a tool, and the answer.
 BEFORE: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "claude": [
@@ -73,6 +75,10 @@ BEFORE: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         # Claude Code would run the tool before it stops.
         (STOP, {**denied("enough"), "continue": False, "stopReason": "enough"}),
         ({**ASK, **REWRITE}, asked(updatedInput=CHANGED)),
+        # What a person has said yes to by relay needs no dialog of Claude Code's own.
+        ({"agreed": True, **REWRITE}, agreed(updatedInput=CHANGED)),
+        ({"agreed": True, **ASK}, asked()),
+        ({"agreed": True, **DENY}, denied("no")),
         (
             {"context": "mind", **WORDS},
             {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.broker.client import connect
-from relay.broker.stored_bytes import MIB, MINUTES, ROW, StoredBytes
+from relay.broker.stored_bytes import MIB, MINUTES, NOTED_MS, ROW, StoredBytes
 from relay.core.agent_names import owner_name
 from relay.core.errors import RelayError
 from relay.core.paths import Home
@@ -18,13 +18,18 @@ from tests.support import unchecked
 
 def test_the_room_comes_back_with_time_and_each_run_has_its_own() -> None:
     stored = StoredBytes(per_minute=60)
-    assert stored.take("a", 60 * MINUTES, 0)
-    assert not stored.take("a", 1, 0) and stored.take("b", 1, 0)
-    assert stored.take("a", 500, 0, share=2)  # relay's own notices
-    assert not stored.take("a", 501, 1_000_000) and stored.take("a", 500, 1_000_000)
-    assert not stored.take("a", 1, 0)  # a clock that goes back gives nothing
-    assert stored.note("b") == ""
-    assert stored.note("a").startswith("3 requests of 0.0004797 MiB were refused: ")
+    assert stored.take("a", "send", 60 * MINUTES, 0)
+    assert not stored.take("a", "send", 1, 0) and stored.take("b", "send", 1, 0)
+    assert stored.take("a", "send", 500, 0, share=2)  # relay's own notices
+    assert not stored.take("a", "send", 501, 1_000_000) and stored.take("a", "send", 500, 1_000_000)
+    assert not stored.take("a", "send", 1, 0)  # a clock that goes back gives nothing
+    assert stored.note("b", 0) == ""
+    stored.take("a", "hooks_ran", 2000, 60_000)
+    lost = (
+        "lost, as too much came: 3 messages, 1 reports of hooks (0.002387 MiB), the last 2m ago; "
+    )
+    assert stored.note("a", 180_000).startswith(lost)
+    assert stored.note("a", 60_000 + NOTED_MS) and not stored.note("a", 60_001 + NOTED_MS)
 
 
 def test_an_agent_that_floods_is_refused_and_status_says_so(
@@ -53,4 +58,6 @@ def test_an_agent_that_floods_is_refused_and_status_says_so(
             person.request(SEND, to="Bob", body=text[ROW:])
         assert len(person.request(INBOX)["rows"]) == 3
         [agent] = person.request(STATUS)["agents"]
-        assert agent["notes"][0].startswith("4 requests of 4 MiB were refused: one agent can have")
+        assert agent["notes"][0].startswith(
+            "lost, as too much came: 1 messages, 1 events, 1 requests, 1 reports of hooks (4 MiB)"
+        )

@@ -13,7 +13,7 @@ from relay.broker.delivery_states import advance, nobody
 from relay.core import sqlite
 from relay.core.errors import StorageError
 from relay.core.ids import new_ulid
-from relay.core.message import State
+from relay.core.message import HeldFor, State
 from relay.ledger import queries
 from relay.ledger.schema import SCHEMA, AgentRecord
 from relay.ledger.store import Ledger
@@ -242,6 +242,7 @@ def test_what_an_older_version_held_is_waiting_queued_or_held(tmp_path: Path) ->
 
 def test_what_an_older_version_held_has_its_cause_from_then_on(tmp_path: Path) -> None:
     """Until then only the words of the reason told it."""
+    causes = {one.name.lower(): int(one) for one in HeldFor}
     path = str(tmp_path / "old.db")
     old = sqlite.connect(path, replace(SCHEMA, migrations=SCHEMA.migrations[:16]))
     reasons = {
@@ -263,8 +264,11 @@ def test_what_an_older_version_held_has_its_cause_from_then_on(tmp_path: Path) -
         )
     old.close()
     ledger = Ledger(path)
-    rows = queries.parked(ledger, 10)
-    assert {row["reason"]: row["held_for"] for row in rows} == reasons
+    parked = dict(ledger.rows("SELECT reason, parked FROM deliveries"))
+    assert parked == {reason: causes[cause] for reason, cause in reasons.items()}
+    [pair] = queries.parked_pairs(ledger, 10)
+    assert (pair.sender, pair.to, pair.count, pair.rate) == ("Al", ("Bob",), 4, True)
+    assert queries.parked_count(ledger) == 4
     ledger.close()
 
 

@@ -58,7 +58,8 @@ class Words(HookCodec):
             raise TypeError("cannot be said")
         if result.blocked:
             return {"deny": result.reason}
-        said = {"input": rewritten(call, result)}
+        said: dict[str, Any] = {"input": rewritten(call, result)}
+        said |= {"agreed": True} if result.agreed else {}
         return said | ({"context": result.context} if result.context else {})
 
 
@@ -363,8 +364,10 @@ def test_an_agents_event_may_hold_anything() -> None:
 class Project:
     """A governed project: refuses what it is told to, and keeps what it was asked."""
 
-    def __init__(self, *refused: str) -> None:
+    def __init__(self, *refused: str, told: str = "") -> None:
         self.refused = refused
+        self.agrees = ""
+        self.told = told
         self.asked: list[object] = []
         self.over: list[object] = []
 
@@ -373,8 +376,12 @@ class Project:
         self.asked.append(command)
         return '{"type": "HOOK_BLOCKED"}' if command in self.refused else ""
 
-    async def after(self, call: AgentHookCall) -> None:
+    def agreed(self, call: AgentHookCall) -> bool:
+        return bool(call.fields["tool_input"]["command"] == self.agrees)
+
+    async def after(self, call: AgentHookCall) -> str:
         self.over.append(call.fields["tool_name"])
+        return self.told
 
 
 def test_what_the_project_refuses_is_refused_in_its_words_alone_and_no_hook_is_asked() -> None:
@@ -398,11 +405,28 @@ def test_what_a_hook_rewrites_the_project_is_asked_about_again() -> None:
     run(test)
 
 
+def test_what_a_person_has_agreed_to_the_agent_does_not_ask_again() -> None:
+    async def test(bench: Bench) -> None:
+        project = Project()
+        project.agrees = "ls"
+        bench.engine.events = set()
+        gate = bench.governed(project)
+        assert await gate.answer(dict(TOOL)) == {"agreed": True, "input": None}
+        # They did not agree to what a hook makes of it.
+        bench.engine.events = set(HookEventName)
+        bench.engine.result = Aggregated(input={"command": "ls -a"})
+        assert "agreed" not in await gate.answer(dict(TOOL))
+
+    run(test)
+
+
 def test_the_project_is_told_of_a_call_that_is_over() -> None:
     async def test(bench: Bench) -> None:
         project = Project()
         bench.engine.events = set()
         assert await bench.governed(project).answer(dict(DONE)) == {}
         assert (project.asked, project.over) == ([], ["Bash"])
+        told = await bench.governed(Project(told="not yours")).answer(dict(DONE))
+        assert told == {"input": None, "context": "not yours"}
 
     run(test)

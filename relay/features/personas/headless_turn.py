@@ -345,8 +345,11 @@ class GovernedTurn:
         await self._project.select_in_shell(call)
         return await self._project.before(call, seconds)
 
-    async def after(self, call: AgentHookCall) -> None:
-        await self._project.after(call)
+    def agreed(self, call: AgentHookCall) -> bool:
+        return self._project.agreed(call)
+
+    async def after(self, call: AgentHookCall) -> str:
+        return await self._project.after(call)
 
     async def close(self) -> None:
         await self._project.ended()
