@@ -67,7 +67,7 @@ def _print_agents(rows: list[AgentRow]) -> None:
             (row["name"], output.state_text(row) if width is None else row["state"])
             + ((",".join(row["roles"]) or "-",) if roles else ())
             + tuple(row[key] for key in ("kind", "pid", "unread"))
-            + (table.when(row["since_ms"]), row["cwd"] or "-")
+            + (table.since(row["since_ms"]), row["cwd"] or "-")
             for row in rows
         ],
         width=width,
