@@ -44,7 +44,7 @@ PAIRS_MAX = 4096
 #: Messages of the last minute that are counted again at a start.
 RESTORED_MAX = 100_000
 #: Pairs that one call lists, and messages that one commit decides on: the rest follows.
-PARKED_MAX, DECIDED_TOGETHER = 1000, 200
+PARKED_MAX = 500
 #: How often watchers are told how many messages are held. Seconds.
 _COUNTED_EVERY = 1.0
 _CHOICES: list[ItemChoice] = [
@@ -347,7 +347,7 @@ class HeldMessages:
     def _decide(self, item: Item, answer: ItemAnswer, batch: Batch) -> None:
         """Decide on so many messages of an item; others follow with the next commit."""
         to, last = item["details"]["to"], item["details"]["last"]
-        ids = queries.parked_messages(self._ledger, item["agent"], to, last, DECIDED_TOGETHER)
+        ids = queries.parked_messages(self._ledger, item["agent"], to, last, PARKED_MAX)
         state = State.QUEUED if answer.yes else State.FAILED
         reason = None if answer.yes else _DROPPED
         word = "allowed" if answer.yes else "refused"
@@ -362,7 +362,7 @@ class HeldMessages:
                 self._ledger.unpark(event, name, new, f"{word} by {answer.by}")
                 self._features.decided(event, batch)
                 self._deliveries.changed(batch, id_, sender, name, new)
-        if len(ids) == DECIDED_TOGETHER:
+        if len(ids) == PARKED_MAX:
             more = partial(self._decide, item, answer)
             batch.after.append(partial(self._committer.submit_job, more))
         batch.after.append(partial(self._let_go, item))

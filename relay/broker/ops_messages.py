@@ -28,7 +28,7 @@ from relay.protocol.broker import ABOUT, Json, not_unicode
 from relay.protocol.message_ops import EVENT, SEND, EventStored, MessageSent, Send, StoreEvent
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
-_FOLLOWUP = QueueMode.FOLLOWUP.value
+_FOLLOWUP, _STEER = QueueMode.FOLLOWUP.value, QueueMode.STEER.value
 #: Events by which a session claims something that is done once: only sessions may send them.
 OF_SESSIONS = frozenset(
     {
@@ -169,7 +169,7 @@ class MessageOps:
             body=body,
             request=request,
             given=id_ is not None,
-            mode=_FOLLOWUP,
+            mode=_STEER if request.fields.get("mode") == _STEER else _FOLLOWUP,
             thread=_thread(request.fields),
             routing=Routing((Route(member.name),)),
             meta=_as_meta({"attributes": BY_HOOK}) if request.fields.get("by_hook") else None,

@@ -41,7 +41,7 @@ class _Argument:
 
     ``how`` is what argparse takes; of relay's own are ``bare`` (an option's value without ``=``,
     which then never takes the word that follows it) and ``offers`` (what completion offers for a
-    word: see relay.cli.completions).
+    word: see relay.cli.help_verbs).
     """
 
     __slots__ = ("names", "name", "shown", "how", "flag", "again")

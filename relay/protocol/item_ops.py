@@ -90,5 +90,6 @@ def waiting_words(items: Iterable[Mapping[str, Any]]) -> str:
 
 
 def is_yes_or_no(item: Mapping[str, Any]) -> bool:
-    """Whether it asks for yes or no first, so that several such items can be answered at once."""
-    return [one["key"] for one in item["choices"][:2]] == ["yes", "no"]
+    """Whether it asks for yes or no, so that several of its kind can be answered at once."""
+    keys = [one["key"] for one in item["choices"]]
+    return keys[:2] == ["yes", "no"] and keys[2:] in ([], ["always"])

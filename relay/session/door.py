@@ -114,8 +114,9 @@ class SessionFeature:
         """Whether a person has just said yes to this very call, which ``before`` let go on."""
         return False
 
-    async def after(self, call: AgentHookCall) -> None:
-        """The call is over."""
+    async def after(self, call: AgentHookCall) -> str:
+        """The call is over; what its model is told with the answer, or ""."""
+        return ""
 
 
 class MissingGuard(SessionFeature):

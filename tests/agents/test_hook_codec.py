@@ -1,7 +1,4 @@
-"""What each agent's hooks send, and what they are answered: one table, the same tests for all.
-
-The codecs that read Claude Code's words are tested in test_hook_codec.py for what they share.
-"""
+"""What each agent's hooks send, and what they are answered: one table, the same tests for all."""
 
 from __future__ import annotations
 

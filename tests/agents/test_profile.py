@@ -1,4 +1,4 @@
-"""Profiles: their form, whose they may be, which program has which, how an input line is read."""
+"""Profiles: their form, whose they may be, which program has which, what input lines hold."""
 
 from __future__ import annotations
 

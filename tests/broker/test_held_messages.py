@@ -178,7 +178,7 @@ def test_the_person_refuses(home: Home, client: BrokerClient) -> None:
 def test_a_flood_is_one_item_that_is_counted(
     home: Home, monkeypatch: pytest.MonkeyPatch, client: BrokerClient
 ) -> None:
-    monkeypatch.setattr("relay.broker.loop_guard.DECIDED_TOGETHER", 3)
+    monkeypatch.setattr("relay.broker.loop_guard.PARKED_MAX", 3)
     with (
         register(home, "Al") as al,
         register(home, "Bob", run="run-2") as bob,

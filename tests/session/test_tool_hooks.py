@@ -364,9 +364,10 @@ def test_an_agents_event_may_hold_anything() -> None:
 class Project:
     """A governed project: refuses what it is told to, and keeps what it was asked."""
 
-    def __init__(self, *refused: str) -> None:
+    def __init__(self, *refused: str, told: str = "") -> None:
         self.refused = refused
         self.agrees = ""
+        self.told = told
         self.asked: list[object] = []
         self.over: list[object] = []
 
@@ -378,8 +379,9 @@ class Project:
     def agreed(self, call: AgentHookCall) -> bool:
         return bool(call.fields["tool_input"]["command"] == self.agrees)
 
-    async def after(self, call: AgentHookCall) -> None:
+    async def after(self, call: AgentHookCall) -> str:
         self.over.append(call.fields["tool_name"])
+        return self.told
 
 
 def test_what_the_project_refuses_is_refused_in_its_words_alone_and_no_hook_is_asked() -> None:
@@ -424,5 +426,7 @@ def test_the_project_is_told_of_a_call_that_is_over() -> None:
         bench.engine.events = set()
         assert await bench.governed(project).answer(dict(DONE)) == {}
         assert (project.asked, project.over) == ([], ["Bash"])
+        told = await bench.governed(Project(told="not yours")).answer(dict(DONE))
+        assert told == {"input": None, "context": "not yours"}
 
     run(test)
