@@ -49,7 +49,9 @@ def add(verbs: Parser) -> None:
     transcript.set_defaults(run=transcript_verb)
 
     items = verb(verbs, "items", "relay items\n  relay items Bob --json")
-    items.add_argument("name", nargs="?", metavar="NAME", offers="names", help="only of this agent")
+    items.add_argument(
+        "names", nargs="*", metavar="NAME", offers="names", help="only of these agents"
+    )
     items.add_argument("--json", action="store_true", help="print JSON")
     items.set_defaults(run=items_verb)
 
@@ -82,7 +84,7 @@ def add(verbs: Parser) -> None:
     answer.set_defaults(run=answer_verb)
 
     interrupt = verb(verbs, "interrupt", "relay interrupt Bob")
-    interrupt.add_argument("name", metavar="NAME", offers="names", help="the agent")
+    interrupt.add_argument("names", nargs="+", metavar="NAME", offers="names", help="the agents")
     interrupt.add_argument("--json", action="store_true", help="print JSON")
     interrupt.set_defaults(run=interrupt_verb)
 
@@ -118,9 +120,10 @@ def transcript_verb(options: Options) -> int:
 
 
 def items_verb(options: Options) -> int:
-    """``relay items``: 3 where it is asked for an agent that asks nothing."""
+    """``relay items``: 3 where it is asked for agents that ask nothing."""
     answer = request(ITEMS, **output.speaker())
-    rows = [one for one in answer["rows"] if options.name is None or _is_of(one, options.name)]
+    wanted = {name.lower() for name in options.names}
+    rows = [one for one in answer["rows"] if not wanted or one["agent"].lower() in wanted]
     if options.json:
         output.as_json(rows)
     elif rows:
@@ -130,7 +133,7 @@ def items_verb(options: Options) -> int:
         output.note("nothing waits for you")
     if answer["more"]:
         output.note("more wait; they are listed once you have answered some of these")
-    return EXIT_NOT_FOUND if options.name and not rows else 0
+    return EXIT_NOT_FOUND if wanted and not rows else 0
 
 
 def show_items(rows: list[Item]) -> None:
@@ -199,12 +202,14 @@ def answer_verb(options: Options) -> int:
 
 
 def interrupt_verb(options: Options) -> int:
-    """``relay interrupt``: 0 once the turn is over."""
-    said = ask(options.name, "interrupt", {}, patience=20.0)
+    """``relay interrupt``: 0 once the turns are over."""
+    said = []
+    for name in options.names:
+        said.append(ask(name, "interrupt", {}, patience=20.0))
+        if not options.json:
+            output.data(f"the turn of {name} has ended")
     if options.json:
-        output.as_json(said)
-    else:
-        output.data(f"the turn of {options.name} has ended")
+        output.as_json(said[0] if len(said) == 1 else said)
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import plistlib
+import re
 import signal
 from pathlib import Path
 
@@ -47,7 +48,10 @@ def test_status_shows_what_does_not_work(relay: Run, broker_home: Home) -> None:
             AGENT_STATE, state="blocked", reason="a dialog", source="screen", notes=["no hooks"]
         )
         out = relay("status").stdout
-        assert "Bob: blocked (a dialog), screen, source screen" in out and "! no hooks" in out
+        assert re.search(
+            r"^Bob: blocked \(a dialog\) for \ds, screen, heard by its screen$", out, re.M
+        )
+        assert "\n  ! no hooks\n" in out and "events" not in out
         status = json.loads(relay("status", "--json").stdout)
         assert status["agents"][0]["notes"] == ["no hooks"]
 

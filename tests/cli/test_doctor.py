@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -196,8 +199,12 @@ def test_an_agent_that_runs_is_not_called_absent(
 ) -> None:
     with connect(broker_home) as bob:
         bob.request(REGISTER, **{**registration("Bob"), "kind": "claude"})
-        assert relay("doctor") == 0
+        with connect(broker_home) as cy:
+            own = {"kind": "screen", "command": "/opt/own-agent --fast", "run": "run-2"}
+            cy.request(REGISTER, **{**registration("Cy"), **own})
+            assert relay("doctor") == 0
     shown = capsys.readouterr().out
+    assert re.search(r"own-agent +not in this PATH; Cy runs it", shown)
     assert "not in this PATH; Bob runs it" in shown
     assert shown.splitlines()[-1] == "Next: relay agents"
 
@@ -236,6 +243,35 @@ def test_a_state_directory_that_is_not_writable_is_broken(
     monkeypatch.setattr(os, "access", lambda *_args: False)
     check = _checks(home, tmp_path)["state"]
     assert (check.level, "not writable" in check.text) == ("bad", True)
+
+
+@pytest.mark.parametrize(("free", "level"), [(10**9, "ok"), (10**8, "warn"), (10**6, "bad")])
+def test_a_full_disk_is_seen_before_a_message_is_lost(
+    home: Home, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, level: str
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    check = _checks(home, tmp_path)["space"]
+    assert (check.level, "free at" in check.text) == (level, True)
+
+
+def test_a_folder_of_relays_that_can_only_be_read_is_named(
+    home: Home, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.create()
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda one, how: one != home.logs and access(one, how))
+    check = _checks(home, tmp_path)["state"]
+    assert (check.level, check.text) == ("bad", f"{home.logs} can only be read")
+
+
+def test_a_broker_of_before_an_update_is_named(
+    home: Home, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.create()
+    with broker_thread(home):
+        monkeypatch.setattr(doctor, "is_older", lambda old, new: True)
+        check = _checks(home, tmp_path)["broker"]
+    assert (check.level, check.fix) == ("warn", "relay broker stop")
 
 
 def test_what_is_safe_is_mended_when_asked_for(

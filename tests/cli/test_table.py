@@ -69,6 +69,20 @@ def test_a_table_keeps_to_thecolumns_of(capsys: pytest.CaptureFixture[str]) -> N
     assert lines == ["A  B", "x  漢字漢字漢字漢字…", "   why x is so", "y  short"]
 
 
+def test_a_terminal_has_colours_and_ages(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "coloured", lambda: True)
+    table.table(("STATE", "TEXT"), [("blocked (asks)", "idle"), ("own", "")])
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert head == "\x1b[1mSTATE         \x1b[0m\x1b[1m  TEXT\x1b[0m"
+    assert (first, second) == ("\x1b[1;31mblocked (asks)\x1b[0m  idle", "own")
+    now_ms = time.time_ns() // 1_000_000
+    assert str(table.since(now_ms)).endswith("Z")
+    monkeypatch.setattr(table, "columns", lambda: 80)
+    assert table.since(now_ms - 13 * 60_000 - 5000) == "13m"
+
+
 @pytest.mark.parametrize("width", [12, 20, 40, 80])
 def test_no_line_is_wider_than_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from relay.core.visible import age, columns_of, cut, visible, visible_lines
+from relay.core.visible import NEEDY, age, columns_of, cut, tone, visible, visible_lines
 from relay.features.console.console_state import ConsoleState, TrafficLine
 from relay.features.console.console_words import OWN
 from relay.protocol.item_ops import waiting_words
-from relay.ui.row_view import NEEDY, choices_of, tone, who_asks
+from relay.ui.row_view import choices_of, who_asks
 
 Json = dict[str, Any]
 
