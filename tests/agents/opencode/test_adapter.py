@@ -8,6 +8,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -26,18 +27,70 @@ from relay.agents.opencode.adapter import (
 from relay.agents.opencode.source import OpencodeSource
 from relay.core.message import AgentState
 from relay.core.source_events import Degraded, Line, SourceEvent
-from tests.agents.opencode.fake_server import NOTHING, Asked, FakeServer, client_of, ok
 from tests.agents.opencode.test_source import STARTED, Script
 
+
+@dataclass
+class Asked:
+    """One request."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: Any
+
+
+@dataclass
+class FakeServer:
+    """``answer(asked)`` gives the bytes of the whole answer; after them it hangs up, unless
+    ``stays``."""
+
+    answer: Callable[[Asked], bytes]
+    stays: bool = False
+    asked: list[Asked] = field(default_factory=list)
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            method, path, _ = head[0].split(" ")
+            headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in head[1:])}
+            body = await reader.readexactly(int(headers.get("content-length", 0)))
+            asked = Asked(method, path, headers, json.loads(body) if body else None)
+            self.asked.append(asked)
+            writer.write(self.answer(asked))
+            await writer.drain()
+            if self.stays:
+                await reader.read()
+        finally:
+            writer.close()
+
+
+def ok(value: Any) -> bytes:
+    """An answer with JSON."""
+    content = json.dumps(value).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content)
+
+
+NOTHING = b"HTTP/1.1 204 No Content\r\n\r\n"
+
+
+@asynccontextmanager
+async def client_of(
+    server: FakeServer, password: str = "", host: str = "127.0.0.1"
+) -> AsyncIterator[OpencodeClient]:
+    """A client of this server."""
+    listening = await asyncio.start_server(server, host, 0)
+    async with listening:
+        port = listening.sockets[0].getsockname()[1]
+        yield OpencodeClient(host, port, "opencode", password)
+
+
 SESSION = {"id": "ses_1", "time": {"created": STARTED + 1, "updated": STARTED + 5}}
-
 USER = {"id": "msg_001", "sessionID": "ses_1", "role": "user", "time": {"created": STARTED + 2}}
-
 ANSWER = {
     **{"id": "msg_002", "sessionID": "ses_1", "role": "assistant", "parentID": "msg_001"},
     "time": {"created": STARTED + 3},
 }
-
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -294,13 +347,11 @@ async def test_a_server_that_is_not_understood_is_given_up(monkeypatch: pytest.M
 
 
 TEXT = "Relay message [ABC] from agent Bob: look"
-
 AGENTS = [
     {"name": "build", "mode": "primary"},
     {"name": "plan", "mode": "primary"},
     {"name": "general", "mode": "subagent"},
 ]
-
 FAILED = b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"
 
 
