@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 
 import pytest
@@ -20,12 +19,6 @@ from tests.broker.support import Json, broker_thread, kill_broker, register
 
 AWAIT: AwaitMaybe = {"await": True}
 ENDED: Json = {"state": "completed", "text": "Hm.", "started_ms": 5, "ended_ms": 9}
-
-
-@pytest.fixture
-def client(home: Home, served: None) -> Iterator[BrokerClient]:
-    with connect(home) as client:
-        yield client
 
 
 def see(agent: BrokerClient, id_: str) -> None:

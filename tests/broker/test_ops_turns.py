@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,12 +16,6 @@ from relay.protocol.message_ops import SEND, STATE, TURN, WAIT, ToolCallFields
 from tests.broker.support import Json, register
 
 ENDED: Json = {"state": "completed", "text": "It is 42.", "started_ms": 5, "ended_ms": 9}
-
-
-@pytest.fixture
-def client(home: Home, served: None) -> Iterator[BrokerClient]:
-    with connect(home) as client:
-        yield client
 
 
 def ask(client: BrokerClient, to: str | list[str] = "Bob") -> str:
