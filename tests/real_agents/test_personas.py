@@ -15,7 +15,7 @@ from relay.core.dispatch import FULL, MINIMAL, PermissionSet
 from relay.core.paths import Home
 from relay.features.automations.automation_context import LanguageModel
 from relay.features.automations.settings import parse_llm
-from tests.agents.gemini.documented import documented_hooks
+from tests.agents.installs import documented_hooks
 from tests.features.personas.app.test_headless_turn import end, request
 from tests.real_agents.conftest import Binary
 from tests.real_agents.model import Say, ScriptedModel, Shell
