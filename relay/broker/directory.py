@@ -42,6 +42,7 @@ class Member:
         "name",
         "person",
         "routing",
+        "routing_away",
         "live",
         "deaf",
         "client",
@@ -90,8 +91,10 @@ class Member:
         self.name = record.name
         self.person = record.person
         self.roles = tuple(filter(None, record.roles.split(",")))
-        # The recipients of a message to this agent alone, as most messages are.
+        # The recipients of a message to this agent alone, as most messages are: while it is here,
+        # and while it is not.
         self.routing = Routing((Route(record.name),))
+        self.routing_away = Routing((Route(record.name, reason=absent(record.name)),))
 
     def caused_by(self, id_: str, hops: int) -> None:
         """From now on this agent's words follow from the message ``id_``; "": from none."""

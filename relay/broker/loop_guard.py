@@ -247,9 +247,10 @@ class HeldMessages:
         """Park a message to each agent for which a feature has a reason, such as a cap."""
         held: dict[str, str] = {}
         for one in message.routing.routes if message.routing is not None else ():
-            to = self._directory.get(one.to)
-            agent = one.state is State.QUEUED and to is not None and not to.person
-            if agent and (why := self._features.why_held(one.to, batch.now_ms)):
+            to = self._directory.get(one.to) if one.state is State.QUEUED else None
+            if to is None or to.person:
+                continue
+            if why := self._features.why_held(one.to, batch.now_ms):
                 held[one.to] = why
         if not held or message.routing is None:
             return

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 
 from relay.broker.batch import AnyRequest, Batch, Handler, Served
@@ -128,13 +127,12 @@ class StorageGuard:
 
     def _payer(self, request: AnyRequest) -> str:
         """The outermost run around the client; "" for the person."""
-        client = request.client
-        if above := self._directory.ancestry_of(client).above:
+        if above := self._directory.ancestry_of(request.client).above:
             return above[-1]
-        member = self._directory.member_of(client)
-        if member is None:
-            with suppress(RelayError):  # the op itself says what is wrong
-                member = self._directory.speaker(request)
+        try:
+            member = self._directory.speaker(request)
+        except RelayError:  # the op itself says what is wrong
+            return ""
         return "" if member is None else member.record.run or ""
 
 

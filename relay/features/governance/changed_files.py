@@ -58,7 +58,7 @@ class Survey:
 
     def again(self) -> Survey | None:
         """The same files as they are now, without their contents."""
-        return survey(self.root, self.places, read=False)
+        return survey(self.root, self.places, read=False, rest=bool(self.rest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,12 @@ class Change:
     kept: bool = False
 
 
-def survey(root: str, places: Iterable[str] | None, *, read: bool = True) -> Survey | None:
-    """Look at what a call can change: all of the project in ``root``, or what is in ``places`` and
-    the modes of the rest. None for too many files."""
+def survey(
+    root: str, places: Iterable[str] | None, *, read: bool = True, rest: bool = True
+) -> Survey | None:
+    """Look at what a call can change: all of the project in ``root``, or what is in ``places`` and,
+    with ``rest``, the modes of the rest. None for too many files. ``read``: also what stands in
+    them, where they are few."""
     allowed = None if places is None else _outermost(places)
     files: dict[str, int] = {}
     size = 0
@@ -85,14 +88,15 @@ def survey(root: str, places: Iterable[str] | None, *, read: bool = True) -> Sur
             return None
         files[path] = _signature(status)
         size += status.st_size
-    rest: dict[str, int] = {}
-    for path, status in () if allowed is None else _files([root], root, set(allowed)):
-        if len(rest) >= FILES_MAX // 5:
-            rest = {}
+    beside: dict[str, int] = {}
+    held = allowed is not None and rest
+    for path, status in _files([root], root, set(allowed or ())) if held else ():
+        if len(beside) >= FILES_MAX // 5:
+            beside = {}
             break
-        rest[path] = _signature(status)
+        beside[path] = _signature(status)
     small = read and len(files) <= _READ_FILES and size <= _READ_BYTES
-    return Survey(root, allowed, files, rest, read_states(files) if small else {})
+    return Survey(root, allowed, files, beside, read_states(files) if small else {})
 
 
 def differences(before: Survey, after: Survey) -> list[Change]:

@@ -145,6 +145,8 @@ class CallRecords:
         self._lasting: BoundedDict[str | GateCall, _Pending] = BoundedDict(PENDING_MAX)
         self._kept = 0
         self._rules: IntentDocument | None = None
+        #: Whether the project has more files than a call may change, and not too many of them.
+        self._has_rest = True
         #: What the agent and the person have to be told.
         self._violations: list[str] = []
         self._unwritten: deque[TraceEntry] = deque(maxlen=UNWRITTEN_MAX)
@@ -194,7 +196,10 @@ class CallRecords:
         if pending is None:
             return
         others = [one.survey for one in self._surveyed() if one.survey is not None]
-        before = survey(self._run.root, places, read=len(others) < KEPT_SURVEYS)
+        read = len(others) < KEPT_SURVEYS
+        before = survey(self._run.root, places, read=read, rest=self._has_rest)
+        if before is not None and places is not None:
+            self._has_rest = bool(before.rest)
         kept = sum(one.size for one in others)
         if before is None or kept + before.size > 2 * FILES_MAX:
             pending.note = TOO_MANY
