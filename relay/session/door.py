@@ -114,6 +114,10 @@ class SessionFeature:
         """Whether a person has just said yes to this very call, which ``before`` let go on."""
         return False
 
+    def context(self, call: AgentHookCall) -> str:
+        """What its model is told beside a call that goes on, once."""
+        return ""
+
     async def after(self, call: AgentHookCall) -> None:
         """The call is over."""
 

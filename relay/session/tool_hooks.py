@@ -82,6 +82,10 @@ class Guard(Protocol):
         """Whether a person has just said yes to this very call."""
         ...
 
+    def context(self, call: AgentHookCall) -> str:
+        """What its model is told beside a call that goes on."""
+        ...
+
     async def after(self, call: AgentHookCall) -> None:
         """The call is over: write down what it changed."""
         ...
@@ -165,7 +169,9 @@ class ToolHookEndpoint:
                 if why := await self._guarded(last, end):
                     return self._codec.answer(call, _denied(why))
             result.agreed = any(guard.agreed(last) for guard in self._guards)
-            asked = asked or result.agreed
+            told = filter(None, [guard.context(last) for guard in self._guards])
+            result.context = "\n\n".join(filter(None, (result.context, *told)))
+            asked = asked or result.agreed or bool(result.context)
         attachment = await self._attachment(call, result)
         if attachment is None:
             return self._codec.answer(call, result) if asked else {}

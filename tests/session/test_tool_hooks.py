@@ -366,7 +366,7 @@ class Project:
 
     def __init__(self, *refused: str) -> None:
         self.refused = refused
-        self.agrees = ""
+        self.agrees = self.tells = ""
         self.asked: list[object] = []
         self.over: list[object] = []
 
@@ -377,6 +377,9 @@ class Project:
 
     def agreed(self, call: AgentHookCall) -> bool:
         return bool(call.fields["tool_input"]["command"] == self.agrees)
+
+    def context(self, call: AgentHookCall) -> str:
+        return self.tells
 
     async def after(self, call: AgentHookCall) -> None:
         self.over.append(call.fields["tool_name"])
@@ -414,6 +417,21 @@ def test_what_a_person_has_agreed_to_the_agent_does_not_ask_again() -> None:
         bench.engine.events = set(HookEventName)
         bench.engine.result = Aggregated(input={"command": "ls -a"})
         assert "agreed" not in await gate.answer(dict(TOOL))
+
+    run(test)
+
+
+def test_what_the_project_has_to_say_goes_with_the_call() -> None:
+    async def test(bench: Bench) -> None:
+        project = Project()
+        project.tells = "Ann changes it"
+        bench.engine.events = set()
+        gate = bench.governed(project)
+        assert await gate.answer(dict(TOOL)) == {"input": None, "context": "Ann changes it"}
+        bench.engine.events = set(HookEventName)
+        bench.engine.result = Aggregated(context="mind")
+        said = await gate.answer(dict(TOOL))
+        assert said == {"input": None, "context": "mind\n\nAnn changes it"}
 
     run(test)
 

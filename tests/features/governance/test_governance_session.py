@@ -55,6 +55,9 @@ class Project:
     async def after(self, call: AgentHookCall) -> None:
         self.done.append(("after",))
 
+    def holds(self) -> list[str]:
+        return []
+
     async def do(self, action: str, text: str, person: str = "") -> str:
         await self.room.wait()
         self.done.append((action, text, person))
