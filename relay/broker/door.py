@@ -110,8 +110,8 @@ class BrokerFeature:
     def addressed(
         self, request: ClientRequest[Send], sender: str, thread: str | None, batch: Batch
     ) -> MessageSent | None:
-        """The answer to a message of the person's that the feature takes in the place of an agent;
-        None: it is not for the feature."""
+        """The answer to a message of the person's that the feature takes in the place of an agent
+        that is not here; None: it is not for the feature."""
         return None
 
     def outside(self, request: ClientRequest[StoreEvent], batch: Batch) -> bool:

@@ -27,7 +27,6 @@ from relay.ledger.schema import Delivery
 from relay.ledger.store import Ledger
 from relay.protocol.broker import ROWS_MAX
 from relay.protocol.message_ops import (
-    CANCEL,
     READ,
     STATE,
     WAIT,
@@ -79,7 +78,6 @@ class DeliveryOps:
             serve(STATE, self.state),
             serve(READ, self.read),
             serve(WAIT, self.wait),
-            serve(CANCEL, self.cancel),
         ]
 
     def changed(

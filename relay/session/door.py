@@ -114,12 +114,9 @@ class SessionFeature:
         """Whether a person has just said yes to this very call, which ``before`` let go on."""
         return False
 
-    def context(self, call: AgentHookCall) -> str:
-        """What its model is told beside a call that goes on, once."""
+    async def after(self, call: AgentHookCall) -> str:
+        """The call is over; what its model is told with the answer, or ""."""
         return ""
-
-    async def after(self, call: AgentHookCall) -> None:
-        """The call is over."""
 
 
 class MissingGuard(SessionFeature):

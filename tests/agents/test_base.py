@@ -14,23 +14,20 @@ from relay.agents import base
 from relay.agents.base import LOOK_BACK, FileFollower, FileTail, poll
 
 
-def test_polling_ends_when_it_is_cancelled_as_it_wakes_up() -> None:
+async def test_polling_ends_when_it_is_cancelled_as_it_wakes_up() -> None:
     async def nothing() -> bool:
         return False
 
-    async def watch() -> None:
-        wake = asyncio.Event()
-        task = asyncio.ensure_future(poll(nothing, lambda: 60.0, wake, lambda: None))
-        for _ in range(5):
-            await asyncio.sleep(0)  # into its wait
-        wake.set()
-        await asyncio.sleep(0)
-        task.cancel()
-        done, _ = await asyncio.wait([task], timeout=5)
-        task.cancel()
-        assert done
-
-    asyncio.run(watch())
+    wake = asyncio.Event()
+    task = asyncio.ensure_future(poll(nothing, lambda: 60.0, wake, lambda: None))
+    for _ in range(5):
+        await asyncio.sleep(0)  # into its wait
+    wake.set()
+    await asyncio.sleep(0)
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=5)
+    task.cancel()
+    assert done
 
 
 def test_what_is_read_but_not_yet_heard_is_read_again_after_a_restart(tmp_path: Path) -> None:

@@ -1,7 +1,4 @@
-"""What each agent's hooks send, and what they are answered: one table, the same tests for all.
-
-The codecs that read Claude Code's words are tested in test_hook_codec.py for what they share.
-"""
+"""What each agent's hooks send, and what they are answered: one table, the same tests for all."""
 
 from __future__ import annotations
 
@@ -18,13 +15,9 @@ from relay.hooks.events import HookEventName, problem
 from relay.hooks.hook_types import Aggregated, Decision
 
 AGENTS = sorted(HOOK_CODECS)
-
 INPUT = {"command": "ls", "more": 1}
-
 CHANGED = {**INPUT, "command": "ls -l"}
-
 OUTPUT = {"stdout": "a", "stderr": "", "interrupted": False}
-
 #: The names of the events before and after a tool, and what only this agent's have.
 EVENTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "claude": ("PreToolUse", "PostToolUse", {"tool_use_id": "1"}),
@@ -34,17 +27,11 @@ EVENTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gemini": ("BeforeTool", "AfterTool", {}),
     "opencode": ("tool.execute.before", "tool.execute.after", {"tool_use_id": "1"}),
 }
-
 DENY = {"decision": Decision.DENY, "reason": "no"}
-
 ASK = {"decision": Decision.ASK, "reason": "sure?"}
-
 STOP = {"stop": True, "stop_reason": "enough"}
-
 REWRITE = {"input": {"command": "ls -l"}}
-
 WORDS = {"system_message": "a cat", "suppress_output": True}
-
 BLOCK_QWEN = {
     "decision": "block",
     "reason": "no",
@@ -131,7 +118,6 @@ BEFORE: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         ({"context": "mind"}, {"context": "mind"}),
     ],
 }
-
 #: The same after a tool.
 AFTER: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "claude": [
@@ -181,7 +167,6 @@ AFTER: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         (STOP, {"stop": True}),
     ],
 }
-
 #: The same after a tool that failed, where that is an event of its own.
 FAILED: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
     "claude": [
@@ -195,9 +180,7 @@ FAILED: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
         ),
     ],
 }
-
 NOTICE, TURN = HookEventName.NOTIFICATION, HookEventName.AFTER_AGENT
-
 #: Other events, each with what it is to the engine; None for nothing.
 READ: dict[str, list[tuple[dict[str, Any], tuple[HookEventName, dict[str, Any]] | None]]] = {
     "claude": [({"hook_event_name": "MessageDisplay"}, None)],

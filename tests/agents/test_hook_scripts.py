@@ -194,28 +194,24 @@ def test_without_bash_what_is_asked_is_refused(tmp_path: Path) -> None:
         assert (ended.status, ended.out, ended.err) == (0, b"", "")
 
 
-def test_a_report_arrives_with_its_headers() -> None:
+async def test_a_report_arrives_with_its_headers() -> None:
     told: list[dict[str, Any]] = []
 
     async def listening(event: dict[str, Any]) -> dict[str, Any]:
         told.append(event)
         return {"unheard": True}
 
-    async def main() -> Ended:
-        listener = socket.create_server(("127.0.0.1", 0), backlog=8)
-        server = HookServer(listening, TOKEN)
-        await server.serve(listener)
-        port = listener.getsockname()[1]
-        ended = await sh(
-            reporter({"X-Relay-Messaging-Socket": "$RELAY_TOKEN"}), port, event=json.dumps(EVENT)
-        )
-        async with asyncio.timeout(10):
-            while not told:
-                await asyncio.sleep(0.01)
-        await server.close()
-        return ended
-
-    ended = asyncio.run(main())
+    listener = socket.create_server(("127.0.0.1", 0), backlog=8)
+    server = HookServer(listening, TOKEN)
+    await server.serve(listener)
+    port = listener.getsockname()[1]
+    ended = await sh(
+        reporter({"X-Relay-Messaging-Socket": "$RELAY_TOKEN"}), port, event=json.dumps(EVENT)
+    )
+    async with asyncio.timeout(10):
+        while not told:
+            await asyncio.sleep(0.01)
+    await server.close()
     assert (ended.status, ended.out, ended.err) == (0, b"", "")
     assert told == [{**EVENT, "relay": {"messaging-socket": TOKEN}}]
 
@@ -232,20 +228,17 @@ def test_what_a_person_has_bash_do_at_its_start_does_not_speak(tmp_path: Path) -
     assert (ended.status, ended.out, ended.err) == (0, b'{"a": 1}', "")
 
 
-def test_an_event_arrives_in_one_piece() -> None:
+async def test_an_event_arrives_in_one_piece() -> None:
     pieces: list[bytes] = []
 
-    async def main() -> None:
-        async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            pieces.append(await reader.read(65536))
-            writer.close()
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pieces.append(await reader.read(65536))
+        writer.close()
 
-        server = await asyncio.start_server(client, "127.0.0.1", 0)
-        async with server:
-            port = server.sockets[0].getsockname()[1]
-            await sh(asker(300), port, event=json.dumps(EVENT))
-
-    asyncio.run(main())
+    server = await asyncio.start_server(client, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        await sh(asker(300), port, event=json.dumps(EVENT))
     (piece,) = pieces
     assert json.loads(piece.partition(b"\r\n\r\n")[2]) == EVENT
 

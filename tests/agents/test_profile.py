@@ -1,4 +1,4 @@
-"""Profiles: their form, whose they may be, which program has which, how an input line is read."""
+"""Profiles: their form, whose they may be, which program has which, what input lines hold."""
 
 from __future__ import annotations
 
@@ -245,15 +245,10 @@ dialog: ['\[y/n\]']
 busy: [Working]
 busy_title: '[⠁-⣿]'
 """
-
 BARE = "input: {prompt: '>>> '}\nbusy: [Generating]"
-
 RULED = "input: {above: '─{8,}', below: '─{8,}', covered: '─{8,}'}"
-
 RULE = "─" * 20
-
 ALL = profile_names("")
-
 ROWS = [
     *("", " ", RULE, " " + RULE, "╭" + RULE, "╰" + RULE, "│ > a", "│   b", "> ", ">", "❯ 1. Yes"),
     *("  2. No", "›", "! ls", "┃", "  ┃  Build · x", "  ╹" + "▀" * 9, "esc to interrupt", "words"),

@@ -101,8 +101,15 @@ def test_each_shell_call_of_a_governed_claude_is_held_to_its_intent(
         told = ann.does(Shell("python3 -c \"open('.git/config', 'a')\""))
         assert "Permission denied" in told.text
         assert not (root / "by-python").exists() and not (root / "by-make").exists()
+        # What the kernel cannot tell apart is found afterwards.
+        told = ann.does(Shell("python3 -c \"open('src/secret.py', 'w')\""))
+        assert "does not allow: src/secret.py (made)" in told.text, told.text
         ann.wrapped.quit()
         assert not project.log("approval") and not project.log("refusal")
+        changed = [file["path"] for row in project.log("mutation") for file in row["files"]]
+        assert changed == ["src/by-python", "src/by-make"]
+        [violation] = project.log("violation")
+        assert [file["path"] for file in violation["files"]] == ["src/secret.py"]
 
 
 def git(folder: Path, *words: str) -> str:

@@ -117,15 +117,12 @@ class Claiming:
             self._texts[_id(call)] = clash.text(now_ms)
         return ""
 
-    def context(self, call: AgentHookCall) -> str:
-        """What the agent is told beside the call, once."""
-        return self._texts.pop(_id(call), "")
-
-    async def after(self, call: AgentHookCall) -> None:
-        """The call is over. Never raises."""
+    async def after(self, call: AgentHookCall) -> str:
+        """The call is over; what the agent is told with the answer. Never raises."""
         with _contained():
             if self._claims is not None:
                 await asyncio.to_thread(self._claims.done, call)
+        return self._texts.pop(_id(call), "")
 
     async def turn_ended(self) -> None:
         """Give back what was claimed. Never raises."""

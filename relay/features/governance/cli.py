@@ -129,14 +129,9 @@ def _intents() -> list[str]:
 NAMES = {"intents": _intents}
 
 
-def status_lines(home: Home, cwd: str) -> list[tuple[str, str, str]]:
-    """What `relay govern` says."""
+def checks(home: Home, cwd: str) -> Iterator[tuple[str, str, str]]:
+    """What `relay govern` says; relay itself works here whatever that is."""
     from relay.features.governance.govern_verbs import what_holds
 
-    return what_holds(home, cwd)
-
-
-def checks(home: Home, cwd: str) -> Iterator[tuple[str, str, str]]:
-    """The same; relay itself works here whatever that is."""
-    for level, text, hint in status_lines(home, cwd):
+    for level, text, hint in what_holds(home, cwd):
         yield "warn" if level == "bad" else level, text, hint

@@ -73,12 +73,14 @@ class GovernedProject:
         """Whether a person has agreed to this very call, which goes on now."""
         return self.gate.agreed(self._call(call))
 
-    async def after(self, call: AgentHookCall) -> None:
-        """Have it written down what the call did, whether or not anybody waits. Never raises."""
+    async def after(self, call: AgentHookCall) -> str:
+        """Have it written down what the call did, whether or not anybody waits; returns what it
+        has changed against its intent. Never raises."""
         try:
-            await asyncio.shield(asyncio.ensure_future(self.gate.after(self._call(call))))
+            return await asyncio.shield(asyncio.ensure_future(self.gate.after(self._call(call))))
         except Exception:
             traceback.print_exc()
+            return ""
 
     def _call(self, call: AgentHookCall) -> GateCall:
         run = self.gate.run
@@ -145,14 +147,15 @@ class GovernedProject:
         except RelayError as error:
             return f"{rules((), words=words)}\nThey cannot be read now: {error.message}"
 
-    async def turn_ended(self, *, chosen: bool = False) -> str:
-        """Give back what the turn took; what to remind the agent of in its next one, or "".
+    async def turn_ended(self, *, chosen: bool = False) -> tuple[str, str]:
+        """Give back what the turn took; (what to remind the agent of in its next one, what was
+        changed against its intent), "" for nothing.
 
         ``chosen``: it was selected in words, which are answered in the next turn.
         """
-        await self.gate.turn_ended(chosen=chosen)
+        violations = await self.gate.turn_ended(chosen=chosen)
         intent = await asyncio.to_thread(self.gate.selected)
-        return reminder(intent) if intent else ""
+        return reminder(intent) if intent else "", violations
 
     async def ended(self) -> None:
         """The agent has ended: forget it here, and close."""

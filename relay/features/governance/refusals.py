@@ -11,6 +11,7 @@ from relay.core.errors import RelayError
 from relay.core.visible import visible
 from relay.features.governance.governance_store import Lease
 from relay.features.governance.intents import Intent, Status
+from relay.features.governance.mutation import ABSENT, FileMutation
 
 #: What ``type`` says of every refusal.
 TYPE = "HOOK_BLOCKED"
@@ -104,6 +105,21 @@ def scope_violation(intent: Intent, path: str) -> Refusal:
             "If another intent owns the file, select that one: relay intent list",
             "Else ask the person to widen the scope.",
         ),
+    )
+
+
+def violation(intent: Intent, found: Sequence[tuple[FileMutation, bool]]) -> str:
+    """What was found after a call: files that the intent does not own, and whether their modes
+    were changed."""
+    told = []
+    for file, mode in found[:LISTED_MAX]:
+        how = "made" if file.before == ABSENT else "removed" if file.after == ABSENT else "changed"
+        what = "its mode was changed" if mode and file.before == file.after else how
+        told.append(f"{visible(file.path)} ({what})")
+    more = f" and {len(found) - LISTED_MAX} more" if len(found) > LISTED_MAX else ""
+    return (
+        f'While this call ran, files changed that intent "{visible(intent.id)}" does not allow:'
+        f" {', '.join(told)}{more}. Authorized scope: [{_some(intent.owned_scope)}]"
     )
 
 

@@ -205,20 +205,17 @@ class GovernanceSession(SessionFeature):
             self._spawn(self._show_held())
         return refused
 
-    def context(self, call: AgentHookCall) -> str:
-        """What the agent is told of files that others change, where it needs no intent."""
-        return "" if self._claiming is None else self._claiming.context(call)
-
     def agreed(self, call: AgentHookCall) -> bool:
         """Whether a person has agreed to this very call, which goes on now."""
         return self._project is not None and self._project.agreed(call)
 
-    async def after(self, call: AgentHookCall) -> None:
-        """Have it written down what the call did. Never raises."""
+    async def after(self, call: AgentHookCall) -> str:
+        """Have it written down what the call did; what it has changed against its intent the agent
+        is told with the answer, and the person by a note. Where it needs no intent, it is told of
+        files that others change. Never raises."""
         if (project := self._at_hand()) is not None:
-            await project.after(call)
-        elif self._claiming is not None:
-            await self._claiming.after(call)
+            return self._violated(await project.after(call))
+        return "" if self._claiming is None else await self._claiming.after(call)
 
     # -- what the session tells
 
@@ -417,10 +414,18 @@ class GovernanceSession(SessionFeature):
                 self._note(note, before)
 
     async def _turn_over(self, project: GovernedProject, chosen: bool) -> None:
-        text = await project.turn_ended(chosen=chosen)
+        reminder, violation = await project.turn_ended(chosen=chosen)
         await self._show_held()
+        text = "\n\n".join(filter(None, (self._violated(violation), reminder)))
         if text and self._door is not None and self._door.tells_once:
             self._door.give(text)
+
+    def _violated(self, violation: str) -> str:
+        """Tell the person of it; what the agent is told."""
+        if not violation:
+            return ""
+        self._note(violation)
+        return f"{violation}\nUndo it, or tell the person why it has to be. They know of it."
 
     def _tell(self, text: str) -> None:
         if self._door is not None:

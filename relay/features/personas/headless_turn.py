@@ -348,11 +348,8 @@ class GovernedTurn:
     def agreed(self, call: AgentHookCall) -> bool:
         return self._project.agreed(call)
 
-    def context(self, call: AgentHookCall) -> str:
-        return ""
-
-    async def after(self, call: AgentHookCall) -> None:
-        await self._project.after(call)
+    async def after(self, call: AgentHookCall) -> str:
+        return await self._project.after(call)
 
     async def close(self) -> None:
         await self._project.ended()

@@ -103,7 +103,7 @@ class DispatchOps:
         to = request.fields.get("to")
         if not isinstance(to, str):
             return None
-        spec = None if self._personas.is_there(to) else self._personas.find(to, USER)
+        spec = self._personas.find(to, USER)
         if spec is None:
             return None
         fields = request.fields

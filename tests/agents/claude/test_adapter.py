@@ -18,28 +18,24 @@ from relay.agents.claude.adapter import ClaudeChannel
 from relay.core.processes import MARKS
 
 
-def test_one_message_is_one_line(tmp_path: Path) -> None:
+async def test_one_message_is_one_line(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     got: list[bytes] = []
+    done = asyncio.Event()
 
-    async def main() -> None:
-        done = asyncio.Event()
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        got.append(await reader.read())
+        writer.close()
+        done.set()
 
-        async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            got.append(await reader.read())
-            writer.close()
-            done.set()
-
-        server = await asyncio.start_unix_server(client, path)
-        door = ClaudeChannel(lambda: path)
-        assert door.available
-        await door.submit("two\nlines [M1] é.", "[M1]")
-        async with asyncio.timeout(10):
-            await done.wait()
-        server.close()
-        await server.wait_closed()
-
-    asyncio.run(main())
+    server = await asyncio.start_unix_server(client, path)
+    door = ClaudeChannel(lambda: path)
+    assert door.available
+    await door.submit("two\nlines [M1] é.", "[M1]")
+    async with asyncio.timeout(10):
+        await done.wait()
+    server.close()
+    await server.wait_closed()
     [sent] = got
     assert sent.count(b"\n") == 1
     assert json.loads(sent)["message"] == {"role": "user", "content": "two\nlines [M1] é."}

@@ -1,4 +1,4 @@
-"""How Gemini CLI is started, how relay's hooks are put in, and which session file is its own."""
+"""How Gemini CLI is started, how hooks are put into it, and which session file is its own."""
 
 from __future__ import annotations
 

@@ -271,17 +271,14 @@ def test_a_server_that_is_not_fit_leaves_it_to_the_screen(trouble: str) -> None:
     run(server, test)
 
 
-def test_without_a_server_the_screen_is_heard() -> None:
-    async def main() -> None:
-        native = OpencodeAdapter(start({"degraded": "--mini has no server"}))
-        ears = Ears()
-        ears.native = native
-        await native.watch(ears, asyncio.Event(), lambda: None)  # type: ignore[arg-type]
-        assert native.channel is None and not native.source.trusted
-        assert "screen" in ears.reasons[0]
-        assert await native.read(ears)  # type: ignore[arg-type]
-
-    asyncio.run(main())
+async def test_without_a_server_the_screen_is_heard() -> None:
+    native = OpencodeAdapter(start({"degraded": "--mini has no server"}))
+    ears = Ears()
+    ears.native = native
+    await native.watch(ears, asyncio.Event(), lambda: None)  # type: ignore[arg-type]
+    assert native.channel is None and not native.source.trusted
+    assert "screen" in ears.reasons[0]
+    assert await native.read(ears)  # type: ignore[arg-type]
 
 
 def test_a_server_that_stays_away_is_given_up_and_taken_back(
@@ -458,7 +455,7 @@ def test_what_lies_is_taken_back_and_handed_over_again_three_times() -> None:
 
 
 @pytest.mark.parametrize("trouble", [FAILED, b""])
-def test_what_was_taken_back_is_not_lost_by_a_failure(
+async def test_what_was_taken_back_is_not_lost_by_a_failure(
     trouble: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doors, "INSIST_PAUSE", 0.0)
@@ -475,24 +472,20 @@ def test_what_was_taken_back_is_not_lost_by_a_failure(
         return found
 
     server = FakeServer(calm)
-
-    async def main() -> None:
-        async with client_of(server) as client:
-            shown = ""
-            door = OpencodeChannel(client, script.source, lambda: shown)
-            await door.submit(TEXT, "[ABC]")
-            server.answer = failing
+    async with client_of(server) as client:
+        shown = ""
+        door = OpencodeChannel(client, script.source, lambda: shown)
+        await door.submit(TEXT, "[ABC]")
+        server.answer = failing
+        await door.again("ses_1", "msg_1")
+        assert failures == 2 and len(said_in(server)) == 4
+        server.answer, shown = lambda a: FAILED if a.path == "/agent" else calm(a), "Plan"
+        with pytest.raises(ServerError):
             await door.again("ses_1", "msg_1")
-            assert failures == 2 and len(said_in(server)) == 4
-            server.answer, shown = lambda a: FAILED if a.path == "/agent" else calm(a), "Plan"
-            with pytest.raises(ServerError):
-                await door.again("ses_1", "msg_1")
-
-    asyncio.run(main())
     assert [asked.method for asked in server.asked].count("DELETE") == 1
 
 
-def test_nothing_is_taken_back_from_a_turn_that_runs() -> None:
+async def test_nothing_is_taken_back_from_a_turn_that_runs() -> None:
     script = Script().session()
     calm = answers()
 
@@ -503,32 +496,24 @@ def test_nothing_is_taken_back_from_a_turn_that_runs() -> None:
         return found
 
     server = FakeServer(busy)
-
-    async def main() -> None:
-        async with client_of(server) as client:
-            await OpencodeChannel(client, script.source, str).again("ses_1", "msg_1")
-
-    asyncio.run(main())
+    async with client_of(server) as client:
+        await OpencodeChannel(client, script.source, str).again("ses_1", "msg_1")
     assert said_in(server) == [] and all(asked.method == "GET" for asked in server.asked)
 
 
-def test_what_may_have_arrived_is_looked_for_before_it_is_sent_again() -> None:
+async def test_what_may_have_arrived_is_looked_for_before_it_is_sent_again() -> None:
     script = Script().session()
     messages: list[Any] = []
     lost = answers(messages, prompt=b"")
     blind = FakeServer(lambda asked: FAILED if asked.method == "GET" else lost(asked))
-
-    async def main() -> None:
-        async with client_of(blind) as client:
-            door = OpencodeChannel(client, script.source, str)
-            for _ in range(2):
-                with pytest.raises(ChannelClosed):
-                    await door.submit(TEXT, "[ABC]")
-            messages.append({"parts": [{"type": "text", "text": TEXT}]})
-            blind.answer = lost
-            await door.submit(TEXT, "[ABC]")
-
-    asyncio.run(main())
+    async with client_of(blind) as client:
+        door = OpencodeChannel(client, script.source, str)
+        for _ in range(2):
+            with pytest.raises(ChannelClosed):
+                await door.submit(TEXT, "[ABC]")
+        messages.append({"parts": [{"type": "text", "text": TEXT}]})
+        blind.answer = lost
+        await door.submit(TEXT, "[ABC]")
     assert len(said_in(blind)) == 1
 
 
@@ -631,18 +616,14 @@ def test_a_stream_that_does_not_go_on_is_an_error(answer: bytes, status: int) ->
     assert caught.value.status == status
 
 
-def test_the_server_is_read_from_the_plan() -> None:
+async def test_the_server_is_read_from_the_plan() -> None:
     assert client_from({}) is None
     assert client_from({"port": 0}) is None
     server = FakeServer(lambda asked: NOTHING)
-
-    async def main() -> None:
-        async with client_of(server) as known:
-            port = int(known.address.rpartition(":")[2])
-            client = client_from({"port": port, "username": "u", "password": "p"})
-            assert client is not None
-            await client.request("GET", "/x")
-
-    asyncio.run(main())
+    async with client_of(server) as known:
+        port = int(known.address.rpartition(":")[2])
+        client = client_from({"port": port, "username": "u", "password": "p"})
+        assert client is not None
+        await client.request("GET", "/x")
     pair = base64.b64encode(b"u:p").decode()
     assert server.asked[0].headers["authorization"] == f"Basic {pair}"

@@ -240,12 +240,12 @@ def test_an_agent_is_told_beside_its_call_or_refused_and_told_when_it_is_free(
         here = Agents(folder.path, folder.path)
         claims = claimer(folder, here, told)
         assert await claims.before(CALL) == ""
-        assert "by Bob" in claims.context(CALL) and claims.context(CALL) == ""
+        assert "by Bob" in await claims.after(CALL) and await claims.after(CALL) == ""
         await claims.turn_ended()
         bob.writes("a.py", "2\n")
         strict = claimer(folder, here, told, mode="refuse")
         assert '"reason": "FILE_LEASED"' in await strict.before(CALL)
-        assert strict.context(CALL) == "" and told == []
+        assert await strict.after(CALL) == "" and told == []
         bob.ends_turn()
         async with asyncio.timeout(30):
             while not told:

@@ -407,7 +407,7 @@ def test_no_kill_loses_doubles_or_reorders_what_was_confirmed(
     monkeypatch.setattr(broker, "START_SPAN", 0.0)
     chance = random.Random(20261122)
     confirmed: list[str] = []
-    for number in range(50):
+    for number in range(25):
         process = rig.proxy._service
         killer = None
         if process is not None and chance.random() < 0.3:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ import pytest
 
 from relay.broker import committer
 from relay.broker.client import BrokerClient, connect
+from relay.config.load import load_for_session
+from relay.config.trust import trust
 from relay.core.agent_names import owner_name
 from relay.core.dispatch import Event, HookResult, HookRouting, PeerKind, PersonType, dispatch_of
 from relay.core.errors import NotFound, RelayError, StorageError
@@ -33,7 +36,14 @@ from relay.features.personas import (
 )
 from relay.features.personas.dispatch_rows import TRIES_MAX, add_dispatches
 from relay.features.personas.known_personas import Personas
-from relay.features.personas.ops import DISPATCH, DISPATCHES, PERSON_ADD, PERSON_MERGE, REDISPATCH
+from relay.features.personas.ops import (
+    DISPATCH,
+    DISPATCHES,
+    PERSON_ADD,
+    PERSON_MERGE,
+    REDISPATCH,
+    ROUTES,
+)
 from relay.features.personas.settings import parse_persona
 from relay.features.personas.turn_context import AGAIN, AskedMessage, assemble, bounded_history
 from relay.features.personas.wrapped_turns import WrappedTurn
@@ -45,10 +55,22 @@ from relay.protocol.agent_ops import AGENT_STATE
 from relay.protocol.broker import message_from
 from relay.protocol.broker_ops import HELLO, STATUS
 from relay.protocol.item_ops import ITEM_ANSWER, ITEMS
-from relay.protocol.message_ops import CANCEL, EVENT, HISTORY, INBOX, STATE, TURN, DeliverPush
+from relay.protocol.message_ops import (
+    CANCEL,
+    EVENT,
+    HISTORY,
+    INBOX,
+    SEND,
+    SHOW,
+    STATE,
+    TURN,
+    DeliverPush,
+)
 from relay.protocol.turns import TurnResult
+from tests.broker.fixtures import Configure
 from tests.broker.support import Json, broker_thread, decide, held, register, stop_broker
 from tests.support import unchecked, wait_until
+from tests.test_docs import ROOT
 
 
 class Persona:
@@ -859,3 +881,32 @@ def test_a_turn_is_no_larger_than_a_message() -> None:
     assert '{"n": 1}' not in told and '{"n": 2}' in told and len(told) <= BODY_MAX
     with pytest.raises(RelayError, match="too long"):
         assemble([asked("hi", system_prompt="x" * BODY_MAX)], ())
+
+
+def test_the_first_example_of_the_page_fires_as_it_stands_there(
+    home: Home, served: None, configure: Configure
+) -> None:
+    """On messages of agents and of the person, but for those that atlas gets or wrote."""
+    page = (ROOT / "docs" / "broker.md").read_text()
+    example = re.search(r"```python\n# (~/\S+)\n(.*?)```", page, re.S)
+    assert example is not None and example[1] == "~/.config/relay/relay.config.py"
+    path = configure("")
+    Path(path).write_text(example[2])
+    trust(home, path)
+    load_for_session(home, str(Path(path).parent))
+    atlas, alice = Persona(home), Persona(home, "Alice", "run-2")
+    with atlas.client, alice.client, register(home, "Bob", "run-3"), connect(home) as person:
+        [route] = person.request(ROUTES)["rows"]  # the broker looks again at once
+        assert route["hook"] == "user/codes"
+        alice.client.request(SEND, to="Bob", body="the code is 7")
+        first = atlas.next()
+        assert (first["from"], first["body"]) == ("Alice", "the code is 7")
+        atlas.answer(first["id"], text="I look into it")
+        assert alice.next()["body"] == "I look into it"
+        addressed = person.request(SEND, to="atlas", body="my code is 8")["id"]
+        assert atlas.next()["body"] == "my code is 8"
+        person.request(SEND, to="Bob", body="my code is 9")
+        assert atlas.next()["body"] == "my code is 9"
+        shown = person.request(SHOW, id=addressed)["message"]
+        assert [one["state"] for one in shown["evaluations"]] == ["fired"]
+        assert shown["dispatches"] == []

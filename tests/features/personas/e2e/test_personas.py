@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import sys
@@ -211,37 +210,6 @@ def test_what_an_agent_says_is_routed_to_a_persona_whose_answer_comes_back(tmp_p
         assert alice.wait() == 0
     wait_until(lambda: kinds("Alice")[-1] == "session_end", what="the end to be told")
     assert kinds("atlas") == []  # it runs elsewhere
-
-
-def test_the_first_example_of_the_page_fires_as_it_stands_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On messages of agents and of the person, but for those that atlas gets or wrote."""
-    page = (Path(__file__).parents[4] / "docs" / "broker.md").read_text()
-    example = re.search(r"```python\n# (~/\S+)\n(.*?)```", page, re.S)
-    assert example is not None and example[1] == "~/.config/relay/relay.config.py"
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    config = tmp_path / "relay" / "relay.config.py"
-    config.parent.mkdir()
-    config.write_text(example[2])
-    relay("trust", str(config))
-    assert "user/codes" in relay("hooks", "list")
-    with (
-        wrapped(python(LOOKS), name="atlas", cwd=tmp_path) as atlas,
-        wrapped(python(SAYS), name="Alice", cwd=tmp_path) as alice,
-        wrapped(python(SAYS), name="Bob", cwd=tmp_path),
-    ):
-        for name in ("atlas", "Alice", "Bob"):
-            wait_registered(name)
-        alice.type(say("@relay:Bob the code is 7"))
-        atlas.wait_for("message .* from agent Alice: the code is 7")
-        alice.wait_for("from agent atlas: I look into")
-        addressed = relay("send", "--wait=30", "atlas", "my code is 8").split()[0]
-        relay("send", "--wait=30", "Bob", "my code is 9")
-        atlas.wait_for("my code is 9")
-        shown = relay_json("show", addressed)
-        assert [one["state"] for one in shown["evaluations"]] == ["fired"]
-        assert shown["dispatches"] == []
 
 
 TOKEN = "t" * 32

@@ -1,4 +1,4 @@
-"""``relay completions``: what each shell offers, asked of the shells themselves."""
+"""``relay completions``: what each shell offers, asked of the shells themselves; and the manual."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from ptyprocess import PtyProcess
 
-from relay.cli.verbs import VERBS
+from relay.cli.help_verbs import parsers
+from relay.cli.verbs import VERBS, every
 from relay.core.paths import Home
 from tests.broker.support import register
 from tests.cli.fixtures import Run
@@ -117,3 +118,24 @@ def test_names_are_asked_for_without_starting_anything(relay: Run, broker_home: 
     done = relay("completions", "names")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not os.path.exists(broker_home.broker_socket)
+
+
+def test_every_verb_has_a_page_that_names_what_it_takes(relay: Run, tmp_path: Path) -> None:
+    relay("help", "--man", str(tmp_path))
+    pages = {page.stem: page.read_text() for page in (tmp_path / "man1").iterdir()}
+    assert set(pages) == {"relay", *(f"relay-{name}" for name in every())}
+    for parser in parsers():
+        page = pages["-".join(parser.prog.split()[:2])].replace("\\-", "-")
+        assert [
+            form for form, _ in parser.taken() if f".B {form}\n".isascii() and form not in page
+        ] == []
+    # No line is a request but those of the page's own, and nothing is lost in an escape.
+    own = (".TH", ".SH", ".TP", ".PP", ".B", ".BR", ".nf", ".fi")
+    lines = [line for page in pages.values() for line in page.splitlines()]
+    assert {line.split()[0] for line in lines if line.startswith((".", "'"))} <= set(own)
+
+
+def test_what_cannot_be_written_is_said(relay: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = relay("help", "--man", str(tmp_path / "file"))
+    assert done.returncode == 1 and "cannot write" in done.stderr
