@@ -539,6 +539,8 @@ class Gate:
         #: Shell calls that were let go on, each held to its intent. While one has not ended, none
         #: gets more: it may not have begun, and would begin with that.
         self._held: set[str] = set()
+        #: The leases of others for which a call was refused last.
+        self.waits: list[Lease] = []
         #: Calls that go on because the person has agreed to them, until that is asked.
         self._agreed: RecentSet[GateCall] = RecentSet(PENDING_MAX)
         #: The intent to whose scope the shell is held now, and to no more than that.
@@ -602,6 +604,15 @@ class Gate:
         except RelayError:
             return None
         return found if isinstance(found, Intent) else None
+
+    def free(self, leases: Sequence[Lease], now_ms: int) -> list[Lease]:
+        """Those of others' leases that hold no more. Raises StorageError."""
+        return self._store.free(leases, now_ms)
+
+    def holds(self) -> list[str]:
+        """The files that the run has leased. Raises StorageError."""
+        now = self._now_ms()
+        return [one.path for one in self._store.held(self.run.run) if one.until_ms > now]
 
     def _guarded(self, function: Callable[..., object], *args: object) -> None:
         """Call it in its turn; what goes wrong is in the log, and found again before a write."""
@@ -754,6 +765,7 @@ class Gate:
         files = [one.key for one in inside if one.key and not os.path.isdir(one.path)]
         others, fresh = self._take(files, intent, settings)
         if others:
+            self.waits = others
             return refusals.file_leased(others, self._now_ms())
         states = _states(inside)  # now that nobody else changes them
         stale, unread = self._stale(inside, states)
