@@ -87,7 +87,8 @@ class Accepted:
     outside: OutsideEvent | None = None  # set where it came over another channel than relay's own
     owed_by: tuple[str, ...] = ()  # agents that the sender asks for an answer
     by_message: bool = False  # … which must be a message
-    due: tuple[tuple[str, str], ...] = ()  # the handlers that are to be asked about it, and when
+    handled: bool = False  # handlers of the person's may want to hear of it
+    cwd: str | None = None  # of the agent that says it
     # Known once it is written:
     seq: int = 0
     numbers: Sequence[int] = ()

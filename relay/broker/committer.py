@@ -30,6 +30,8 @@ from relay.protocol.message_ops import SEND, DeliveryState, EventStored, Message
 BATCH_MAX = 1024
 #: The time slice of one client, in seconds: a client that uses it up goes to the back of the queue.
 TURN = 0.01
+#: Messages after which the clock is looked at: fewer are not worth a commit of their own.
+WORTH_A_COMMIT = 64
 #: Seconds until a job is done again that was undone.
 AGAIN_AFTER = 1.0
 #: Ops whose messages a batch collects. Before any other op they are written, so that it finds them.
@@ -124,7 +126,7 @@ class Committer:
                 entry = pending.popleft()
                 if isinstance(entry, tuple):
                     self._apply(batch, *entry)
-                    if monotonic() > end:
+                    if not len(batch.sends) % WORTH_A_COMMIT and monotonic() > end:
                         self._let_others_pass(entry[1].client)
                         break
                 else:
@@ -298,13 +300,13 @@ def _event(message: Accepted) -> EventTuple:
 
 
 def _deliveries(message: Accepted, ledger: Ledger) -> list[DeliveryTuple]:
-    routes = message.routing.routes if message.routing is not None else ()
-    message.numbers = [ledger.next_number(one.to) for one in routes]
     rows: list[DeliveryTuple] = []
-    for one, number in zip(routes, message.numbers, strict=True):
-        reason = None if one.state is State.QUEUED else one.reason
-        step = (0 if one.state.final else 1, one.state.value, reason, message.created_ms)
+    for one in message.routing.routes if message.routing is not None else ():
+        state, number = one.state, ledger.next_number(one.to)
+        reason = None if state is State.QUEUED else one.reason
+        step = (0 if state.final else 1, str(state), reason, message.created_ms)
         rows.append((message.seq, one.to, number, *step, message.hops, int(one.parked)))
+    message.numbers = [row[2] for row in rows]
     return rows
 
 
@@ -317,12 +319,12 @@ def _answer(message: Accepted, batch: Batch) -> None:
         event: EventStored = {"id": message.id, "from": message.sender, "duplicate": False}
         batch.answer(request.client, request.n, event)
         return
-    deliveries: list[DeliveryState] = [
-        {"to": one.to, "state": one.state.value, "reason": one.reason} for one in routing.routes
-    ]
-    for one, delivery in zip(routing.routes, deliveries, strict=True):
+    deliveries: list[DeliveryState] = []
+    for one in routing.routes:
+        delivery: DeliveryState = {"to": one.to, "state": one.state, "reason": one.reason}
         if one.parked:
             delivery["parked"] = True
+        deliveries.append(delivery)
     sent: MessageSent = {
         "id": message.id,
         "from": message.sender,

@@ -11,7 +11,7 @@ from relay.broker.batch import AnyRequest, Client
 from relay.broker.delivery_states import absent
 from relay.broker.identity import Ancestry, Membership, Standing, WrappedRuns
 from relay.broker.routing import Route, Routing, suggestions
-from relay.core.agent_names import owner_name
+from relay.core.agent_names import owner_name, owner_words
 from relay.core.build import build, is_older
 from relay.core.errors import NotFound, RelayError, only_the_person
 from relay.core.message import AgentState, State
@@ -42,6 +42,7 @@ class Member:
         "name",
         "person",
         "routing",
+        "routing_away",
         "live",
         "deaf",
         "client",
@@ -90,8 +91,10 @@ class Member:
         self.name = record.name
         self.person = record.person
         self.roles = tuple(filter(None, record.roles.split(",")))
-        # The recipients of a message to this agent alone, as most messages are.
+        # The recipients of a message to this agent alone, as most messages are: while it is here,
+        # and while it is not.
         self.routing = Routing((Route(record.name),))
+        self.routing_away = Routing((Route(record.name, reason=absent(record.name)),))
 
     def caused_by(self, id_: str, hops: int) -> None:
         """From now on this agent's words follow from the message ``id_``; "": from none."""
@@ -181,6 +184,7 @@ class Directory:
         self.runs = runs or WrappedRuns()
         #: The person whose broker this is.
         self.owner = owner_name()
+        self._owner_words = owner_words()
         self.members: dict[str, Member] = {}
         self._runs: dict[str, Member] = {}
         self._bound: dict[Client, Member] = {}
@@ -190,6 +194,15 @@ class Directory:
     def get(self, name: str) -> Member | None:
         """The member with this name, whatever its case."""
         return self.members.get(name.lower())
+
+    def meant(self, name: str) -> str:
+        """``name``, or the owner's where the word means them. No agent's name can be such a word;
+        another person's can."""
+        key = name.lower()
+        if key not in self._owner_words:
+            return name
+        member = self.members.get(key)
+        return name if member is not None and member.person else self.owner
 
     def put(self, record: AgentRecord) -> Member:
         """Add or update a member."""
@@ -360,12 +373,13 @@ class Directory:
         if name is None:
             own = self.speaker(request)
             name = own.name if own is not None else self.owner
-        member = self.get(str(name))
+        member = self.get(self.meant(str(name)))
         if member is None:
             guesses = suggestions([str(name)], self.members)
+            hint = f"did you mean {' or '.join(guesses)}?" if guesses else "relay agents lists them"
             raise NotFound(
                 f"nobody is called {name}",
-                hint=f"did you mean {' or '.join(guesses)}?" if guesses else "relay agents",
+                hint=f"{hint}; you are {self.owner}",
                 details={"did_you_mean": guesses},
             )
         return member

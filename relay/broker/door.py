@@ -7,13 +7,14 @@ relay.broker.parts). All of it is called in the broker's loop, and must not wait
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import TracebackType
+from typing import Protocol
 
-from relay.broker.batch import Accepted, Batch, Client, ClientRequest, Served
+from relay.broker.batch import Accepted, AnyRequest, Batch, Client, ClientRequest, Served
 from relay.broker.directory import Member
-from relay.broker.items import ItemKind
 from relay.core.errors import RelayError
 from relay.core.log import Log
 from relay.ledger.schema import AgentRecord
@@ -21,12 +22,15 @@ from relay.ledger.store import Ledger
 from relay.protocol.agent_ops import AgentStateReport, Register
 from relay.protocol.broker import WATCHED, Json
 from relay.protocol.decoding import resolve
+from relay.protocol.item_ops import Item, ItemChoice
 from relay.protocol.message_ops import MessageSent, Send, StoreEvent, WaitResult
 from relay.protocol.turns import TurnResult
 
 #: Rows of the stream that only the kernel, or who reads it, puts there.
 NOT_OF_FEATURES = WATCHED | {"gap", "connection"}
 _ROW_KIND = re.compile("[a-z][a-z0-9_]{0,63}")
+#: The choices of what is allowed or refused.
+YES_NO: list[ItemChoice] = [{"key": "yes", "label": "Yes"}, {"key": "no", "label": "No"}]
 
 
 class BrokerFeature:
@@ -106,8 +110,8 @@ class BrokerFeature:
     def addressed(
         self, request: ClientRequest[Send], sender: str, thread: str | None, batch: Batch
     ) -> MessageSent | None:
-        """The answer to a message of the person's that the feature takes in the place of an agent;
-        None: it is not for the feature."""
+        """The answer to a message of the person's that the feature takes in the place of an agent
+        that is not here; None: it is not for the feature."""
         return None
 
     def outside(self, request: ClientRequest[StoreEvent], batch: Batch) -> bool:
@@ -118,14 +122,11 @@ class BrokerFeature:
         """Why a message to this agent waits for the person's decision; "" where it may go on."""
         return ""
 
-    def accepted(self, message: Accepted, by: Member | None, batch: Batch) -> None:
-        """A message or an event will be stored with this batch; ``by``: the agent that speaks."""
-
     def decided(self, seq: int, batch: Batch) -> None:
         """The person has decided on a delivery of the event ``seq`` that was held."""
 
     def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
-        """These are written, and will be committed with the batch."""
+        """These messages and events are written, and will be committed with the batch."""
 
     def delays(self, seq: int) -> Callable[[], Awaitable[object]] | None:
         """What an agent waits for before the message ``seq`` is handed over to it. That must have a
@@ -188,6 +189,35 @@ class _Contained:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class ItemAnswer:
+    """What the person has chosen."""
+
+    index: int
+    key: str
+    label: str
+    note: str
+    by: str  # who said so, and at which terminal
+
+    @property
+    def yes(self) -> bool:
+        """Whether something is allowed: of items with the choices ``YES_NO``."""
+        return self.key == "yes"
+
+
+class ItemKind(Protocol):
+    """One kind of what waits for the person: see relay.protocol.item_ops."""
+
+    def waiting(self) -> Iterable[Item]:
+        """The items that wait now."""
+
+    def answered(
+        self, items: Sequence[Item], answer: ItemAnswer, request: AnyRequest, batch: Batch
+    ) -> bool:
+        """Do what follows from this answer to these of its items; False where the request is
+        answered later. Raises RelayError."""
+
+
 class Features(BrokerFeature):
     """All of them, as one: the broker asks nothing else. Empty until ``use``."""
 
@@ -198,7 +228,6 @@ class Features(BrokerFeature):
         # Those that want to know of each message: most do not, and there are many messages.
         self._addressed: list[BrokerFeature] = []
         self._holding: list[BrokerFeature] = []
-        self._accepting: list[BrokerFeature] = []
         self._storing: list[BrokerFeature] = []
         self._adding: list[BrokerFeature] = []
 
@@ -208,7 +237,6 @@ class Features(BrokerFeature):
         self.opened = features
         self._addressed = [one for one in features if type(one).addressed is not base.addressed]
         self._holding = [one for one in features if type(one).why_held is not base.why_held]
-        self._accepting = [one for one in features if type(one).accepted is not base.accepted]
         self._storing = [one for one in features if type(one).stored is not base.stored]
         self._adding = [one for one in features if type(one).context is not base.context]
 
@@ -337,11 +365,6 @@ class Features(BrokerFeature):
                 return why
         return ""
 
-    def accepted(self, message: Accepted, by: Member | None, batch: Batch) -> None:
-        for feature in self._accepting:
-            with self.contained(batch):
-                feature.accepted(message, by, batch)
-
     def delays(self, seq: int) -> Callable[[], Awaitable[object]] | None:
         for feature in self._adding:
             with self.contained():
@@ -363,7 +386,8 @@ class Features(BrokerFeature):
 
     def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
         for feature in self._storing:
-            feature.stored(messages, batch)
+            with self.contained(batch):
+                feature.stored(messages, batch)
 
     def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
         for feature in self.opened:

@@ -14,7 +14,7 @@ from relay.broker.obligations import overdue
 from relay.broker.open_items import ANSWER
 from relay.broker.ops_agents import person_record
 from relay.broker.ops_query import one_id
-from relay.broker.routing import EVERYONE, Route, Routing, known_route, route, with_role
+from relay.broker.routing import EVERYONE, Route, Routing, route, with_role
 from relay.core import json_text
 from relay.core.agent_names import channel_of, valid_name
 from relay.core.dispatch import TICK_KIND, PersonType
@@ -28,7 +28,7 @@ from relay.protocol.broker import ABOUT, Json, not_unicode
 from relay.protocol.message_ops import EVENT, SEND, EventStored, MessageSent, Send, StoreEvent
 
 _ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
-_FOLLOWUP = QueueMode.FOLLOWUP.value
+_FOLLOWUP, _STEER = QueueMode.FOLLOWUP.value, QueueMode.STEER.value
 #: Events by which a session claims something that is done once: only sessions may send them.
 OF_SESSIONS = frozenset(
     {
@@ -74,12 +74,15 @@ class MessageOps:
             raise UsageError(
                 f"there is no mode {mode!r} in this version", hint=f"modes: {', '.join(MODES)}"
             )
-        to, id_ = fields.get("to"), fields.get("id")
-        if member is None:
-            asked = self._features.addressed(request, sender, _thread(fields), batch)
+        to, id_, thread = self._to(fields), fields.get("id"), _thread(fields)
+        # The common case is one recipient who is known: then nobody else is looked for.
+        known = self._directory.get(to) if isinstance(to, str) else None
+        is_here = known is not None and (known.live or known.person)
+        if member is None and not is_here:
+            asked = self._features.addressed(request, sender, thread, batch)
             if asked is not None:
                 return asked
-        cause, thread = self._follows_from(fields, to, member)
+        cause, thread = self._follows_from(fields, thread, to, member)
         message = Accepted(
             request=request,
             id=new_ulid(batch.now_ms) if id_ is None else checked_id(id_),
@@ -92,7 +95,7 @@ class MessageOps:
             thread=thread,
             meta=_meta(
                 fields,
-                self._audience(to, sender),
+                {} if known is not None else self._audience(to, sender),
                 cause,
                 "" if member else _terminal(request),
                 proven=member is None and self._directory.is_owners_word(request, sender),
@@ -100,7 +103,10 @@ class MessageOps:
         )
         repeated = self._is_repeated(message)
         try:
-            message.routing = self._route(to, sender, origin == "person", fields)
+            if known is not None and known.name.lower() != sender.lower():
+                message.routing = known.routing if is_here else known.routing_away
+            else:
+                message.routing = self._route(to, sender, origin == "person", fields)
         except RelayError:
             if not repeated:
                 raise
@@ -108,23 +114,22 @@ class MessageOps:
             message.routing = Routing(())
         # A program that was called for an agent's words continues the agent's chain.
         by = member or self._directory.behind(request.client)
-        if by is not None and not repeated:
-            self._held.admit(message, by, request.client, batch)
         if not repeated:
+            if by is not None:
+                self._held.admit(message, by, request.client, batch)
             self._held.hold_over_cap(message, batch)
-        if (fields.get("answer") or fields.get("await")) and not repeated:
-            message.by_message = bool(fields.get("await"))
-            message.owed_by = self._who_owes(message.routing)
-        self._features.accepted(message, by, batch)
+            if fields.get("answer") or fields.get("await"):
+                message.by_message = bool(fields.get("await"))
+                message.owed_by = self._who_owes(message.routing)
+        message.handled, message.cwd = True, None if by is None else by.record.cwd
         self._windows.collect(message, batch)
         return None
 
     def _follows_from(
-        self, fields: Send, to: str | list[str] | None, member: Member | None
+        self, fields: Send, thread: str | None, to: str | list[str] | None, member: Member | None
     ) -> tuple[str, str | None]:
         """The message that this one follows from ("": none), and its thread: an answer is in the
         thread of its question, unless it names another one."""
-        thread = _thread(fields)
         if about := fields.get("re"):
             with suppress(*(() if member is None else (RelayError,))):  # agents write much there
                 id_ = one_id(self._ledger, about)
@@ -169,7 +174,7 @@ class MessageOps:
             body=body,
             request=request,
             given=id_ is not None,
-            mode=_FOLLOWUP,
+            mode=_STEER if request.fields.get("mode") == _STEER else _FOLLOWUP,
             thread=_thread(request.fields),
             routing=Routing((Route(member.name),)),
             meta=_as_meta({"attributes": BY_HOOK}) if request.fields.get("by_hook") else None,
@@ -221,7 +226,7 @@ class MessageOps:
         )
         self._is_repeated(event)
         event.hops = self._directory.hops(member, request.client) or 0
-        self._features.accepted(event, member, batch)
+        event.handled, event.cwd = True, None if member is None else member.record.cwd
         self._windows.collect(event, batch)
         return None
 
@@ -261,11 +266,16 @@ class MessageOps:
         batch.cut = True  # the next message may be to this person
         return name
 
+    def _to(self, fields: Send) -> str | list[str] | None:
+        """Whom a message is for, with the person's name for the words that mean them."""
+        to = fields.get("to")
+        if isinstance(to, str):
+            return self._directory.meant(to)
+        return to and [self._directory.meant(one) for one in to]
+
     def _audience(self, to: str | list[str] | None, sender: str) -> dict[str, str]:
         """The attributes that say whom else a message to several went to, and that the sender is
         not in the #channel, and so would not get an answer that is sent there."""
-        if type(to) is str and to.lower() in self._directory.members:
-            return {}
         for one in [to] if isinstance(to, str) else to or ():
             if one == EVERYONE:
                 return {"audience": "everyone"}
@@ -280,17 +290,11 @@ class MessageOps:
     def _route(
         self, to: str | list[str] | None, sender: str, is_person: bool, fields: Send
     ) -> Routing:
-        if type(to) is str:
-            # The common case, without lists.
-            member = self._directory.members.get(to.lower())
-            if member is not None and member.name.lower() != sender.lower():
-                here = member.live or member.person
-                return member.routing if here else Routing((known_route(member),))
-            to = [to]
         if to is None:
             raise UsageError("a message needs a recipient", hint="relay send NAME TEXT")
+        targets = [to] if isinstance(to, str) else to
         strict = is_person and not fields.get("offline")
-        return route(to, sender, self._directory.members, strict=strict)
+        return route(targets, sender, self._directory.members, strict=strict)
 
 
 # -- what a message may hold
@@ -351,6 +355,8 @@ def _meta(
     if attributes or audience:
         kept = {name: value for name, value in attributes.items() if name not in _AUDIENCE}
         attributes = {**kept, **audience}
+    elif not (terminal or cause):
+        return _PROVEN if proven else None
     more = {"attributes": attributes, "via": terminal, "cause": cause, "proven": proven}
     given = {name: value for name, value in more.items() if value}
     return _as_meta(given) if given else None
@@ -361,6 +367,10 @@ def _as_meta(fields: Json) -> str:
     if len(text) > META_MAX:
         raise UsageError(f"attributes of more than {META_MAX} bytes")
     return text
+
+
+#: What is stored of most messages of the person's.
+_PROVEN = _as_meta({"proven": True})
 
 
 def _too_large(size: int) -> UsageError:

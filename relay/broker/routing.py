@@ -106,7 +106,7 @@ def _single(target: str, sender: str, peers: Mapping[str, Peer]) -> Route:
     if name.lower() == sender.lower():
         raise UsageError("cannot send to yourself", hint="name another agent, or * for everyone")
     if peer is not None:
-        return known_route(peer)
+        return _known(peer)
     if not valid_name(target):
         raise UsageError(
             f"{target!r} cannot be a name" if target else "an empty name",
@@ -115,8 +115,7 @@ def _single(target: str, sender: str, peers: Mapping[str, Peer]) -> Route:
     return Route(target, State.WAITING, nobody(target))
 
 
-def known_route(peer: Peer) -> Route:
-    """The way to somebody who is known."""
+def _known(peer: Peer) -> Route:
     here = peer.live or peer.person
     return Route(peer.name, reason=None if here else absent(peer.name))
 
@@ -141,7 +140,7 @@ def _role(target: str, sender: str, peers: Mapping[str, Peer]) -> list[Route]:
     live = [peer for peer in others if peer.live]
     if others and not live:
         live = [max(others, key=lambda peer: peer.last_seen_ms)]
-    return [known_route(peer) for peer in live]
+    return [_known(peer) for peer in live]
 
 
 def _channel(target: str, sender: str, peers: Mapping[str, Peer], strict: bool) -> list[Route]:
@@ -153,7 +152,7 @@ def _channel(target: str, sender: str, peers: Mapping[str, Peer], strict: bool) 
             hint="# and a name: letters, digits, _ . - (at most 64)",
         )
     members = in_channel(channel, peers)
-    routes = [known_route(peer) for peer in members if peer.name.lower() != sender.lower()]
+    routes = [_known(peer) for peer in members if peer.name.lower() != sender.lower()]
     if routes:
         return routes
     why = f"nobody {'else ' if members else ''}is in {channel}"
@@ -181,10 +180,11 @@ def _everyone(sender: str, peers: Mapping[str, Peer], strict: bool) -> list[Rout
 
 
 def present(peers: Mapping[str, Peer], sender: str = "") -> list[str]:
-    """The agents that run now, without the sender; at most 20."""
+    """The agents that run now, at most 20, and the persons; without the sender."""
     own = sender.lower()
-    names = [p.name for key, p in peers.items() if p.live and not p.person and key != own]
-    return sorted(names, key=str.lower)[:_SHOWN]
+    others = [peer for key, peer in peers.items() if key != own]
+    names = sorted((p.name for p in others if p.live and not p.person), key=str.lower)
+    return names[:_SHOWN] + sorted(p.name for p in others if p.person)[:_SHOWN]
 
 
 def suggestions(unknown: Iterable[str], peers: Mapping[str, Peer]) -> list[str]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from typing import cast
+from typing import NamedTuple, cast
 
 from relay.broker.agent_rights import Reader, Rights
 from relay.broker.batch import (
@@ -27,6 +27,7 @@ from relay.broker.directory import Directory, Member
 from relay.core.bounded import BoundedDict
 from relay.core.errors import StorageError, UsageError
 from relay.core.ids import new_ulid
+from relay.core.message import State
 from relay.ledger import queries
 from relay.ledger.store import Ledger
 from relay.protocol.agent_ops import AgentRow
@@ -49,24 +50,67 @@ AGENTS_MAX = 10_000
 _NO_NEWS = ("unread", "since_ms", "last_seen_ms")
 
 
+class _MessageRow(NamedTuple):
+    """What the row of a message is made of."""
+
+    names: Sequence[str]  # the sender, then the receivers
+    body: str
+    cut: bool
+    id: str
+    origin: str
+    mode: str | None
+    thread: str | None
+    channel: str | None
+
+    def fields(self, ledger: Ledger) -> Json:
+        fields: Json = {
+            "id": self.id,
+            "from": self.names[0],
+            "from_kind": self.origin,
+            "to": list(self.names[1:]),
+            "body": ledger.shown(self.body),
+            "mode": self.mode,
+            "thread": self.thread,
+            "channel": self.channel,
+        }
+        return {**fields, "cut": True} if self.cut else fields
+
+
 class _Kept:
-    """One row in the ring, with the lower-case names that it is about."""
+    """One row in the ring, with the names that it is about. It is made when somebody reads it:
+    mostly nobody does."""
 
-    __slots__ = ("what", "names", "size", "line")
+    __slots__ = ("seq", "at_ms", "what", "names", "size", "_fields", "_line")
 
-    def __init__(self, row: Json, names: frozenset[str], size: int) -> None:
-        self.what: str = row["what"]
+    def __init__(
+        self,
+        seq: int,
+        at_ms: int,
+        what: str,
+        names: Sequence[str],
+        size: int,
+        fields: Json | _MessageRow,
+    ) -> None:
+        self.seq = seq
+        self.at_ms = at_ms
+        self.what = what
         self.names = names
         self.size = size
-        self.line: Json | bytes = row  # bytes once a follower has been told
+        self._fields: Json | _MessageRow | None = fields
+        self._line = b""  # once a follower has been told, in the place of the fields
 
-    def encoded(self) -> bytes:
-        if not isinstance(self.line, bytes):
-            self.line = encode(self.line)[:-1]
-        return self.line
+    def encoded(self, ledger: Ledger) -> bytes:
+        if not self._line:
+            self._line, self._fields = encode(self.row(ledger))[:-1], None
+        return self._line
 
-    def row(self) -> Json:
-        return decode(self.line) if isinstance(self.line, bytes) else self.line
+    def row(self, ledger: Ledger) -> Json:
+        fields = self._fields
+        if fields is None:
+            return decode(self._line)
+        if isinstance(fields, _MessageRow):
+            fields = self._fields = fields.fields(ledger)
+        return {"seq": self.seq, "at_ms": self.at_ms, "what": self.what, **fields}
 
 
 class _Follower:
@@ -85,7 +129,9 @@ class _Follower:
         self.due = False  # a push to it is scheduled
 
     def wants(self, one: _Kept) -> bool:
-        if one.what not in self.kinds or (self.agents and not self.agents & one.names):
+        if one.what not in self.kinds:
+            return False
+        if self.agents and self.agents.isdisjoint(name.lower() for name in one.names):
             return False
         return one.what == "agent" or self.reader.reads(*one.names)
 
@@ -171,7 +217,8 @@ class Watchers:
             await self._more.wait()
         # From its newer end: to skip thousands of rows for each new one would take long.
         new = list(islice(reversed(self._ring), self._next - 1 - place))
-        return self._next - 1, [kept.row() for kept in reversed(new) if kept.what in kinds]
+        rows = [kept.row(self._ledger) for kept in reversed(new) if kept.what in kinds]
+        return self._next - 1, rows
 
     # -- pushing
 
@@ -195,7 +242,7 @@ class Watchers:
             kept = self._ring[one.next - first]
             one.next += 1
             if one.wants(kept):
-                rows.append(line := kept.encoded())
+                rows.append(line := kept.encoded(self._ledger))
                 size += len(line)
                 if len(rows) >= PUSH_ROWS or size >= PUSH_BYTES:
                     break
@@ -212,10 +259,15 @@ class Watchers:
         head = b'{"push": "watch", "epoch": "%s", "rows": [' % self._epoch.encode()
         one.client.send(head + b", ".join(rows) + b"]}\n")
 
-    def _add(self, what: str, names: Iterable[str], fields: Json, size: int = 0) -> None:
-        row: Json = {"seq": self._next, "at_ms": self._now_ms(), "what": what, **fields}
+    def _add(
+        self,
+        what: str,
+        names: Sequence[str],
+        fields: Json | _MessageRow,
+        size: int = 0,
+    ) -> None:
         ring = self._ring
-        ring.append(_Kept(row, frozenset(map(str.lower, names)), size))
+        ring.append(_Kept(self._next, self._now_ms(), what, names, size, fields))
         self._next += 1
         self._size += size
         while len(ring) > RING_MAX or self._size > RING_TEXT_MAX:
@@ -232,21 +284,23 @@ class Watchers:
         routing = message.routing
         if message.kind != "message" or routing is None:
             return
-        to = [one.to for one in routing.routes]
-        body, cut = _short(self._ledger.shown(message.body or ""))
-        fields: Json = {
-            "id": message.id,
-            "from": message.sender,
-            "from_kind": message.origin,
-            "to": to,
-            "body": body,
-            "mode": message.mode,
-            "thread": message.thread,
-            "channel": _channel(message.meta),
-        }
-        self._add("message", (message.sender, *to), fields | cut, len(body))
+        names = (message.sender, *[one.to for one in routing.routes])
+        body, cut = message.body or "", False
+        if len(body) > TEXT_MAX:  # masked first: half of a secret may not look like one
+            body, cut = self._ledger.shown(body)[:TEXT_MAX], True
+        row = _MessageRow(
+            names,
+            body,
+            cut,
+            message.id,
+            message.origin,
+            message.mode,
+            message.thread,
+            _channel(message.meta),
+        )
+        self._add("message", names, row, len(body))
         for one in routing.routes:
-            if one.reason is not None or one.state != "queued":
+            if one.reason is not None or one.state is not State.QUEUED:
                 self.delivery(message.id, message.sender, one.to, one.state.value, one.reason, None)
 
     def delivery(
@@ -254,7 +308,8 @@ class Watchers:
     ) -> None:
         """A delivery has changed."""
         fields: Json = {"id": id_, "from": sender, "to": to, "state": state}
-        self._add("delivery", (sender, to), fields | {"reason": reason, "proof": proof})
+        fields["reason"], fields["proof"] = reason, proof
+        self._add("delivery", (sender, to), fields)
 
     def agent(self, member: Member) -> None:
         """Add a row for an agent, if it has changed."""
@@ -299,9 +354,18 @@ class Watchers:
         }
         self._add("turn", (agent, *askers), fields | cut, len(text))
 
-    def item(self, item: Item, *, open_: bool, answer: str | None = None, by: str = "") -> None:
-        """Add a row for an item that waits for the person, or no longer does."""
-        over: Json = {} if open_ else {"answer": answer, "by": by}
+    def item(
+        self,
+        item: Item,
+        *,
+        open_: bool,
+        again: bool = False,
+        answer: str | None = None,
+        by: str = "",
+    ) -> None:
+        """Add a row for an item that waits for the person, or no longer does. ``again``: only its
+        words are new."""
+        over: Json = {"again": True} if again else {} if open_ else {"answer": answer, "by": by}
         size = len(str(item.get("what") or ""))
         self._add("item", (str(item["agent"]),), {"item": item, "open": open_, **over}, size)
 
@@ -339,11 +403,3 @@ def _usage(ended: TurnResult) -> Json | None:
 
 def _short(text: str) -> tuple[str, Json]:
     return (text, {}) if len(text) <= TEXT_MAX else (text[:TEXT_MAX], {"cut": True})
-
-
-def _names(value: object, what: str) -> frozenset[str]:
-    if value is None:
-        return frozenset()
-    if not isinstance(value, list) or len(value) > NAMES_MAX:
-        raise UsageError(f"{what} is a list of at most {NAMES_MAX} names")
-    return frozenset(map(str, value))

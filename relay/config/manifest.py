@@ -21,7 +21,7 @@ from relay.config.trust import (
 from relay.core import json_text
 from relay.core.errors import RelayError
 from relay.core.files import make_private_folder, write_atomically
-from relay.core.projects import repository_of
+from relay.core.paths import repository_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

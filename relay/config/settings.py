@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 from relay.config import door
 from relay.config.door import Setting
 from relay.config.mistakes import Mistakes
-from relay.core.errors import ConfigError, RelayError
-from relay.core.suggest import did_you_mean
+from relay.core.errors import ConfigError, RelayError, did_you_mean
 from relay.hooks.hook_types import Command, Url
 from relay.hooks.registry import (
     TIMEOUT_DEFAULT,

@@ -34,7 +34,7 @@ class State(StrEnum):
 
     @property
     def final(self) -> bool:
-        return self in (State.SEEN, State.FAILED, State.CANCELLED)
+        return self is State.SEEN or self is State.FAILED or self is State.CANCELLED
 
 
 #: The attribute of a notice whose words are those of a person's hook or handler.

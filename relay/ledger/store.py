@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import astuple, fields
 from itertools import chain
 from os import urandom
@@ -97,6 +97,7 @@ class Ledger(Transactions):
         self._senders: set[tuple[str | None, int]] = set()  # some of those that are noted
         #: Secrets are masked in what is stored, as the person's setting ``redact`` has it.
         self.redacts = True
+        self._mask: Callable[[str], str] | None = None
         super().__init__(path)
 
     def _open(self) -> None:
@@ -209,9 +210,13 @@ class Ledger(Transactions):
 
     def shown(self, text: StrOrNone) -> StrOrNone:
         """A text as it may be stored and shown."""
-        from relay.directive.redact import mask  # on use: a broker starts sooner without it
+        if not text or not self.redacts:
+            return text
+        if self._mask is None:
+            from relay.directive.redact import mask  # on use: a broker starts sooner without it
 
-        return mask(text) if text and self.redacts else text
+            self._mask = mask
+        return self._mask(text)
 
     def body_of(self, seq: int, body: str | None) -> str | None:
         """The body of event ``seq`` as it may be stored and shown; what it is in full is kept for
@@ -229,11 +234,15 @@ class Ledger(Transactions):
 
     def add(self, events: Sequence[EventTuple], deliveries: Sequence[DeliveryTuple]) -> None:
         """Append events and their deliveries."""
-        events = [(*one[:7], self.body_of(one[0], one[7]), *one[8:]) for one in events]
+        events = [self._as_shown(one) for one in events]
         self.note_events(events, {(event[3], event[0] >> BLOCK_BITS) for event in events})
         with self.guard() as db:
             _EVENTS.run(db, events)
             _DELIVERIES.run(db, deliveries)
+
+    def _as_shown(self, event: EventTuple) -> EventTuple:
+        body = self.body_of(event[0], event[7])
+        return event if body is event[7] else (*event[:7], body, *event[8:])
 
     def delivery(self, id_: str, recipient: str) -> tuple[int, str, Delivery] | None:
         """(event, sender, delivery) of the message ``id_`` to ``recipient``."""

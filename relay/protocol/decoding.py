@@ -16,8 +16,7 @@ from typing import Any
 
 import msgspec
 
-from relay.core.errors import UsageError
-from relay.core.suggest import did_you_mean
+from relay.core.errors import UsageError, did_you_mean
 from relay.protocol import op as described
 from relay.protocol.op import Op
 
@@ -47,10 +46,11 @@ def exactly(
 
     Raises UsageError: see check.
     """
-    known = _known(record)
-    if unknown := fields.keys() - known - beside:
-        name = min(unknown)[:100]
-        raise UsageError(f"{where}: there is no field {name!r}", hint=did_you_mean(name, known))
+    taken = _taken(record, beside)
+    if not taken.issuperset(fields):
+        name = min(fields.keys() - taken)[:100]
+        hint = did_you_mean(name, taken - beside)
+        raise UsageError(f"{where}: there is no field {name!r}", hint=hint)
     decoded: dict[str, Any] = check(where, fields, record)
     return decoded
 
@@ -95,8 +95,8 @@ def _in_words(text: str) -> str:
 
 
 @cache
-def _known(record: Any) -> frozenset[str]:
-    return frozenset(typed_dict(record).__annotations__)
+def _taken(record: Any, beside: frozenset[str]) -> frozenset[str]:
+    return frozenset(typed_dict(record).__annotations__) | beside
 
 
 @cache

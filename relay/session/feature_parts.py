@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.core.features import Feature, FeatureModule, modules
+from relay.core.message import QueueMode
 from relay.core.paths import Home
 from relay.hooks.registry import Registry
 from relay.session.actions import SessionActions
@@ -39,9 +40,10 @@ class FeatureParts:
     #: What ``state()`` of the features of an earlier session of this run was, by their names.
     saved: Mapping[str, Any]
 
-    def answer(self, id_: str, text: str) -> None:
-        """Tell the agent what came of the command with this id, once however often it is asked."""
-        self.actions.answer(id_, text)
+    def answer(self, id_: str, text: str, mode: QueueMode | None = None) -> None:
+        """Tell the agent what came of the command with this id, once however often it is asked.
+        By the mode "steer" it is something to work with, in the turn that runs if that can be."""
+        self.actions.answer(id_, text, mode)
 
     def note(self, text: str) -> None:
         """Tell the person, in ``relay status``."""

@@ -78,6 +78,10 @@ class Guard(Protocol):
         """Why the call is refused, as its model is to read it; "": it is not. Known in time."""
         ...
 
+    def agreed(self, call: AgentHookCall) -> bool:
+        """Whether a person has just said yes to this very call."""
+        ...
+
     async def after(self, call: AgentHookCall) -> str:
         """The call is over: write down what it changed; what its model is told, or ""."""
         ...
@@ -163,11 +167,13 @@ class ToolHookEndpoint:
         if told:
             result = replace(result, context="\n\n".join(filter(None, (told, result.context))))
         if call.event is HookEventName.BEFORE_TOOL and not result.blocked:
-            changed = rewritten(call, result)
+            last, changed = call, rewritten(call, result)
             if changed is not None:
-                again = replace(call, fields={**call.fields, "tool_input": changed})
-                if why := await self._guarded(again, end):
+                last = replace(call, fields={**call.fields, "tool_input": changed})
+                if why := await self._guarded(last, end):
                     return self._codec.answer(call, _denied(why))
+            result.agreed = any(guard.agreed(last) for guard in self._guards)
+            asked = asked or result.agreed
         attachment = await self._attachment(call, result)
         if attachment is None:
             return self._codec.answer(call, result) if asked or told else {}

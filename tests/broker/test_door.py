@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -42,7 +43,7 @@ class Writing(BrokerFeature):
     def undelivered(self, id_: str, reason: str | None, batch: Batch) -> None:
         self._write(batch)
 
-    def accepted(self, message: Accepted, by: Member | None, batch: Batch) -> None:
+    def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
         self._write(batch)
 
 
@@ -52,7 +53,7 @@ class Writing(BrokerFeature):
         ("gone", (BOB,)),
         ("decided", (1,)),
         ("undelivered", ("0123", None)),
-        ("accepted", (None, None)),
+        ("stored", ((),)),
     ],
 )
 def test_what_a_feature_wrote_before_its_fault_is_taken_back(

@@ -30,7 +30,7 @@ def started(broker_home: Home, monkeypatch: pytest.MonkeyPatch) -> list[Spawn]:
     keep(broker_home, HELPER, 1, "run")
     found: list[Spawn] = []
 
-    def start(home: Home, wanted: Spawn) -> Spawned:
+    def start(home: Home, wanted: Spawn, **_: object) -> Spawned:
         found.append(wanted)
         return Spawned(wanted.name, 1, "idle", "")
 
@@ -89,6 +89,29 @@ def test_in_a_script_the_end_of_an_agent_in_a_terminal_says_what_to_add(
         verbs("release", "Bob", "--now")
     claim.release()
     assert refused.value.line == "Bob was not spawned: to end it in its terminal, add --yes"
+
+
+def test_a_name_can_be_an_option_and_several_are_written_in_either_way(
+    started: list[Spawn], broker_home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verbs("spawn", "--name", "Ann", "--", "claude", "-p")
+    verbs("spawn", "Eve", "--", "claude", "-p")
+    assert [(one.name, one.command) for one in started] == [
+        ("Ann", ["claude", "-p"]),
+        ("Eve", ["claude", "-p"]),
+    ]
+    for words in (["spawn"], ["spawn", "--", "claude"], ["release"]):
+        with pytest.raises(UsageError):
+            verbs(*words)
+    for name in ("Ann", "Eve"):
+        keep(broker_home, Spawn(name, ["true"], "/"), os.getpid(), "run")
+    claims = [names.claim(broker_home, name, "true", "run") for name in ("Ann", "Eve")]
+    for words in (["--all"], ["Ann", "Eve"], ["Ann,Eve"]):
+        capsys.readouterr()
+        verbs("release", *words, "--json")
+        assert [row["name"] for row in printed_json(capsys)] == ["Ann", "Eve"]
+    for claim in claims:
+        claim.release()
 
 
 def test_where_no_session_registers_that_is_said(

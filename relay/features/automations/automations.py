@@ -15,7 +15,6 @@ from functools import partial
 
 from relay.broker.batch import Accepted, Batch
 from relay.broker.broker_tasks import BrokerTasks
-from relay.broker.directory import Member
 from relay.broker.kernel import Kernel
 from relay.core import json_text
 from relay.core.bounded import BoundedDict
@@ -194,12 +193,11 @@ class Automations(OtherHandlers):
             found = self._wanted[asked] = _Wanting(self.runs.registry.active.values(), *asked)
         return found
 
-    def mark(self, message: Accepted, member: Member | None, batch: Batch) -> Marked:
-        """Whether an event will be due to the stage; once it is stored, it is gone on with."""
-        cwd = None if member is None else member.record.cwd
+    def mark(self, message: Accepted, batch: Batch) -> Marked:
+        """Whether an event that was stored is due to the stage; the batch goes on with it."""
         channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
         direction = {"agent": "sent", "relay": "received"}.get(message.origin)
-        wanting = self._wanting(message.kind, channel, direction, message.sender, cwd)
+        wanting = self._wanting(message.kind, channel, direction, message.sender, message.cwd)
         if not wanting:
             return Marked()
         if message.parked:
@@ -207,7 +205,7 @@ class Automations(OtherHandlers):
         elif wanting.blocks:
             batch.after.append(self._to_hold.set)
         else:
-            batch.last.append(partial(self._split_stored, message))
+            batch.last.append(partial(self._split_stored, message.seq))
         return Marked((STAGE,), wanting.blocks)
 
     def let_go(self, seq: int, batch: Batch) -> bool:
@@ -234,11 +232,10 @@ class Automations(OtherHandlers):
             self._split([row.event for row in rows], batch)
         return bool(rows)
 
-    def _split_stored(self, message: Accepted, batch: Batch) -> None:
+    def _split_stored(self, seq: int, batch: Batch) -> None:
         # In the commit that stores the event: that spares the disk another one.
-        if message.seq:  # not one that was stored before
-            batch.on_failure.append(partial(self._not_split, message.seq))
-            self._split([message.seq], batch)
+        batch.on_failure.append(partial(self._not_split, seq))
+        self._split([seq], batch)
 
     def _not_split(self, seq: int) -> None:
         self.seen.forget(seq)  # another event may get the number

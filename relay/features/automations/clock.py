@@ -165,6 +165,7 @@ class Clock:
             origin=OUTSIDE,
             body=text,
             meta=json.dumps({"meta": about}),
+            handled=True,
             outside=OutsideEvent(
                 channel=TIMER_CHANNEL,
                 source_id=f"{key}:{due_ms}",
@@ -177,7 +178,6 @@ class Clock:
                 sender_type=PersonType.SYSTEM,
             ),
         )
-        self._evaluations.mark(event, None, batch)
         self._windows.collect(event, batch)
 
 

@@ -22,11 +22,13 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
+from relay.agents.hook_install import quoted
 from relay.agents.tool_uses import UseKind
-from relay.core.bounded import BoundedDict
+from relay.core.bounded import BoundedDict, RecentSet
 from relay.core.errors import RelayError
 from relay.core.ids import new_ulid
 from relay.core.paths import is_within
+from relay.core.visible import is_visible
 from relay.features.governance import refusals
 from relay.features.governance.call_plan import (
     PATHS_MAX,
@@ -490,6 +492,8 @@ _LEAVES = re.compile(
     r"|vercel|netlify|fly|flyctl|psql|mysql|mongosh|redis-cli|tmux|screen|at|batch|systemd-run"
     r"|dbus-send|osascript)(?![\w-])"
 )
+#: What is allowed always begins so where it is a tool.
+_TOOL = "tool: "
 #: Said in the place of a person where governance was off.
 _OFF = "governance was off"
 
@@ -503,6 +507,10 @@ class IntentsReader(Protocol):
 
     def set_status(self, intent_id: str, status: Status, only_from: tuple[Status, ...]) -> Intent:
         """Write an intent's status into the file. Raises RelayError."""
+        ...
+
+    def allow_always(self, intent_id: str, call: str) -> None:
+        """Write into the file that the person allows an intent a call always. Raises RelayError."""
         ...
 
 
@@ -531,6 +539,8 @@ class Gate:
         #: Shell calls that were let go on, each held to its intent. While one has not ended, none
         #: gets more: it may not have begun, and would begin with that.
         self._held: set[str] = set()
+        #: Calls that go on because the person has agreed to them, until that is asked.
+        self._agreed: RecentSet[GateCall] = RecentSet(PENDING_MAX)
         #: The intent to whose scope the shell is held now, and to no more than that.
         self._narrow: Intent | None = None
 
@@ -551,6 +561,12 @@ class Gate:
             refusal = refusals.engine_failed(error)
             await asyncio.to_thread(self._guarded, self._records.refused, call, refusal)
             return refusal
+
+    def agreed(self, call: GateCall) -> bool:
+        """Whether a person has agreed to this very call, which goes on now. True once."""
+        agreed = call in self._agreed
+        self._agreed.discard(call)
+        return agreed
 
     async def after(self, call: GateCall) -> str:
         """Note what ``call`` has done; returns what it has changed against its intent, for the
@@ -641,6 +657,7 @@ class Gate:
             if document is None:
                 refused: Refusal | ApprovalRequest | None = refusals.intents_invalid(invalid)
             else:
+                approved_by = approved_by or self._always(call, document)
                 refused = self._verdict(call, plan, document, approved_by)
             if isinstance(refused, Refusal):
                 self._records.refused(call, refused, plan)
@@ -652,6 +669,8 @@ class Gate:
                 places = self._hold(call, plan, settings, free=free)
                 if plan.kind is not CommandKind.WRITE:
                     self._records.survey(call, places)
+                if approved_by:
+                    self._agreed.add(call)
             return refused
 
     def _hold(
@@ -812,10 +831,38 @@ class Gate:
         paths = ", ".join(one.key or one.path for one in plan.targets if not one.below)
         what = call.use.command or f"{call.tool} {call.shown or paths}"
         cwd = call.use.cwd or call.cwd or self.run.cwd
+        named = [one.key for one in plan.targets if one.key and not one.below]
+        if named and call.use.command:
+            listed, more = (
+                ", ".join(named[: refusals.LISTED_MAX]),
+                "…" if len(named) > refusals.LISTED_MAX else "",
+            )
+            why += f"; it changes {listed}{more}, which {intent.id} allows"
+        leaves = plan.kind is not CommandKind.UNKNOWN or _LEAVES.search(call.use.command)
+        if self.run.shell is not None and call.use.kind is UseKind.EXECUTE and leaves:
+            why += f"; what you say yes to is not held to {intent.id}: all of it can write anywhere"
         return ApprovalRequest(
             new_ulid(now), call.tool, what, why, intent.id, self.run.root, cwd, now,
-            settings.approve_seconds,
+            settings.approve_seconds, always_key(call, self.run),
         )  # fmt: skip
+
+    def _always(self, call: GateCall, document: IntentDocument) -> str:
+        """Who has allowed such calls once and for all; "" where nobody has."""
+        intent, key = self._intent(document), always_key(call, self.run)
+        if not key or not isinstance(intent, Intent) or key not in intent.always_allow:
+            return ""
+        known = self._store.always(self.run.root, intent.id, key)
+        return f"the person, always for {intent.id}" if known else ""
+
+    def _keep_always(self, call: GateCall, intent_id: str) -> None:
+        """Have such calls allowed from now on. What fails is asked about again."""
+        try:
+            key = always_key(call, self.run)
+            self._intents.allow_always(intent_id, key)
+            self._store.allow_always(self.run.root, intent_id, key)
+            self._records.rules(self._intents.read(), expected=True)
+        except RelayError:
+            traceback.print_exc()  # into the log of this run
 
     async def _ask(self, call: GateCall, request: ApprovalRequest) -> ApprovalAnswer:
         if self._approver is None:
@@ -837,6 +884,8 @@ class Gate:
                 refusal = refusals.human_rejected(request.what, answer.by, answer.note)
                 self._records.refused(call, refusal)
                 return refusal
+            if answer.always:
+                self._keep_always(call, request.intent)
         # Much may have changed meanwhile: all is looked at again.
         found = self._decide(call, answer.by or "a person")
         if isinstance(found, ApprovalRequest):
@@ -873,6 +922,24 @@ class Gate:
             document, _ = self._document()
             if not chosen and document is not None and document.settings.select_every_turn:
                 self._store.unselect(self.run.run)
+
+
+def always_key(call: GateCall, run: GovernedRun) -> str:
+    """What stands for such calls in the file of intents: a shell's line as from the project's
+    folder, or a tool by its name; "" for what is allowed only once."""
+    use = call.use
+    if use.kind is UseKind.UNKNOWN:
+        key = f"{_TOOL}{call.tool}"
+    elif use.kind is not UseKind.EXECUTE or use.blind:
+        return ""
+    else:
+        key = use.command.strip()
+        place = os.path.realpath(os.path.join(run.cwd, call.cwd, use.cwd))
+        if key.startswith(_TOOL) or not is_within(place, run.root):
+            return ""
+        if place != run.root:
+            key = f"cd {quoted(os.path.relpath(place, run.root))} && {key}"
+    return key if len(key) <= refusals.STEP_MAX and is_visible(key) else ""
 
 
 def surely_reads(call: GateCall) -> bool:
@@ -922,6 +989,8 @@ class ApprovalRequest:
     cwd: str
     asked_ms: int
     seconds: float  # that the person has
+    #: What they may allow the intent always; "": only this once.
+    always: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -931,6 +1000,7 @@ class ApprovalAnswer:
     granted: bool
     by: str = ""  # who said so; "": nobody did
     note: str = ""  # the person's words, or why there is no yes
+    always: bool = False  # the yes is for all such calls of the intent
 
 
 class Approver(Protocol):
@@ -963,7 +1033,7 @@ class BrokerApprover:
             raise
         except RelayError as error:
             return ApprovalAnswer(False, note=f"no person could be asked: {error.line}")
-        return ApprovalAnswer(answer["granted"], answer["by"], answer["note"])
+        return ApprovalAnswer(answer["granted"], answer["by"], answer["note"], answer["always"])
 
     async def _withdraw(self, id_: str) -> None:
         with contextlib.suppress(RelayError):

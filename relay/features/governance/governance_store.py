@@ -24,7 +24,8 @@ from relay.core.paths import Home
 from relay.core.sqlite import Schema, connect, transaction
 from relay.features.governance.trace_records import TraceHead
 
-#: Baselines that are kept of a run; the oldest is forgotten, and its file has to be read again.
+#: Baselines that are kept of a run, and calls that are allowed always. The oldest is forgotten: its
+#: file has to be read again, and the call is asked about.
 BASELINES_MAX = 10_000
 #: The same of all runs together, and runs whose selections are kept; the oldest are forgotten.
 BASELINES_ALL, SELECTIONS_MAX = 1_000_000, 500
@@ -54,6 +55,10 @@ SCHEMA = Schema(
             " by TEXT NOT NULL, at_ms INTEGER NOT NULL)",
             "CREATE TABLE rules (root TEXT PRIMARY KEY, hash TEXT NOT NULL)",
             "CREATE TABLE heads (root TEXT PRIMARY KEY, size INTEGER NOT NULL, hash TEXT NOT NULL)",
+        ),
+        (
+            "CREATE TABLE always (root TEXT NOT NULL, intent TEXT NOT NULL, call TEXT NOT NULL,"
+            " PRIMARY KEY (root, intent, call))",
         ),
     ),
     # A kill of relay loses nothing; a power failure ends the runs that this is about anyway.
@@ -256,6 +261,22 @@ class GovernanceStore:
         with self._using() as db:
             found = [Lease(*row) for row in db.execute(query, (root, now_ms))]
         return [lease for lease in found if self._alive(lease.pid, lease.start)]
+
+    # -- what the person allows always
+
+    def allow_always(self, root: str, intent: str, call: str) -> None:
+        """Note that the person here allows an intent of a project a call always. The oldest are
+        forgotten, and asked about again."""
+        with self._using() as db, transaction(db):
+            db.execute("INSERT OR REPLACE INTO always VALUES (?,?,?)", (root, intent, call))
+            query = "SELECT max(rowid) - ? FROM always"
+            db.execute(f"DELETE FROM always WHERE rowid <= ({query})", (BASELINES_MAX,))
+
+    def always(self, root: str, intent: str, call: str) -> bool:
+        """Whether they do, whatever a file says."""
+        query = "SELECT 1 FROM always WHERE root=? AND intent=? AND call=?"
+        with self._using() as db:
+            return db.execute(query, (root, intent, call)).fetchone() is not None
 
     # -- governance turned off
 

@@ -10,20 +10,20 @@ import asyncio
 import contextlib
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from relay.agents.hook_codec import AgentHookCall
-from relay.core.errors import RelayError, UsageError
-from relay.core.suggest import did_you_mean
+from relay.core.errors import RelayError, UsageError, did_you_mean
 from relay.core.visible import visible
 from relay.features.governance import refusals
 from relay.features.governance.call_plan import GateCall, gate_call
+from relay.features.governance.confined_shell import ConfinedShell
 from relay.features.governance.gate import Gate, surely_reads
 from relay.features.governance.intents import Status, intent_context, reminder, rules
 from relay.features.governance.orchestration import IntentsFile, add_lesson, read_lessons
 from relay.features.governance.shell_lines import UnreadableLine, commands_of
-from relay.features.governance.start import ACTIONS
+from relay.features.governance.start import ACTIONS, held_shell
 from relay.features.governance.trace import Trace
 from relay.features.governance.trace_records import TraceEntry, TraceKind
 
@@ -43,6 +43,15 @@ class GovernedProject:
     model: Callable[[], str]
     close: Callable[[], None]
 
+    def hold(self, run_folder: str, env: dict[str, str], cwd: str) -> dict[str, str]:
+        """Have the kernel hold the agent's shell calls, where that can be, before it starts;
+        returns what its environment has to hold beside ``env``. Raises OSError."""
+        kind = self.gate.run.kind
+        added, given = held_shell(run_folder, kind, env, cwd)
+        if given:
+            self.gate.run = replace(self.gate.run, shell=ConfinedShell(run_folder, kind, **given))
+        return added
+
     # -- around a tool call
 
     async def before(self, call: AgentHookCall, seconds: float) -> str:
@@ -55,6 +64,10 @@ class GovernedProject:
             traceback.print_exc()  # into the log of this run
             refusal = None if surely_reads(asked) else refusals.engine_failed(error)
         return "" if refusal is None else refusal.text(asked.tool)
+
+    def agreed(self, call: AgentHookCall) -> bool:
+        """Whether a person has agreed to this very call, which goes on now."""
+        return self.gate.agreed(self._call(call))
 
     async def after(self, call: AgentHookCall) -> str:
         """Have it written down what the call did, whether or not anybody waits; returns what it

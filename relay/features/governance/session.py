@@ -26,7 +26,7 @@ from relay.agents.context_door import ContextDoor, door_of
 from relay.agents.hook_codec import AgentHookCall
 from relay.core.errors import RelayError, UsageError
 from relay.core.files import make_private_folder
-from relay.core.message import AgentState
+from relay.core.message import AgentState, QueueMode
 from relay.core.paths import Home, is_within
 from relay.features.governance.governed_paths import governed_root
 from relay.features.governance.start import ACTIONS, NAMESPACE, why_not
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 #: Commands that wait; beyond it the agent is told. Characters of an id or a lesson.
 PENDING_MAX, GIVEN_MAX = 100, 2000
 UNGOVERNED = "ungoverned"
+#: Seconds that a call waits for commands that the agent has said before it.
+SAID_BEFORE = 5.0
 
 
 def register(registry: Registry, facts: SessionFacts) -> None:
@@ -123,7 +125,7 @@ class GovernanceCheckpoint:
     """The part of the checkpoint."""
 
     root: str = ""
-    #: That the agent is ungoverned, or confined to an intent, is written down.
+    #: That the agent is confined to an intent is written down.
     told: bool = False
     pending: list[dict[str, Any]] = field(default_factory=list)
 
@@ -131,9 +133,9 @@ class GovernanceCheckpoint:
 class GovernanceSession(SessionFeature):
     """Governs one agent.
 
-    ``open_project(root)`` opens what the gate needs, and may raise RelayError. ``answer(id, text)``
-    tells the agent what came of a command, once; ``note(text)`` is for the person. ``changed()`` is
-    called when ``state()`` has become less.
+    ``open_project(root)`` opens what the gate needs, and may raise RelayError. ``answer(id, text,
+    mode)`` tells the agent what came of a command, once; ``note(text)`` is for the person.
+    ``changed()`` is called when ``state()`` has become less.
     """
 
     namespace = NAMESPACE
@@ -142,7 +144,7 @@ class GovernanceSession(SessionFeature):
         self,
         agent: GovernedAgent,
         open_project: Callable[[str], GovernedProject],
-        answer: Callable[[str, str], object],
+        answer: Callable[[str, str, QueueMode | None], object],
         note: Callable[[str], None],
         spawn: Callable[[Awaitable[None]], None],
         *,
@@ -171,12 +173,17 @@ class GovernanceSession(SessionFeature):
 
     async def before(self, call: AgentHookCall, seconds: float) -> str:
         """Why the call is refused, as one JSON object; "" where it is not. Never raises."""
+        await self.settle(min(seconds, SAID_BEFORE))  # what the agent has said before the call
         try:
             project = self._now()
         except Exception as error:  # whatever it is, it is no reason to let a call go on
             traceback.print_exc()
             return _unopened(self._agent.kind, call, error)
         return "" if project is None else await project.before(call, seconds)
+
+    def agreed(self, call: AgentHookCall) -> bool:
+        """Whether a person has agreed to this very call, which goes on now."""
+        return self._project is not None and self._project.agreed(call)
 
     async def after(self, call: AgentHookCall) -> str:
         """Have it written down what the call did; what it has changed against its intent the agent
@@ -198,7 +205,7 @@ class GovernanceSession(SessionFeature):
         if len(command.text) > GIVEN_MAX:
             problem = f"its text has more than {GIVEN_MAX} characters"
         if problem:
-            self._answer(command.id, _refused(command, problem))
+            self._answer(command.id, _refused(command, problem), QueueMode.STEER)
             return
         self._pending[command.id] = command
         self._idle.clear()
@@ -245,8 +252,8 @@ class GovernanceSession(SessionFeature):
         """Begin, or go on where an earlier session of this run was."""
         saved = GovernanceCheckpoint(**state)
         self._root, self._told = self._root or saved.root, saved.told
-        if self._agent.ungoverned and self._root and not self._told:
-            self._spawn(self._tell_ungoverned(self._root))
+        if self._agent.ungoverned and self._root:
+            self._note(f"{UNGOVERNED}: you let it write without an intent (--ungoverned)")
         if self._agent.intent and not self._told:
             self._spawn(self._tell_confined())
         for fields in saved.pending:
@@ -318,17 +325,6 @@ class GovernanceSession(SessionFeature):
         if (project := self._now()) is not None:
             self._tell(await asyncio.to_thread(project.rules))
 
-    async def _tell_ungoverned(self, root: str) -> None:
-        """Write down, once in a run, that the person lets the agent do without an intent."""
-        self._note(f"{UNGOVERNED}: you let it write without an intent (--ungoverned)")
-        project = self._open(root)
-        try:
-            await project.note({"event": UNGOVERNED, "by": self._agent.person})
-        finally:
-            project.close()
-        self._told = True
-        self._changed()
-
     async def _tell_confined(self) -> None:
         """Write down, once in a run, to which intent the kernel holds the agent; one that asks
         before its calls has selected it."""
@@ -362,7 +358,9 @@ class GovernanceSession(SessionFeature):
                 self._idle.set()
             self._changed()
         if not self._gone:
-            self._answer(command.id, told)
+            # But for a lesson the agent goes on with what it is answered.
+            mode = None if command.action == "learn" else QueueMode.STEER
+            self._answer(command.id, told, mode)
 
     async def _turn_over(self, project: GovernedProject, chosen: bool) -> None:
         reminder, violation = await project.turn_ended(chosen=chosen)

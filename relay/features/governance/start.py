@@ -88,10 +88,29 @@ class GovernedStart(StartFeature):
         plan.env |= git_environment(os.environ)
 
     def command(self, run: Run, plan: Launch, path: str) -> list[str]:
-        """Give the agent a shell that the kernel holds, where that can be."""
-        if not self._ungoverned and self._intent is None:
+        """Give the agent a shell that the kernel holds, where that can be; write down that the
+        program does without an intent. Raises StorageError, and then it does not start."""
+        if self._ungoverned:
+            _tell_ungoverned(self._root, run)
+        elif self._intent is None:
             _give_shell(run, plan)
         return []
+
+
+def _tell_ungoverned(root: str, run: Run) -> None:
+    from contextlib import closing
+
+    from relay.core.agent_names import owner_name
+    from relay.core.paths import Home
+    from relay.features.governance.governance_store import GovernanceStore
+    from relay.features.governance.trace import Trace
+    from relay.features.governance.trace_records import TraceEntry, TraceKind
+
+    how = {"event": "ungoverned", "by": owner_name()}
+    with closing(GovernanceStore.open(Home.from_env())) as store:
+        Trace(root, store).append(
+            TraceEntry(TraceKind.GOVERNANCE, run.name, run.run_id, metadata=how)
+        )
 
 
 def _give_shell(run: Run, plan: Launch) -> None:

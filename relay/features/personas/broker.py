@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from relay.broker.batch import Accepted, Batch, ClientRequest, Served
 from relay.broker.directory import Member
-from relay.broker.door import BrokerFeature
-from relay.broker.items import ItemKind
+from relay.broker.door import BrokerFeature, ItemKind
 from relay.broker.parts import BrokerParts
 from relay.core.message import State
-from relay.features.personas import dispatch_rows, due_rows, evaluation
+from relay.features.personas import dispatch_rows, evaluation
 from relay.features.personas.answers import AnswerDeliveries, followed
 from relay.features.personas.channels import AdapterEvents, Channels
 from relay.features.personas.dispatch_rows import DispatchEnds, DispatchState
@@ -66,7 +65,7 @@ class PersonasFeature(BrokerFeature):
         )
         self._observer = HookObserver(kernel, self.evaluations, self.workers, parts.hook_runs)
         kernel.committer.observer = self._observer
-        self._events = EventOps(kernel, self.evaluations)
+        self._events = EventOps(kernel)
         self._adapter_events = AdapterEvents(self._events, kernel.committer, self._channels)
         self._routes = RouteOps(kernel, self.evaluations)
         self._persons = PersonOps(kernel, self.engine)
@@ -149,15 +148,9 @@ class PersonasFeature(BrokerFeature):
         self._events.outside(request, batch)
         return True
 
-    def accepted(self, message: Accepted, by: Member | None, batch: Batch) -> None:
-        """Have it evaluated once it is stored."""
-        self.evaluations.mark(message, by, batch)
-
     def stored(self, messages: Sequence[Accepted], batch: Batch) -> None:
         """What is to be evaluated is due from the commit of the event on."""
-        due = [(key, one.seq, state, one.hops) for one in messages for key, state in one.due]
-        if due:
-            due_rows.add(self._kernel.ledger, due)
+        self.evaluations.mark(messages, batch)
 
     def decided(self, seq: int, batch: Batch) -> None:
         """What the person lets go on is evaluated now."""

@@ -113,8 +113,8 @@ class OtherHandlers:
         """Whether it may handle such an event; ``direction`` None: it is not known yet."""
         return False
 
-    def mark(self, message: Accepted, member: Member | None, batch: Batch) -> Marked:
-        """To which of its handlers an event will be due, once it is stored."""
+    def mark(self, message: Accepted, batch: Batch) -> Marked:
+        """To which of its handlers an event is due, that was stored with the batch."""
         return Marked()
 
     def let_go(self, seq: int, batch: Batch) -> bool:
@@ -196,30 +196,36 @@ class Evaluations:
 
     # -- what is to be evaluated
 
-    def _tell_received(self, message: Accepted, batch: Batch) -> None:
-        if message.seq:  # else it was a repetition
-            event = event_of(self._ledger, self._home, message.seq).to_json()
-            batch.observe(HookEventName.AFTER_RECEIVE_EVENT, lambda: {"received": event})
-
-    def mark(self, message: Accepted, member: Member | None, batch: Batch) -> None:
-        """Have a message or an event of ``member`` evaluated once it is stored; None: of no agent.
+    def mark(self, messages: Sequence[Accepted], batch: Batch) -> None:
+        """Have messages and events evaluated that were stored with the batch.
 
         What is held for the person is not before it is let go: it has not been said yet.
         """
-        if batch.is_observed(HookEventName.AFTER_RECEIVE_EVENT):
-            batch.last.append(partial(self._tell_received, message))
-        cwd = None if member is None else member.record.cwd or None
-        channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
-        keys = self._configs.wanted(cwd, message.kind, channel, self.disabled)
-        if not (keys or self.others.active):
-            return
-        others, blocking = self.others.mark(message, member, batch)
-        state = DueState.HELD if message.parked else DueState.READY
-        if blocking and state is DueState.READY:
-            state = DueState.BLOCKED
-        message.due = tuple((key, state.value) for key in (*keys, *others))
-        if state is DueState.READY:
-            batch.after += [partial(self.offer, key) for key in keys]
+        is_observed = batch.is_observed(HookEventName.AFTER_RECEIVE_EVENT)
+        is_active = self.others.active
+        due: list[tuple[str, int, str, int]] = []
+        offered: dict[str, None] = {}
+        for message in messages:
+            if not message.handled:
+                continue
+            if is_observed:
+                event = event_of(self._ledger, self._home, message.seq).to_json()
+                batch.observe(HookEventName.AFTER_RECEIVE_EVENT, partial(dict, received=event))
+            channel = RELAY_CHANNEL if message.outside is None else message.outside.channel
+            cwd = message.cwd or None
+            keys = self._configs.wanted(cwd, message.kind, channel, self.disabled)
+            if not (keys or is_active):
+                continue
+            others, blocking = self.others.mark(message, batch)
+            state = DueState.HELD if message.parked else DueState.READY
+            if blocking and state is DueState.READY:
+                state = DueState.BLOCKED
+            due += [(key, message.seq, state.value, message.hops) for key in (*keys, *others)]
+            if state is DueState.READY:
+                offered |= dict.fromkeys(keys)
+        if due:
+            due_rows.add(self._ledger, due)
+        batch.after += [partial(self.offer, key) for key in offered]
 
     def decided(self, seq: int, batch: Batch) -> None:
         """The person has decided on a delivery of an event: has it evaluated if that lets it go."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from relay.broker.batch import AnyRequest, Batch, ClientRequest, Served, serve
-from relay.broker.items import ItemAnswer
+from relay.broker.door import ItemAnswer
 from relay.broker.kernel import Kernel
 from relay.broker.ops_messages import checked_id
 from relay.broker.trusted_configs import USER
@@ -103,7 +103,7 @@ class DispatchOps:
         to = request.fields.get("to")
         if not isinstance(to, str):
             return None
-        spec = None if self._personas.is_there(to) else self._personas.find(to, USER)
+        spec = self._personas.find(to, USER)
         if spec is None:
             return None
         fields = request.fields

@@ -29,7 +29,6 @@ from relay.core.errors import UsageError
 from relay.core.ids import derived_ulid, new_ulid
 from relay.core.message import BODY_MAX
 from relay.core.visible import is_visible
-from relay.features.personas.evaluation import Evaluations
 from relay.features.personas.ops import EVENT_MARK, EventMark, MarkedEvent, MarkedEvents
 from relay.ledger import event_rows, queries
 from relay.ledger.content_files import CONTENT_MAX
@@ -57,9 +56,8 @@ _MARK_WORD = re.compile(r"[\w.:/+-]{1,64}")
 class EventOps:
     """Checks and stores them."""
 
-    def __init__(self, kernel: Kernel, evaluations: Evaluations) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self._directory = kernel.directory
-        self._evaluations = evaluations
         self._windows = kernel.windows
 
     def outside(self, request: ClientRequest[StoreEvent], batch: Batch) -> None:
@@ -79,8 +77,7 @@ class EventOps:
                 hint="name the channel that it came over",
             )
         event.request = request
-        event.hops = hops
-        self._evaluations.mark(event, None, batch)
+        event.hops, event.handled = hops, True
         self._windows.collect(event, batch)
 
 

@@ -80,8 +80,7 @@ def test_what_the_intent_does_not_allow_is_a_violation(project: Project) -> None
 
 def test_what_a_person_has_agreed_to_is_no_violation(project: Project) -> None:
     bob = project.agent("Bob").select()
-    command = "env FOO=1 sh -c 'echo q > docs/x.md'"
-    assert done(project, bob, command) == ""
+    assert done(project, bob, "./deploy.sh", "echo q > docs/x.md") == ""
     assert project.person.asked and paths(project, "mutation") == [["docs/x.md"]]
     assert project.told[-1]["metadata"]["outside"] == ["docs/x.md"]
 

@@ -103,7 +103,7 @@ class Bench:
         return GovernanceSession(
             self.agent,
             self._open,
-            lambda id_, text: self.answers.append((id_, text)),
+            lambda id_, text, mode: self.answers.append((id_, text)),
             self.notes.append,
             self._spawn,
             door=cast(ContextDoor, self.door),
@@ -177,15 +177,14 @@ def test_what_cannot_be_opened_refuses_all_but_reads_and_is_opened_again(tmp_pat
     play(scenario)
 
 
-def test_an_agent_that_the_person_lets_go_is_traced_and_never_asked(tmp_path: Path) -> None:
+def test_an_agent_that_the_person_lets_go_is_never_asked(tmp_path: Path) -> None:
     async def scenario() -> None:
         bench = Bench(tmp_path, root=str(tmp_path), ungoverned=True)
         bench.add_on.restore({})
         await bench.settled()
-        bench.made().restore(bench.add_on.state())  # after a kill of the session
         bench.add_on.begin()
         await bench.settled()
-        assert bench.project.done == [("note", "ungoverned", "me"), ("closed",)]
+        assert bench.project.done == []  # its start is written down before it runs
         assert bench.notes[0].startswith("ungoverned: ")
         assert await bench.add_on.before(CALL, 5.0) == ""
         with pytest.raises(RelayError, match="--ungoverned"):
