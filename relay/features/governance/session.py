@@ -477,7 +477,7 @@ def project_opener(
         shell = None
         if (given := agent.shell) is not None:
             folder = home.run_folder(agent.run)
-            shell = ConfinedShell(folder, given["real"], given["begin"], given["usual"])
+            shell = ConfinedShell(folder, agent.kind, **given)
         run = GovernedRun(
             agent.run,
             agent.name,
